@@ -1,0 +1,67 @@
+# Needs only python3 (3.10 or later), pip and make: every target sets up what it uses, once.
+#
+#   make demo          export the super-resolution network, prove it, enlarge a cat with it
+#   make test          ruff, mypy and all quick tests
+#   make test-models   whole models of timm and transformers
+#   make bench         export time beside torch.onnx.export
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+PIP    := $(PY) -m pip install -qq --disable-pip-version-check
+TORCH  := torch==2.13.0
+
+DEV    := $(VENV)/.stamp-dev
+MODELS := $(VENV)/.stamp-models
+BENCH  := $(VENV)/.stamp-bench
+
+.PHONY: demo test lint test-models bench clean
+
+demo: $(DEV)
+	@$(PY) examples/super_resolution/demo.py
+
+test: lint
+	@$(PY) -m pytest -n 2 -m "not models"
+
+lint: $(DEV)
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+
+test-models: $(MODELS)
+	@$(PY) -m pytest -m models tests/models
+
+bench: $(BENCH)
+	@$(PY) bench/export_speed.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/super_resolution/out
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
+
+# --- set-up -------------------------------------------------------------------------------------------------
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+		|| { echo "tonnx needs Python 3.10 or later; this is $$($(PYTHON) -V). Try: make PYTHON=python3.12"; exit 1; }
+	@echo "setup: creating $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+
+# torch goes first and pinned: left to the resolver, an open range fetches gigabytes of CUDA packages.
+$(DEV): pyproject.toml | $(PY)
+	@echo "setup: installing $(TORCH)"
+	@$(PIP) $(TORCH)
+	@echo "setup: installing tonnx and its tools"
+	@$(PIP) -e ".[torch,image,dev]"
+	@touch $@
+
+$(MODELS): $(DEV)
+	@echo "setup: installing timm, transformers and torchvision"
+	@$(PIP) -e ".[torch,models]"
+	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
+	@touch $@
+
+$(BENCH): $(MODELS)
+	@echo "setup: installing onnxscript"
+	@$(PIP) onnxscript
+	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
+	@touch $@

@@ -1,0 +1,136 @@
+"""One tree of errors. Each says what is wrong, where in the user's code, why, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tonnx.verify import Verification
+
+
+class TonnxError(Exception):
+    """Base of everything tonnx raises on purpose.
+
+    ``what`` is one line; ``where`` a place in the user's code; ``why`` the cause; ``hint`` the way out.
+    """
+
+    def __init__(
+        self, what: str, *, where: str | None = None, why: str | None = None, hint: str | None = None
+    ) -> None:
+        self.what, self.where, self.why, self.hint = what, where, why, hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where:
+            lines.append(f"  where: {self.where}")
+        if self.why:
+            lines.append(f"  why:   {self.why}")
+        if self.hint:
+            lines.append(f"  do:    {self.hint}")
+        return "\n".join(lines)
+
+
+class InvalidArgument(TonnxError, ValueError):
+    """An argument of a public function cannot be used as given."""
+
+
+class MissingDependency(TonnxError, ImportError):
+    """An optional package is needed; the hint has the pip command."""
+
+
+class CaptureError(TonnxError):
+    """The framework could not turn the model into a graph."""
+
+
+class LoweringError(TonnxError):
+    """A framework operator could not be expressed in ONNX."""
+
+
+class UnsupportedArgument(LoweringError):
+    """The operator is known, but not with this argument."""
+
+
+@dataclass(frozen=True)
+class Occurrence:
+    """One place where an unsupported operator is used."""
+
+    operator: str
+    module: str
+    source: str
+
+
+class UnsupportedOp(LoweringError):
+    """Lists ALL operators of the model that have no rule, with counts and places."""
+
+    def __init__(self, occurrences: Sequence[Occurrence]) -> None:
+        self.occurrences = tuple(occurrences)
+        by_operator: dict[str, list[Occurrence]] = {}
+        for occurrence in occurrences:
+            by_operator.setdefault(occurrence.operator, []).append(occurrence)
+        lines = []
+        for operator, places in sorted(by_operator.items(), key=lambda item: -len(item[1])):
+            first = places[0]
+            at = " ".join(part for part in (first.module and f"in {first.module}", first.source) if part)
+            more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
+            lines.append(f"  {len(places):>3} × {operator}  {at}{more}")
+        count = len(by_operator)
+        super().__init__(
+            f"{count} operator{'s' if count != 1 else ''} of this model cannot be exported:\n" + "\n".join(lines),
+            hint="write a lowering for it (see CONTRIBUTING.md), or express it with other operators",
+        )
+
+
+@dataclass(frozen=True)
+class Blocker:
+    """One node that keeps a model from the opset that was asked for."""
+
+    node: str
+    operator: str
+    reason: str
+    source: str = ""
+    lowest_opset: int | None = None
+
+
+class RetargetError(TonnxError):
+    """The model cannot be expressed at the opset that was asked for; lists every blocking node."""
+
+    def __init__(self, opset: int, blockers: Sequence[Blocker]) -> None:
+        self.opset = opset
+        self.blockers = tuple(blockers)
+        lines = []
+        for blocker in self.blockers:
+            at = f"  [{blocker.source}]" if blocker.source else ""
+            lowest = f"; works from opset {blocker.lowest_opset}" if blocker.lowest_opset else ""
+            lines.append(f"  {blocker.operator} ({blocker.node}): {blocker.reason}{lowest}{at}")
+        reachable = [blocker.lowest_opset for blocker in self.blockers]
+        hint = None
+        if reachable and all(reachable):
+            hint = f"the lowest opset that works for this model is {max(o for o in reachable if o)}"
+        count = len(self.blockers)
+        super().__init__(
+            f"{count} node{'s' if count != 1 else ''} cannot be expressed at opset {opset}:\n" + "\n".join(lines),
+            hint=hint,
+        )
+
+
+class InvalidModel(TonnxError):
+    """The checker or the runtime does not accept the model."""
+
+
+class VerificationFailed(TonnxError):
+    """The file does not compute what the model computes."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        why: str | None = None,
+        hint: str | None = None,
+        verification: Verification | None = None,
+    ) -> None:
+        super().__init__(what, where=where, why=why, hint=hint)
+        self.verification = verification

@@ -1,0 +1,155 @@
+"""What small constants evaluate to: the numpy meaning of the operators that shape arithmetic is made of.
+
+The builder calls this while it builds, so shape computations on known sizes never become nodes at all. Weights are
+not folded here: that is a pass with a size limit and a switch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import ml_dtypes  # noqa: F401  (teaches numpy the dtypes that ONNX has and numpy has not)
+import numpy as np
+import onnx_ir as ir
+
+Array = np.ndarray
+Attributes = Mapping[str, Any]
+LIMIT = 1 << 16
+"""Elements. What is larger stays a node, so that folding never inflates a file."""
+
+
+def _cast(x: Array, attributes: Attributes) -> Array:
+    dtype = ir.DataType(attributes["to"])
+    with np.errstate(all="ignore"):  # NaN to int, overflow: the same undefined result as at run time
+        return x.astype(dtype.numpy())
+
+
+def _axes(values: Array | None, rank: int) -> tuple[int, ...] | None:
+    return None if values is None else tuple(int(a) % max(rank, 1) for a in values.reshape(-1))
+
+
+def _unsqueeze(x: Array, axes: Array) -> Array:
+    rank = x.ndim + axes.size
+    return np.expand_dims(x, tuple(int(a) % rank for a in axes.reshape(-1)))
+
+
+def _slice(x: Array, starts: Array, ends: Array, axes: Array | None = None, steps: Array | None = None) -> Array:
+    where = [slice(None)] * x.ndim
+    for i in range(starts.size):
+        axis = int(axes.reshape(-1)[i]) if axes is not None else i
+        step = int(steps.reshape(-1)[i]) if steps is not None else 1
+        start, end = int(starts.reshape(-1)[i]), int(ends.reshape(-1)[i])
+        # With a negative step, an end below the first element means "through the first".
+        stop = None if step < 0 and end < -x.shape[axis] else end
+        where[axis] = slice(start, stop, step)
+    return x[tuple(where)]
+
+
+def _reshape(x: Array, shape: Array, allowzero: int = 0) -> Array:
+    sizes = [int(s) for s in shape]
+    if not allowzero:
+        sizes = [x.shape[i] if s == 0 else s for i, s in enumerate(sizes)]
+    return x.reshape(sizes)
+
+
+def _divide(x: Array, y: Array) -> Array | None:
+    if not np.issubdtype(x.dtype, np.integer):
+        return np.divide(x, y)
+    if np.any(y == 0):
+        return None
+    # ONNX divides integers like C: towards zero.
+    quotient = np.abs(x) // np.abs(y)
+    return (quotient * np.sign(x) * np.sign(y)).astype(x.dtype)
+
+
+def _mod(x: Array, y: Array, fmod: int = 0) -> Array | None:
+    if np.issubdtype(x.dtype, np.integer) and np.any(y == 0):
+        return None
+    return np.fmod(x, y) if fmod else np.mod(x, y)
+
+
+def _concat(*parts: Array, axis: int) -> Array:
+    return np.concatenate(parts, axis=axis)
+
+
+def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
+    def reduce(x: Array, axes: Array | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
+        if axes is not None and axes.size == 0:
+            axes = None
+        if axes is None and noop_with_empty_axes:
+            return x
+        return np.asarray(function(x, axis=_axes(axes, x.ndim), keepdims=bool(keepdims))).astype(x.dtype)
+
+    return reduce
+
+
+def _range(start: Array, limit: Array, delta: Array) -> Array | None:
+    if delta.item() == 0 or abs((limit.item() - start.item()) / delta.item()) > LIMIT:
+        return None
+    count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
+    return (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
+
+
+def _squeeze(x: Array, axes: Array | None = None) -> Array:
+    return np.squeeze(x, _axes(axes, x.ndim))
+
+
+_TABLE: dict[str, Callable[..., Array | None]] = {
+    "Identity": lambda x: x,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": _divide,
+    "Mod": _mod,
+    "Neg": np.negative,
+    "Abs": np.absolute,
+    "Sqrt": np.sqrt,
+    "Exp": np.exp,
+    "Reciprocal": np.reciprocal,
+    "Floor": np.floor,
+    "Ceil": np.ceil,
+    "Max": lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
+    "Min": lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+    "Equal": np.equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "And": np.logical_and,
+    "Or": np.logical_or,
+    "Not": np.logical_not,
+    "Where": np.where,
+    "Concat": _concat,
+    "Reshape": _reshape,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Slice": _slice,
+    "Gather": lambda x, indices, axis=0: np.take(x, indices, axis=axis),
+    "Transpose": lambda x, perm=None: np.transpose(x, perm),
+    "Expand": lambda x, shape: x * np.ones(tuple(int(s) for s in shape), dtype=x.dtype),
+    "Range": _range,
+    "ReduceProd": _reduce(np.prod),
+    "ReduceSum": _reduce(np.sum),
+    "ReduceMax": _reduce(np.max),
+    "ReduceMin": _reduce(np.min),
+}
+
+
+def fold(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
+    """The value of an operator on constant inputs, or None when it is not folded."""
+    if op_type == "Cast":
+        assert inputs[0] is not None
+        return _cast(inputs[0], attributes)
+    function = _TABLE.get(op_type)
+    if function is None:
+        return None
+    if op_type == "Expand":
+        assert inputs[1] is not None
+        if np.prod(inputs[1].astype(np.float64)) > LIMIT or (inputs[0] is not None and inputs[0].dtype == bool):
+            return None
+    with np.errstate(all="ignore"):
+        result = function(*inputs, **attributes)
+    if result is None or result.size > LIMIT:
+        return None
+    return np.asarray(result)

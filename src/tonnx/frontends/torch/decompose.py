@@ -1,0 +1,67 @@
+"""PyTorch's own decomposition of one operator, for operators that have no rule.
+
+Decomposing a whole program costs more than its capture. This traces a single call, on the fake tensors that the capture
+left in the graph, so that only what has no rule pays for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.fx import Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A call as a graph of simpler operators."""
+
+    module: torch.fx.GraphModule
+    placeholders: list[str]
+    arguments: list[Node]
+    many: bool
+
+
+@cache
+def _table() -> dict[Any, Any]:
+    from torch._decomp import core_aten_decompositions, global_decomposition_table
+
+    return {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
+
+
+def trace(node: Node) -> Traced | None:
+    """The decomposition of a call; None if PyTorch has none."""
+    target: Any = node.target
+    table = _table()
+    composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
+    if target not in table and not composite:
+        return None
+    leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
+    arguments = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+    fakes = [a.meta["val"] for a in arguments]
+    if any(isinstance(fake, (list, tuple)) for fake in fakes):
+        return None
+
+    def call(*values: Any) -> Any:
+        given = dict(zip(arguments, values, strict=True))
+        args, kwargs = pytree.tree_unflatten([given.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec)
+        result = table[target](*args, **kwargs) if target in table else target.decompose(*args, **kwargs)
+        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
+
+    mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
+    if mode is None:
+        return None
+    try:
+        with torch.no_grad(), mode:
+            module = make_fx(call, tracing_mode="real")(*fakes)
+    except Exception:  # any fault inside PyTorch's tracing means: no decomposition, and the operator is reported
+        return None
+    if any(n.target is target for n in module.graph.nodes):
+        return None
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
+    return Traced(module, names, arguments, many)

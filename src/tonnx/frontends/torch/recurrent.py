@@ -1,0 +1,83 @@
+"""Recurrent layers during the capture: one operator of our own instead of an unrolled loop.
+
+torch.export keeps ``aten.lstm`` and its like as one operator, but finds its result's shape by unrolling the loop over
+time, which freezes the time axis. For the length of a capture the functions that the layers call are replaced by
+operators that say the shape directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import torch
+
+_KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def _fake(x: torch.Tensor, hx: list[torch.Tensor], bidirectional: bool) -> list[torch.Tensor]:
+    directions = 2 if bidirectional else 1
+    hidden = hx[0].shape[-1]
+    output = x.new_empty([*x.shape[:-1], hidden * directions])
+    return [output, *[torch.empty_like(state) for state in hx]]
+
+
+@cache
+def _operators() -> dict[str, Any]:
+    """``tonnx::lstm(input, hx, params, has_biases, num_layers, bidirectional, batch_first)`` and the other three."""
+    library = torch.library.Library("tonnx", "FRAGMENT")
+    made = {}
+    for kind in _KINDS:
+        library.define(
+            f"{kind}(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
+            "bool bidirectional, bool batch_first) -> Tensor[]"
+        )
+
+        def fake(
+            x: torch.Tensor,
+            hx: list[torch.Tensor],
+            params: list[torch.Tensor],
+            has_biases: bool,
+            num_layers: int,
+            bidirectional: bool,
+            batch_first: bool,
+        ) -> list[torch.Tensor]:
+            return _fake(x, hx, bidirectional)
+
+        torch.library.register_fake(f"tonnx::{kind}", fake, lib=library)
+        made[kind] = getattr(torch.ops.tonnx, kind).default
+    made["library"] = library  # unloading the library would take its operators along
+    return made
+
+
+def _stand_in(kind: str, original: Any) -> Any:
+    operators = _operators()
+
+    def call(x: Any, *rest: Any, **kwargs: Any) -> Any:
+        # Packed sequences come as (data, batch_sizes, hx, ...): those keep PyTorch's own way.
+        if kwargs or len(rest) != 8 or not isinstance(rest[1], (tuple, list)):
+            return original(x, *rest, **kwargs)
+        hx, params, has_biases, num_layers, _dropout, _train, bidirectional, batch_first = rest
+        states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
+        # A projected LSTM has states of two widths; its result is as wide as the first.
+        results = operators[kind](x, states, list(params), has_biases, num_layers, bidirectional, batch_first)
+        return tuple(results)
+
+    return call
+
+
+@contextlib.contextmanager
+def stand_ins() -> Iterator[None]:
+    """Replace the recurrent kernels for the length of a capture."""
+    functions = torch._VF
+    originals = {kind: getattr(functions, kind) for kind in _KINDS}
+    # torch._VF is a module object whose __getattr__ falls through to the C functions: setting shadows them.
+    try:
+        for kind, original in originals.items():
+            setattr(functions, kind, _stand_in(kind, original))
+        yield
+    finally:
+        for kind in originals:
+            delattr(functions, kind)

@@ -1,0 +1,63 @@
+"""The rules of the PyTorch front ends: one function an operator, its arguments bound from the operator's own schema.
+
+    @lower("aten.leaky_relu")
+    def leaky_relu(op, x, negative_slope=0.01):
+        return op.LeakyRelu(x, alpha=negative_slope)
+
+A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
+other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from tonnx.registry import Registry
+
+Lowering = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A lowering and the names of the arguments that it wants."""
+
+    function: Lowering
+    parameters: tuple[str, ...]
+
+
+RULES: Registry[Rule] = Registry("lowering")
+
+
+def lower(*names: str) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``."""
+
+    def enter(function: Lowering) -> Lowering:
+        parameters = tuple(inspect.signature(function).parameters)[1:]
+        for name in names:
+            RULES.add(name, Rule(function, parameters))
+        return function
+
+    return enter
+
+
+@cache
+def load() -> Registry[Rule]:
+    """Import every rule module, once."""
+    from tonnx.frontends.torch import ops
+
+    for module in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"{ops.__name__}.{module.name}")
+    RULES.freeze()
+    return RULES
+
+
+def rule_for(namespace: str, name: str, overload: str) -> Rule | None:
+    """The rule of ``namespace.name.overload``, or that of all overloads."""
+    rules = load()
+    return rules.get(f"{namespace}.{name}.{overload or 'default'}") or rules.get(f"{namespace}.{name}")

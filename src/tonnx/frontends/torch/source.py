@@ -1,0 +1,49 @@
+"""Where a node comes from: the module path and the user's own source line."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch.fx import Node
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
+def module_of(node: Node) -> str:
+    """The path of the innermost module, such as ``layer1.0.conv1``."""
+    stack = node.meta.get("nn_module_stack")
+    if not stack:
+        return ""
+    path = next(reversed(stack.values()))[0]
+    return str(path).removeprefix("L['self'].").removeprefix("L['self']")
+
+
+def source_of(node: Node) -> str:
+    """``file.py:12``: the innermost line that is not PyTorch's own."""
+    trace = node.meta.get("stack_trace")
+    return _innermost(trace) if trace else ""
+
+
+@cache
+def _innermost(trace: str) -> str:
+    for file, line in reversed(_FRAME.findall(trace)):
+        if not file.startswith(_TORCH):
+            return f"{shorten(file)}:{line}"
+    return ""
+
+
+@cache
+def shorten(file: str) -> str:
+    """A path that the user recognises and that tells nothing of the machine: relative, or from the package on."""
+    path = Path(file)
+    if "site-packages" in path.parts:
+        return "/".join(path.parts[path.parts.index("site-packages") + 1 :])
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return path.name

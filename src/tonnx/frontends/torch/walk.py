@@ -1,0 +1,263 @@
+"""Walks a torch.export graph once and lowers node by node."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx import Node
+
+from tonnx.build import DIM, Builder
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.frontends.torch import decompose, symbolic
+from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
+from tonnx.frontends.torch.memory import Memory, mutates, written_argument
+from tonnx.frontends.torch.rules import Rule, rule_for
+from tonnx.frontends.torch.source import module_of, source_of
+from tonnx.frontends.torch.weights import Weights
+
+_DROPPED = frozenset(
+    """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
+    aten.sym_constrain_range aten.sym_constrain_range_for_size aten._functional_assert_async aten._print
+    aten._functional_assert_scalar""".split()
+)
+"""Run-time assertions: they compute nothing."""
+
+
+def is_operator(target: Any) -> bool:
+    """Whether an FX target is a registered PyTorch operator."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def operator_name(target: Any) -> str:
+    """``aten.add.Tensor``, or the name of a Python function on sizes."""
+    if is_operator(target):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_.")
+
+
+class Walk:
+    """The lowering of one graph into one ONNX graph."""
+
+    def __init__(self, op: Builder, dims: symbolic.DimNames) -> None:
+        self.op = op
+        self.dims = dims
+        self.unsupported: list[Occurrence] = []
+        self._values: dict[Node, Any] = {}
+        self._memory: Memory | None = None
+
+    # The whole program
+
+    def program(self, program: ExportedProgram, inputs: dict[str, ir.Value]) -> list[Any]:
+        """Lower everything; returns the user's outputs as values, numbers and None, flat and in order."""
+        weights = Weights(self.op, program)
+        placeholders = {}
+        for spec in program.graph_signature.input_specs:
+            name = spec.arg.name
+            if spec.kind == InputKind.USER_INPUT:
+                if isinstance(spec.arg, ConstantArgument):
+                    placeholders[name] = spec.arg.value
+                else:
+                    placeholders[name] = inputs[name]
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                placeholders[name] = (weights, spec.target)
+        results = self.graph(program.graph_module, placeholders)
+        if self.unsupported:
+            raise UnsupportedOp(self.unsupported)
+        kinds = program.graph_signature.output_specs
+        return [r for r, spec in zip(results, kinds, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
+
+    def graph(self, module: torch.fx.GraphModule, placeholders: dict[str, Any]) -> list[Any]:
+        """Lower one graph; ``placeholders`` are its inputs by name."""
+        graph = module.graph
+        live = _live(graph)
+        if any(mutates(node) for node in live):
+            self._memory = Memory(self._compute)
+        results: list[Any] = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                if node.users and node.name in placeholders:
+                    value = placeholders[node.name]
+                    self._define(node, value[0].value(value[1]) if isinstance(value, tuple) else value)
+            elif node.op == "get_attr":
+                self._define(node, _attribute_of(module, str(node.target)))
+            elif node.op == "output":
+                results = [self._resolve(item) for item in node.args[0]]  # type: ignore[union-attr]
+            elif node in live:
+                self._lower(node)
+        return results
+
+    # One node
+
+    def _lower(self, node: Node) -> None:
+        self.op.scope = "/" + module_of(node).replace(".", "/") if node.meta.get("nn_module_stack") else ""
+        self.op.scope = self.op.scope.rstrip("/")
+        self.op.source = {
+            "tonnx.op": operator_name(node.target),
+            "tonnx.module": module_of(node),
+            "tonnx.source": source_of(node),
+        }
+        try:
+            value = self._compute(node)
+        except TonnxError as error:
+            error.where = error.where or self._where(node)
+            raise
+        except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError) as error:
+            raise LoweringError(
+                f"{operator_name(node.target)} could not be lowered",
+                where=self._where(node),
+                why=f"{type(error).__name__}: {error}",
+                hint="this is a fault of tonnx; please report it with the model's source line",
+            ) from error
+        if mutates(node):
+            assert self._memory is not None
+            written = written_argument(node)
+            before = self._memory.read(written)
+            value = self._fit(value, before)
+            self._memory.write(self.op, written, value, self._arguments)
+        self._define(node, value)
+
+    def _where(self, node: Node) -> str:
+        return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)
+
+    def _compute(self, node: Node) -> Any:
+        """The value of a call, from the current values of its arguments, stamped with what the framework knows of it."""
+        target = node.target
+        if target is operator.getitem and not isinstance(self._resolve(node.args[0]), ir.Value):
+            return self._resolve(node.args[0])[node.args[1]]
+        if not is_operator(target):
+            if isinstance(target, torch._ops.HigherOrderOperator):
+                return self._unsupported(node)
+            return self._stamp(symbolic.compute(self.op, target, [self._resolve(a) for a in node.args]), node.meta.get("val"))
+        rule = self._rule(target)
+        if rule is None:
+            value = self._decomposed(node)
+        else:
+            arguments = bind(target, rule, node.args, node.kwargs, self.op, self._resolve)  # type: ignore[arg-type]
+            value = rule.function(self.op, **arguments)
+        return self._stamp(value, node.meta.get("val"))
+
+    def _rule(self, target: Any) -> Rule | None:
+        namespace, name = target._schema.name.split("::")
+        overload = target._schema.overload_name
+        rule = rule_for(namespace, name, overload)
+        if rule is None and name.endswith("_") and not name.startswith("__"):
+            rule = rule_for(namespace, name.rstrip("_"), overload)  # in place: the same formula
+        return rule
+
+    def _decomposed(self, node: Node) -> Any:
+        """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""
+        traced = decompose.trace(node)
+        if traced is None:
+            return self._unsupported(node)
+        inner = Walk(self.op, self.dims)
+        arguments = dict(zip(traced.placeholders, map(self._resolve, traced.arguments), strict=True))
+        results = inner.graph(traced.module, arguments)
+        if inner.unsupported:
+            return self._unsupported(node)
+        return results if traced.many else results[0]
+
+    def _unsupported(self, node: Node) -> Any:
+        self.unsupported.append(Occurrence(operator_name(node.target), module_of(node), source_of(node)))
+        return self._placeholder_for(node.meta.get("val"))
+
+    def _placeholder_for(self, meta: Any) -> Any:
+        """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
+        if isinstance(meta, (list, tuple)):
+            return [self._placeholder_for(m) for m in meta]
+        if isinstance(meta, torch.Tensor):
+            shape = ir.Shape(self.dims.of_tensor(meta))
+            return ir.Value(name="unsupported", type=ir.TensorType(to_onnx_dtype(meta.dtype)), shape=shape)
+        return ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+
+    # Values and arguments
+
+    def _define(self, node: Node, value: Any) -> None:
+        if self._memory is not None:
+            self._memory.define(node, value)
+        else:
+            self._values[node] = value
+
+    def _resolve(self, argument: Any) -> Any:
+        if isinstance(argument, Node):
+            return self._memory.read(argument) if self._memory is not None else self._values[argument]
+        if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return symbolic.materialise(self.op, self.dims, argument)
+        if isinstance(argument, torch.Tensor):
+            return self.op.constant(argument.detach().cpu().numpy())
+        return argument
+
+    def _arguments(self, node: Node) -> dict[str, Any]:
+        """All arguments of a call by their schema names."""
+        bound = {}
+        for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+            if i < len(node.args):
+                bound[argument.name] = convert(node.args[i], str(argument.type), self.op, self._resolve)
+            elif argument.name in node.kwargs:
+                bound[argument.name] = convert(node.kwargs[argument.name], str(argument.type), self.op, self._resolve)
+        return bound
+
+    def _fit(self, value: ir.Value, before: ir.Value) -> ir.Value:
+        """A tensor keeps its dtype and shape when it is written to."""
+        assert before.dtype is not None and before.shape is not None
+        value = self.op.cast(value, before.dtype)
+        if value.shape is None or value.shape != before.shape:
+            value = self.op.Expand(value, self.op.vector(self.op.sizes(before)), _shape=before.shape.dims)
+        return value
+
+    def _stamp(self, value: Any, meta: Any) -> Any:
+        """Write the framework's own dtype and shape on what a rule made; the framework is right about both."""
+        if isinstance(meta, (list, tuple)) and isinstance(value, (list, tuple)):
+            return [self._stamp(v, m) for v, m in zip(value, meta, strict=False)]
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return symbolic.named(self.op, self.dims, value, meta)
+        if not isinstance(meta, torch.Tensor):
+            return value
+        if not isinstance(value, ir.Value):
+            value = self.op.constant(value, to_onnx_dtype(meta.dtype))
+        value = self.op.cast(value, to_onnx_dtype(meta.dtype))
+        if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
+            value.shape = ir.Shape(self.dims.of_tensor(meta))
+        return value
+
+
+def _live(graph: torch.fx.Graph) -> set[Node]:
+    """The nodes that the outputs and the in-place writes depend on. Assertions and their arithmetic are not among them."""
+    live: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or node in live or (mutates(node) and operator_name(node.target) not in _DROPPED):
+            live.add(node)
+            live.update(node.all_input_nodes)
+    return live
+
+
+def _attribute_of(module: torch.nn.Module, path: str) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def number_as_value(op: Builder, number: Any) -> ir.Value:
+    """A Python number among the outputs, as a tensor of rank 0."""
+    if isinstance(number, bool):
+        return op.constant(number, ir.DataType.BOOL)
+    if isinstance(number, int):
+        return op.constant(number, ir.DataType.INT64)
+    if isinstance(number, float) or math.isnan(number):
+        return op.constant(number, ir.DataType.FLOAT)
+    raise LoweringError(f"an output of type {type(number).__name__} cannot be expressed in ONNX")
+
+
+def flat(values: Sequence[Any]) -> list[Any]:
+    """Nested results, flattened."""
+    result: list[Any] = []
+    for value in values:
+        result.extend(flat(value) if isinstance(value, (list, tuple)) else [value])
+    return result

@@ -1,0 +1,123 @@
+"""What a legaliser rule sees of the node that it rewrites."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from tonnx.infer import Dims, dims_of
+from tonnx.schema import Signature
+
+
+class Blocked(Exception):
+    """Raised by a rule: this node cannot be expressed one version further down, for this reason."""
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Call:
+    """A node, read through the schema of the version that it is written in."""
+
+    __slots__ = ("node", "signature")
+
+    def __init__(self, node: ir.Node, signature: Signature) -> None:
+        self.node = node
+        self.signature = signature
+
+    @property
+    def op_type(self) -> str:
+        return self.node.op_type
+
+    def __getitem__(self, name: str) -> ir.Value | None:
+        """The input of that formal name; None when it is absent."""
+        for i, formal in enumerate(self.signature.inputs):
+            if formal.name == name:
+                return self.node.inputs[i] if i < len(self.node.inputs) else None
+        raise KeyError(f"{self.op_type}-{self.signature.since} has no input {name!r}")
+
+    def need(self, name: str) -> ir.Value:
+        """An input that must be there."""
+        value = self[name]
+        if value is None:
+            raise Blocked(f"its input {name} is missing")
+        return value
+
+    @property
+    def inputs(self) -> list[ir.Value | None]:
+        return list(self.node.inputs)
+
+    def attr(self, name: str, default: Any = None) -> Any:
+        """An attribute's value, or ``default``. The schema's own default is not looked up: rules say theirs."""
+        attribute = self.node.attributes.get(name)
+        if attribute is None:
+            return default
+        if attribute.is_ref():
+            raise Blocked(f"its attribute {name} is a parameter of the enclosing function")
+        value = attribute.value
+        return list(value) if isinstance(value, tuple) else value
+
+    def attributes(self, *without: str) -> dict[str, Any]:
+        """All attributes but ``without``, to hand on."""
+        return {name: self.attr(name) for name in self.node.attributes if name not in without}
+
+    def const(self, name: str) -> np.ndarray | None:
+        """The contents of an input: None when absent, refused when known only at run time."""
+        value = self[name]
+        if value is None:
+            return None
+        array = constant_of(value)
+        if array is None:
+            raise Blocked(f"its input {name} is computed at run time, and is an attribute in older versions")
+        return array
+
+    def ints(self, name: str) -> list[int] | None:
+        """The same as a list of integers."""
+        array = self.const(name)
+        return None if array is None else [int(v) for v in array.reshape(-1)]
+
+    def rank(self, name: str) -> int:
+        """The rank of an input, without which this rule cannot work."""
+        value = self.need(name)
+        if value.shape is None:
+            raise Blocked(f"the rank of its input {name} is not known")
+        return value.shape.rank()
+
+    def dims(self, name: str) -> Dims | None:
+        return dims_of(self[name])
+
+    def dtype(self, name: str) -> ir.DataType:
+        value = self.need(name)
+        if value.dtype is None:
+            raise Blocked(f"the element type of its input {name} is not known")
+        return value.dtype
+
+    def used(self, index: int) -> bool:
+        """Whether anybody reads the output at ``index``."""
+        outputs = self.node.outputs
+        return index < len(outputs) and (bool(outputs[index].uses()) or outputs[index].is_graph_output())
+
+    @property
+    def outputs(self) -> int:
+        return len(self.node.outputs)
+
+
+def constant_of(value: ir.Value) -> np.ndarray | None:
+    """The contents of an initializer or of a Constant node."""
+    if value.const_value is not None and not value.is_graph_input():
+        return value.const_value.numpy()
+    producer = value.producer()
+    if producer is not None and producer.op_type == "Constant" and producer.domain == "":
+        tensor = ir.convenience.get_const_tensor(value)
+        return None if tensor is None else tensor.numpy()
+    return None
+
+
+def schema_default(op_type: str, opset: int, attribute: str) -> Any:
+    """The default that the specification gives an attribute."""
+    value = onnx.defs.get_schema(op_type, max_inclusive_version=opset).attributes[attribute].default_value
+    return onnx.helper.get_attribute_value(value) if value.name else None

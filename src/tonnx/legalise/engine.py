@@ -1,0 +1,172 @@
+"""Takes a model from one opset to another, node by node, in one pass over the graph.
+
+Every node is at some opset: first that of the model, then that of the rule that made it. While its version is newer than
+the target has, the rule of that version step rewrites it one step further down; steps that change nothing are jumped over.
+What a rule makes is put in the place of the node and goes through the same loop. Each node is rewritten at most once for
+each of its version steps, so the pass is linear.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+
+import onnx_ir as ir
+
+from tonnx.build import Builder, Names
+from tonnx.errors import Blocker, InvalidModel, RetargetError
+from tonnx.legalise import types
+from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.rules import load
+from tonnx.legalise.table import DOWN, UP, Step, key
+from tonnx.rewrite import names_in, replace_node
+from tonnx.schema import signature
+from tonnx.target import Target
+
+
+@dataclass
+class Report:
+    """What legalising changed: operator → how many nodes were rewritten."""
+
+    source: int
+    target: int
+    rewritten: Counter[str] = field(default_factory=Counter)
+    cast: Counter[str] = field(default_factory=Counter)
+
+
+def legalise(model: ir.Model, target: Target) -> Report:
+    """Rewrite ``model`` in place; raises RetargetError with every blocking node if that is impossible."""
+    load()
+    source = model.opset_imports.get("")
+    if source is None:
+        raise InvalidModel("the model imports no version of the default operator set")
+    engine = _Engine(model, source, target.opset)
+    if source != target.opset:
+        for graph in (model.graph, *(function.graph for function in model.functions.values())):
+            engine.graph(graph, source)
+    if engine.blockers:
+        raise RetargetError(target.opset, engine.blockers)
+    for function in model.functions.values():
+        if "" in function.opset_imports:
+            function.opset_imports[""] = target.opset
+    model.graph.opset_imports[""] = target.opset
+    model.ir_version = target.ir_version
+    return engine.report
+
+
+class _Engine:
+    def __init__(self, model: ir.Model, source: int, target: int) -> None:
+        self.model = model
+        self.source = source
+        self.target = target
+        self.report = Report(source, target)
+        self.blockers: list[Blocker] = []
+        self.names = Names(names_in(model))
+        self._done: set[ir.Graph] = set()
+
+    def graph(self, graph: ir.Graph, opset: int, parent: Builder | None = None) -> None:
+        """All nodes of a graph, which is written at ``opset``."""
+        if graph in self._done:  # a rule that rebuilds an If or Loop keeps the bodies it was given
+            return
+        self._done.add(graph)
+        in_function = parent.constants_as_nodes if parent else graph is not self.model.graph
+        builder = Builder(graph, names=self.names, parent=parent, constants_as_nodes=in_function)
+        for node in list(graph):
+            self._node(builder, node, opset)
+
+    def _node(self, builder: Builder, node: ir.Node, opset: int) -> None:
+        queue = deque([(node, opset)])
+        while queue:
+            current, at = queue.popleft()
+            for inner in _inner_graphs(current):
+                self.graph(inner, at, builder)
+            if current.domain != "":
+                continue
+            found = (_next_down if self.target < self.source else _next_up)(current.op_type, at, self.target)
+            if found is None:
+                self._finish(builder, current)
+                continue
+            step, since = found
+            made = self._apply(builder, current, at, step, since)
+            queue.extendleft((new, since - 1 if self.target < self.source else since) for new in reversed(made))
+
+    def _apply(self, builder: Builder, node: ir.Node, opset: int, step: Step, since: int) -> list[ir.Node]:
+        """Rewrite a node by one step; returns the nodes that stand in its place."""
+        # The version being left: going down, that of `since`; going up, the one before it.
+        schema = signature(node.op_type, since if self.target < self.source else since - 1)
+        assert schema is not None
+        builder.before = node
+        builder.opset = since - 1 if self.target < self.source else since
+        builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
+        builder.made = []
+        try:
+            if step.function is None:
+                raise Blocked(step.reason)
+            with builder:
+                result = step.function(builder, Call(node, schema))
+        except Blocked as blocked:
+            self._blocked(node, blocked.reason, since)
+            return []
+        self.report.rewritten[node.op_type] += 1
+        if result is None:  # the rule changed attributes of the node itself
+            return [*builder.made, node]
+        replace_node(node, [result] if isinstance(result, ir.Value) else list(result))
+        return builder.made
+
+    def _finish(self, builder: Builder, node: ir.Node) -> None:
+        schema = signature(node.op_type, self.target)
+        if schema is None:
+            self._blocked(node, f"ONNX has no operator {node.op_type} at opset {self.target}", None)
+            return
+        builder.before, builder.opset = node, self.target
+        builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
+        try:
+            if types.fit(builder, node, schema):
+                self.report.cast[node.op_type] += 1
+        except Blocked as blocked:
+            self._blocked(node, blocked.reason, types.lowest_opset(node, self.target))
+
+    def _blocked(self, node: ir.Node, reason: str, lowest: int | None) -> None:
+        source = node.metadata_props.get("tonnx.source", "")
+        self.blockers.append(Blocker(node.name or node.op_type, node.op_type, reason, source, lowest))
+
+
+def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+@cache
+def _next_down(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
+    """The next step that does something, from the version in force at ``opset`` towards ``target``."""
+    at = opset
+    while True:
+        schema = signature(op_type, at)
+        if schema is None or schema.since <= target:
+            return None
+        step = DOWN.get(key(op_type, schema.since))
+        if step is None:
+            return Step("impossible", f"no rule takes {op_type} below opset {schema.since}"), schema.since
+        if step.kind != "same":
+            return step, schema.since
+        at = schema.since - 1
+
+
+@cache
+def _next_up(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
+    for at in range(opset + 1, target + 1):
+        schema = signature(op_type, at)
+        if schema is None:  # deprecated there
+            return UP.get(key(op_type, at)) or Step("impossible", f"{op_type} was removed in opset {at}"), at
+        if schema.since == at:
+            step = UP.get(key(op_type, at))
+            if step is None:
+                return Step("impossible", f"no rule takes {op_type} up to opset {at}"), at
+            if step.kind != "same":
+                return step, at
+    return None

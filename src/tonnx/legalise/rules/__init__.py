@@ -1,0 +1,21 @@
+"""The rules of the version steps, by family; every module here is imported by `load`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+
+from tonnx.legalise.schemas import enter_type_only_steps
+from tonnx.legalise.table import DOWN, UP
+from tonnx.target import OLDEST
+
+
+@cache
+def load() -> None:
+    """Import every rule module, once."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
+    enter_type_only_steps(OLDEST)
+    DOWN.freeze()
+    UP.freeze()

@@ -1,0 +1,74 @@
+"""The table of version steps: for every operator and every version of it, how to express it one version below.
+
+    @down("Squeeze", 13)
+    def squeeze(op, node): ...      # a Squeeze-13 in terms of opset 12
+
+    same("Relu", 14, "only wider types")
+    impossible("SequenceAt", 11, "sequences came with opset 11")
+
+A step whose version is the operator's first is its decomposition into older operators. `up` goes the other way: a node of
+the version before ``since``, written as ``since`` wants it. Completeness over onnx.defs is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tonnx.registry import Registry
+
+RuleFunction = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One version step: a function, "the same", or a reason why not."""
+
+    kind: str  # "rule" | "same" | "impossible"
+    reason: str = ""
+    function: RuleFunction | None = None
+
+
+DOWN: Registry[Step] = Registry("step down")
+UP: Registry[Step] = Registry("step up")
+
+
+def key(op_type: str, since: int) -> str:
+    return f"{op_type}-{since}"
+
+
+def down(op_type: str | tuple[str, ...], since: int) -> Callable[[RuleFunction], RuleFunction]:
+    """Enter a function: version ``since`` of the operator in terms of opset ``since - 1``."""
+    return _enter(DOWN, op_type, since)
+
+
+def up(op_type: str | tuple[str, ...], since: int) -> Callable[[RuleFunction], RuleFunction]:
+    """Enter a function: the version before ``since``, in terms of opset ``since``."""
+    return _enter(UP, op_type, since)
+
+
+def _enter(
+    registry: Registry[Step], op_type: str | tuple[str, ...], since: int
+) -> Callable[[RuleFunction], RuleFunction]:
+    def enter(function: RuleFunction) -> RuleFunction:
+        summary = (function.__doc__ or "").strip().split("\n")[0]
+        for name in (op_type,) if isinstance(op_type, str) else op_type:
+            registry.add(key(name, since), Step("rule", summary, function))
+        return function
+
+    return enter
+
+
+def same(op_type: str | tuple[str, ...], since: int, reason: str, *, direction: Registry[Step] | None = None) -> None:
+    """The step changes nothing for a node that the type rule accepts."""
+    for registry in (DOWN, UP) if direction is None else (direction,):
+        for name in (op_type,) if isinstance(op_type, str) else op_type:
+            if key(name, since) not in registry:
+                registry.add(key(name, since), Step("same", reason))
+
+
+def impossible(op_type: str | tuple[str, ...], since: int, reason: str) -> None:
+    """Nothing older expresses it."""
+    for name in (op_type,) if isinstance(op_type, str) else op_type:
+        DOWN.add(key(name, since), Step("impossible", reason))

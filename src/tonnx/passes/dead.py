@@ -1,0 +1,22 @@
+"""Dead code: nodes and initializers that no output depends on."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.rewrite import all_graphs
+
+
+def remove_dead(model: ir.Model) -> int:
+    """Remove unused nodes, inner graphs first (they may hold the last use of an outer value), then initializers."""
+    removed = 0
+    for graph in reversed(list(all_graphs(model))):
+        for node in reversed(graph):
+            if not any(output.uses() or output.is_graph_output() for output in node.outputs):
+                graph.remove(node, safe=True)
+                removed += 1
+    for graph in all_graphs(model):
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+                del graph.initializers[name]
+    return removed

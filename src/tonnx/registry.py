@@ -1,0 +1,52 @@
+"""One generic registry: names to functions. A second registration of a name is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Registry(Generic[T]):
+    """Filled while the rule modules are imported, read-only afterwards."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._entries: dict[str, T] = {}
+        self._frozen = False
+
+    def register(self, *names: str) -> Callable[[T], T]:
+        """Decorator: enter the decorated object under every one of ``names``."""
+
+        def enter(entry: T) -> T:
+            for name in names:
+                self.add(name, entry)
+            return entry
+
+        return enter
+
+    def add(self, name: str, entry: T) -> None:
+        """Enter ``entry`` under ``name``."""
+        if self._frozen:
+            raise RuntimeError(f"the registry of {self.kind}s is frozen; {name!r} came too late")
+        if name in self._entries:
+            raise RuntimeError(f"two {self.kind}s for {name!r}: {self._entries[name]!r} and {entry!r}")
+        self._entries[name] = entry
+
+    def freeze(self) -> None:
+        """No registration after this: the registry is plain data from here on."""
+        self._frozen = True
+
+    def get(self, name: str) -> T | None:
+        """The entry of ``name``, or None."""
+        return self._entries.get(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)

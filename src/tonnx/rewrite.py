@@ -1,0 +1,63 @@
+"""Taking a node out of a graph and putting values in the place of its outputs: shared by passes and legaliser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import onnx_ir as ir
+
+
+def replace_node(node: ir.Node, results: Sequence[ir.Value | None]) -> None:
+    """Everybody who reads ``node`` reads ``results`` instead; the node goes. Names of graph outputs stay."""
+    graph = node.graph
+    assert graph is not None
+    for old, new in zip(node.outputs, results, strict=False):
+        if new is None or new is old:
+            continue
+        if old.is_graph_output():
+            new = _take_output_place(node, old, new)
+        if new.shape is None:
+            new.shape = old.shape
+        if new.type is None:
+            new.type = old.type
+        for user, index in tuple(old.uses()):
+            user.replace_input_with(index, new)
+    graph.remove(node, safe=True)
+
+
+def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:
+    owner = old.graph
+    assert owner is not None
+    producer = new.producer()
+    if producer is None or new.is_graph_output() or producer.graph is not owner:
+        # An input, a constant, or an output already: it cannot carry a second name.
+        identity = ir.Node("", "Identity", [new], num_outputs=1, name=f"{node.name}/output")
+        identity.outputs[0].type, identity.outputs[0].shape = old.type, old.shape
+        owner.insert_before(node, identity)
+        new = identity.outputs[0]
+    name, shape = old.name, old.shape
+    old.name = f"{name}__replaced"
+    for i, output in enumerate(owner.outputs):
+        if output is old:
+            owner.outputs[i] = new
+    new.name = name
+    new.shape = shape if shape is not None else new.shape
+    return new
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """The main graph, the functions' graphs, and all graphs inside their nodes; outer before inner."""
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        yield graph
+        yield from graph.subgraphs()
+
+
+def names_in(model: ir.Model) -> Iterator[str]:
+    """Every name of a value or node that is taken."""
+    for graph in all_graphs(model):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            yield value.name or ""
+        for node in graph:
+            yield node.name or ""
+            for output in node.outputs:
+                yield output.name or ""

@@ -1,0 +1,95 @@
+"""ONNX operator schemas, read once from onnx.defs into the small form that the builder and the legaliser need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+import onnx
+import onnx_ir as ir
+
+_OPTION = onnx.defs.OpSchema.FormalParameterOption
+_ELEMENT_TYPES = {
+    f"tensor({name.lower()})": ir.DataType(number)
+    for name, number in onnx.TensorProto.DataType.items()
+    if name != "UNDEFINED"
+}
+
+
+@dataclass(frozen=True)
+class Formal:
+    """A formal input or output. ``type_str`` is a type variable such as "T", or a fixed type."""
+
+    name: str
+    type_str: str
+    optional: bool
+    variadic: bool
+    homogeneous: bool
+    dtypes: frozenset[ir.DataType]
+
+    @property
+    def fixed(self) -> ir.DataType | None:
+        """The only dtype this parameter can have, if there is only one."""
+        return next(iter(self.dtypes)) if len(self.dtypes) == 1 else None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One version of one operator."""
+
+    op_type: str
+    since: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    attributes: Mapping[str, ir.AttributeType]
+    required: frozenset[str]
+    min_inputs: int
+    max_inputs: int
+    min_outputs: int
+    max_outputs: int
+
+    def input(self, index: int) -> Formal:
+        """The formal of the input at ``index``; the last one repeats when it is variadic."""
+        if index < len(self.inputs):
+            return self.inputs[index]
+        if self.inputs and self.inputs[-1].variadic:
+            return self.inputs[-1]
+        raise TypeError(f"{self.op_type}-{self.since} takes {len(self.inputs)} inputs, not {index + 1}")
+
+    def output(self, index: int) -> Formal:
+        """The formal of the output at ``index``; the last one repeats when it is variadic."""
+        return self.outputs[min(index, len(self.outputs) - 1)]
+
+
+def _formal(parameter: onnx.defs.OpSchema.FormalParameter) -> Formal:
+    return Formal(
+        name=parameter.name,
+        type_str=parameter.type_str,
+        optional=parameter.option == _OPTION.Optional,
+        variadic=parameter.option == _OPTION.Variadic,
+        homogeneous=parameter.is_homogeneous,
+        dtypes=frozenset(_ELEMENT_TYPES[t] for t in parameter.types if t in _ELEMENT_TYPES),
+    )
+
+
+@cache
+def signature(op_type: str, opset: int) -> Signature | None:
+    """The version of a default-domain operator that is in force at ``opset``; None if it does not exist there."""
+    if not onnx.defs.has(op_type, max_inclusive_version=opset):
+        return None
+    schema = onnx.defs.get_schema(op_type, max_inclusive_version=opset)
+    if schema.deprecated:
+        return None
+    return Signature(
+        op_type=op_type,
+        since=schema.since_version,
+        inputs=tuple(_formal(p) for p in schema.inputs),
+        outputs=tuple(_formal(p) for p in schema.outputs),
+        attributes={name: ir.AttributeType(int(a.type)) for name, a in schema.attributes.items()},
+        required=frozenset(name for name, a in schema.attributes.items() if a.required),
+        min_inputs=schema.min_input,
+        max_inputs=schema.max_input,
+        min_outputs=schema.min_output,
+        max_outputs=schema.max_output,
+    )

@@ -1,0 +1,41 @@
+"""What a file is made for: an opset, and the lowest IR version that carries it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tonnx.errors import InvalidArgument
+
+CANON = 26
+"""Every front end lowers to this opset; the legaliser takes it from there. The newest that ONNX Runtime loads."""
+
+OLDEST = 7
+DEFAULT = 18
+
+# The first IR version that was released together with an opset (from onnx's own table of versions).
+_IR_VERSIONS = {
+    7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
+    19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Target:
+    """The opset that was asked for. A model never claims an opset that it does not satisfy."""
+
+    opset: int = DEFAULT
+
+    def __post_init__(self) -> None:
+        if isinstance(self.opset, bool) or not isinstance(self.opset, int):
+            raise InvalidArgument(f"opset_version must be an integer, not {self.opset!r}")
+        if not OLDEST <= self.opset <= CANON:
+            raise InvalidArgument(
+                f"opset_version={self.opset} is out of range",
+                why=f"tonnx writes opsets {OLDEST} to {CANON}",
+                hint=f"choose one in that range; {DEFAULT} is the default",
+            )
+
+    @property
+    def ir_version(self) -> int:
+        """The lowest IR version that fits the opset: older runtimes refuse files that claim a newer one."""
+        return _IR_VERSIONS[self.opset]

@@ -1,0 +1,253 @@
+"""Compare one output of the model with the same output of the file.
+
+Two arrays are equal when dtype and shape agree exactly and every element is within the tolerance of its
+dtype. NaN equals NaN and infinity equals infinity of the same sign, at the same place: a model that computes
+them must see them computed in ONNX too. Integers, booleans and strings have no tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument
+
+# Elements widened to float64 at a time: a few MB of temporaries, whatever the size of the output.
+BLOCK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """An element is close when ``|actual - expected| <= atol + rtol * |expected|``."""
+
+    rtol: float = 0.0
+    atol: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.rtol >= 0 and self.atol >= 0):  # written so that NaN is refused as well
+            raise InvalidArgument(f"a tolerance is at least 0: rtol {self.rtol}, atol {self.atol}")
+
+    def __str__(self) -> str:
+        return f"rtol {self.rtol:g}, atol {self.atol:g}" if self.rtol or self.atol else "must be equal"
+
+
+EXACT = Tolerance()
+
+# By dtype name, because bfloat16 and the 8-bit floats are not numpy's own.
+_TOLERANCES = {
+    # A float64 output is often the cast of float32 arithmetic, so it cannot be asked for more than float32.
+    "float64": Tolerance(1e-3, 1e-5),
+    "float32": Tolerance(1e-3, 1e-5),
+    "complex128": Tolerance(1e-3, 1e-5),
+    "complex64": Tolerance(1e-3, 1e-5),
+    # About ten and five times epsilon: runtimes accumulate these in float32 but round between the layers at
+    # other places than the framework does, and values near zero carry the error of the large ones near them.
+    "float16": Tolerance(1e-2, 5e-3),
+    "bfloat16": Tolerance(8e-2, 4e-2),
+    # One step of the format: a value that lies between two steps may be rounded either way.
+    "float8_e4m3fn": Tolerance(0.13, 4e-3),
+    "float8_e4m3fnuz": Tolerance(0.13, 4e-3),
+    "float8_e5m2": Tolerance(0.26, 1e-4),
+    "float8_e5m2fnuz": Tolerance(0.26, 1e-4),
+    "float4_e2m1fn": Tolerance(0.5, 0.5),
+}
+
+
+def dtype_name(dtype: Any) -> str:
+    """The name of a dtype; every way in which numpy holds text is one dtype for ONNX."""
+    dtype = np.dtype(dtype)
+    return "string" if dtype.kind in "OSUT" else dtype.name
+
+
+def default_tolerance(dtype: Any) -> Tolerance:
+    """The tolerance for outputs of this dtype: exact unless it is a float or complex dtype.
+
+    >>> default_tolerance("float32")
+    Tolerance(rtol=0.001, atol=1e-05)
+    """
+    return _TOLERANCES.get(dtype_name(dtype), EXACT)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One output, the model's beside the file's. Shape and dtype are those of the model.
+
+    ``max_rel`` is taken over the elements that are not zero in the model. ``excess`` is the largest
+    difference in units of what is allowed at that element: above 1 is out of tolerance. ``nans`` counts the
+    elements that are NaN on both sides, which are equal but prove little.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    max_abs: float
+    max_rel: float
+    mismatched: int
+    total: int
+    ok: bool
+    reason: str | None = None
+    tolerance: Tolerance = EXACT
+    excess: float = 0.0
+    nans: int = 0
+    measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
+
+
+def compare(
+    name: str, expected: Any, actual: Any, rtol: float | None = None, atol: float | None = None
+) -> Comparison:
+    """Compare the file's ``actual`` with the model's ``expected``.
+
+    ``rtol`` and ``atol`` replace the default of the dtype; for exact dtypes they mean nothing.
+    """
+    expected, actual = np.asarray(expected), np.asarray(actual)
+    reason = _structure(expected, actual)
+    if reason is not None:
+        return incomparable(name, expected, reason)
+    tolerance = _tolerance(expected.dtype, rtol, atol)
+    figures = _Figures()
+    flat_expected, flat_actual = expected.reshape(-1), actual.reshape(-1)
+    measure = _exact_block if tolerance is EXACT else _float_block
+    for start in range(0, expected.size, BLOCK):
+        block = slice(start, start + BLOCK)
+        measure(figures, start, flat_expected[block], flat_actual[block], tolerance)
+    return Comparison(
+        name=name,
+        shape=expected.shape,
+        dtype=dtype_name(expected.dtype),
+        max_abs=figures.max_abs,
+        max_rel=figures.max_rel,
+        mismatched=figures.mismatched,
+        total=expected.size,
+        ok=figures.mismatched == 0,
+        reason=_reason(figures, expected, actual, tolerance) if figures.mismatched else None,
+        tolerance=tolerance,
+        excess=figures.excess,
+        nans=figures.nans,
+    )
+
+
+def incomparable(name: str, expected: Any, reason: str) -> Comparison:
+    """A failed comparison where there is nothing to measure: another shape or dtype, or no output at all."""
+    expected = np.asarray(expected)
+    return Comparison(
+        name=name,
+        shape=expected.shape,
+        dtype=dtype_name(expected.dtype),
+        max_abs=float("inf"),
+        max_rel=float("inf"),
+        mismatched=expected.size,
+        total=expected.size,
+        ok=False,
+        reason=reason,
+        excess=float("inf"),
+        measured=False,
+    )
+
+
+def _structure(expected: np.ndarray, actual: np.ndarray) -> str | None:
+    """What keeps the two from being compared element by element."""
+    reasons = []
+    model, file = dtype_name(expected.dtype), dtype_name(actual.dtype)
+    if model != file:
+        reasons.append(f"dtype: {model} in the model, {file} in the file")
+    if expected.shape != actual.shape:
+        reasons.append(f"shape: {expected.shape} in the model, {actual.shape} in the file")
+    return "; ".join(reasons) or None
+
+
+def _tolerance(dtype: np.dtype, rtol: float | None, atol: float | None) -> Tolerance:
+    default = default_tolerance(dtype)
+    if default is EXACT:
+        return EXACT
+    return Tolerance(default.rtol if rtol is None else rtol, default.atol if atol is None else atol)
+
+
+@dataclass
+class _Figures:
+    """What is known after the blocks seen so far."""
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    excess: float = 0.0
+    mismatched: int = 0
+    nans: int = 0
+    worst: int = 0  # flat index
+
+
+def _float_block(
+    figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance
+) -> None:
+    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
+    # Casting to float64 overflows nowhere, but inf - inf, 1e308 + 1e308 and 0 / 0 would warn.
+    with np.errstate(all="ignore"):
+        left, right = expected.astype(wide), actual.astype(wide)
+        both_nan = np.isnan(left) & np.isnan(right)
+        difference = np.abs(right - left)
+        difference[(left == right) | both_nan] = 0.0
+        # What is left of NaN here is a number against NaN or infinity: no tolerance covers that.
+        difference[np.isnan(difference)] = np.inf
+        infinite = np.isinf(difference)
+        size = np.abs(left)
+        relative = np.divide(difference, size, out=np.zeros_like(difference), where=size > 0)
+        relative[infinite] = np.inf
+        excess = np.where(difference > 0, difference / (tolerance.atol + tolerance.rtol * size), 0.0)
+        excess[infinite] = np.inf
+    worst = int(excess.argmax())
+    if excess[worst] > figures.excess:
+        figures.excess, figures.worst = float(excess[worst]), start + worst
+    figures.max_abs = max(figures.max_abs, float(difference.max()))
+    figures.max_rel = max(figures.max_rel, float(relative.max()))
+    figures.mismatched += int(np.count_nonzero(excess > 1))
+    figures.nans += int(np.count_nonzero(both_nan))
+
+
+def _exact_block(
+    figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance
+) -> None:
+    if dtype_name(expected.dtype) == "string":
+        expected, actual = expected.astype(object), actual.astype(object)
+    # Compared in the dtype itself: float64 cannot tell large int64 values apart.
+    places = np.flatnonzero(expected != actual)
+    if not places.size:
+        return
+    left, right = expected[places], actual[places]
+    if left.dtype.kind == "O":
+        difference = relative = np.full(places.size, np.inf)
+    else:
+        difference, size = _integer_distance(left, right), np.abs(left.astype(np.float64))
+        relative = np.divide(difference, size, out=np.zeros_like(difference), where=size > 0)
+    worst = int(difference.argmax())
+    if difference[worst] > figures.max_abs:
+        figures.max_abs, figures.worst = float(difference[worst]), start + int(places[worst])
+    figures.max_rel = max(figures.max_rel, float(relative.max()))
+    figures.excess = float("inf")
+    figures.mismatched += places.size
+
+
+def _integer_distance(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """``|left - right|`` without overflow: as unsigned numbers the difference always fits."""
+    if left.dtype != np.uint64:
+        left, right = left.astype(np.int64), right.astype(np.int64)
+    high, low = np.maximum(left, right).astype(np.uint64), np.minimum(left, right).astype(np.uint64)
+    distance: np.ndarray = (high - low).astype(np.float64)
+    return distance
+
+
+def _reason(figures: _Figures, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance) -> str:
+    place = tuple(int(i) for i in np.unravel_index(figures.worst, expected.shape))
+    verb = "differ" if tolerance is EXACT else "are out of tolerance"
+    return (
+        f"{figures.mismatched} of {expected.size} elements {verb} ({tolerance}); "
+        f"worst at {list(place)}: {_show(expected[place])} in the model, {_show(actual[place])} in the file"
+    )
+
+
+def _show(value: Any) -> str:
+    """A number short enough for one line, with enough digits to see a small difference."""
+    if isinstance(value, str | bytes):
+        return repr(value)[:60]
+    if np.iscomplexobj(value) or np.asarray(value).dtype.kind in "biu":
+        return str(value)
+    return f"{float(value):.6g}"

@@ -1,0 +1,239 @@
+"""Prove that a file computes what a model computes: on the example and at other sizes of what is dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from tonnx.errors import VerificationFailed
+from tonnx.verify.compare import Comparison, compare, incomparable
+from tonnx.verify.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
+from tonnx.verify.session import Session, check_model, one_line
+
+Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of inputs: either compared, or left out because the model itself fails on it."""
+
+    label: str
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    comparisons: tuple[Comparison, ...] = ()
+    skipped: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(comparison.ok for comparison in self.comparisons)
+
+
+@dataclass(frozen=True)
+class OutputSummary:
+    """One output over all trials. ``reason`` and ``at`` are of its worst failure, None if there is none."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    max_abs: float
+    max_rel: float
+    ok: bool
+    reason: str | None = None
+    at: str | None = None
+    all_nan: bool = False
+
+    def __str__(self) -> str:
+        head = f"[{'✓' if self.ok else '✗'}] {self.name} {self.shapes[0]} {self.dtype}"
+        note = "  (nothing but NaN: this proves little)" if self.all_nan else ""
+        return f"{head}  max abs {self.max_abs:.2g}  max rel {self.max_rel:.2g}{note}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was tried and what came of it. The first trial is the example."""
+
+    trials: tuple[Trial, ...]
+
+    @property
+    def ok(self) -> bool:
+        return all(trial.ok for trial in self.trials)
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The comparison that is furthest out of its tolerance, or nearest to it if all is well."""
+        ranked = self._ranked()
+        return ranked[0][1] if ranked else None
+
+    @property
+    def only_example(self) -> bool:
+        """True if other sizes were tried and the model itself failed at every one of them."""
+        others = self.trials[1:]
+        return bool(others) and all(trial.skipped is not None for trial in others)
+
+    def per_output(self) -> list[OutputSummary]:
+        """One summary for each output, in the order of the outputs."""
+        grouped: dict[str, list[tuple[Trial, Comparison]]] = {}
+        for trial in self.trials:
+            for comparison in trial.comparisons:
+                grouped.setdefault(comparison.name, []).append((trial, comparison))
+        return [_summary(name, group) for name, group in grouped.items()]
+
+    def raise_if_failed(self) -> None:
+        """Raise VerificationFailed with the worst output and its figures, unless everything agrees."""
+        if self.ok:
+            return
+        trial, worst = self._ranked()[0]
+        outputs = self.per_output()
+        figures = f": max abs {worst.max_abs:.2g}, max rel {worst.max_rel:.2g}" if worst.measured else ""
+        failed = sum(not output.ok for output in outputs)
+        raise VerificationFailed(
+            f"output {worst.name!r} of the file differs from the model's "
+            f"({failed} of {len(outputs)} outputs fail){figures}",
+            where=f"at {_place(trial)}, shape {worst.shape}, {worst.dtype}",
+            why=worst.reason,
+            verification=self,
+        )
+
+    def __str__(self) -> str:
+        lines = []
+        tried = _sizes_tried(self.trials)
+        for output in self.per_output():
+            lines.append(f"{output}   sizes tried: {tried}" if tried else str(output))
+            if output.reason:
+                lines.append(f"    at {output.at}: {output.reason}")
+        for trial in self.trials:
+            if trial.skipped is not None:
+                lines.append(f"[-] {trial.label} left out, the model itself fails there: {trial.skipped}")
+        if self.only_example:
+            lines.append("[!] the model itself fails at every other size tried: only the example is proven")
+        return "\n".join(lines)
+
+    def _ranked(self) -> list[tuple[Trial, Comparison]]:
+        """Every comparison with its trial, the worst first."""
+        pairs = [(trial, comparison) for trial in self.trials for comparison in trial.comparisons]
+        return sorted(pairs, key=lambda pair: _badness(pair[1]), reverse=True)
+
+
+def prove(
+    model: str | Path | bytes,
+    reference: Reference,
+    example: dict[str, np.ndarray],
+    *,
+    output_names: list[str],
+    dynamic: Mapping[str, Mapping[int, str]],
+    ranges: Ranges | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    check: bool = True,
+    seed: int = 0,
+    max_trials: int = 16,
+) -> Verification:
+    """Check the file, then compare it with ``reference`` on ``example`` and at ``max_trials`` other sizes.
+
+    ``reference`` runs the original model on inputs by name and returns its outputs in the order of
+    ``output_names``. ``dynamic`` names the dynamic axes of each input: equal names get equal sizes, within
+    ``ranges`` (lowest, highest or None). A file that is not valid or does not load raises InvalidModel; one
+    that computes something else is a Verification which is not ``ok``.
+    """
+    dims = symbol_sizes(example, dynamic)
+    if check:
+        check_model(model)
+    prover = _Prover(Session(model), reference, output_names, rtol, atol)
+    trials = [prover.example(example, dims)]
+    batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
+    for index, sizes in enumerate(other_sizes(dims, ranges, max_trials, batch)):
+        # Seeded by trial, so that one trial can be repeated without those before it.
+        inputs = draw(example, dynamic, sizes, np.random.default_rng([seed, index]))
+        label = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
+        trials.append(prover.other(label, sizes, inputs))
+    return Verification(tuple(trials))
+
+
+@dataclass(frozen=True)
+class _Prover:
+    session: Session
+    reference: Reference
+    output_names: list[str]
+    rtol: float | None
+    atol: float | None
+
+    def example(self, inputs: dict[str, np.ndarray], sizes: Sizes) -> Trial:
+        """Without a reference on the example there is nothing to prove: what it raises goes to the caller."""
+        expected = self.reference(_copies(inputs))
+        return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
+
+    def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
+        try:
+            expected = self.reference(_copies(inputs))
+        except Exception as error:
+            # The reference is the user's own code at a size we invented: it may raise anything (an assert, a
+            # RuntimeError of its framework, a KeyError). None of it is about the file, and none is lost: the
+            # reason goes into the trial.
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            reason = one_line(f"{type(error).__name__}: {first}".rstrip(": "), limit=160)
+            return Trial(label, sizes, _shapes(inputs), skipped=reason)
+        return Trial(label, sizes, _shapes(inputs), self._judge(inputs, expected))
+
+    def _judge(self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray]) -> tuple[Comparison, ...]:
+        """Compare every output. The model works on these inputs: what the file cannot do is a failure."""
+        names = self.output_names
+        if len(expected) != len(names):
+            reason = f"the model gives {len(expected)} outputs, the file has {len(names)}"
+            return tuple(incomparable(name, np.empty(0), reason) for name in names)
+        try:
+            actual = self.session.run(inputs)
+        except VerificationFailed as error:
+            reason = f"{error.what}: {error.why}"
+            return tuple(incomparable(name, want, reason) for name, want in zip(names, expected, strict=True))
+        return tuple(
+            compare(name, want, actual[name], self.rtol, self.atol)
+            if name in actual
+            else incomparable(name, want, f"the file has no output {name!r}, only {', '.join(actual)}")
+            for name, want in zip(names, expected, strict=True)
+        )
+
+
+def _copies(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The reference may write into its inputs, and the file must still see them as they were."""
+    return {name: array.copy() for name, array in inputs.items()}
+
+
+def _shapes(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in inputs.items()}
+
+
+def _badness(comparison: Comparison) -> tuple[bool, float, float]:
+    return (not comparison.ok, comparison.excess, comparison.max_abs)
+
+
+def _place(trial: Trial) -> str:
+    return "the example" if trial.label == "example" else trial.label
+
+
+def _summary(name: str, group: list[tuple[Trial, Comparison]]) -> OutputSummary:
+    trial, worst = max(group, key=lambda pair: _badness(pair[1]))
+    comparisons = [comparison for _, comparison in group]
+    return OutputSummary(
+        name=name,
+        dtype=comparisons[0].dtype,
+        shapes=tuple(dict.fromkeys(comparison.shape for comparison in comparisons)),
+        max_abs=max(comparison.max_abs for comparison in comparisons),
+        max_rel=max(comparison.max_rel for comparison in comparisons),
+        ok=worst.ok,
+        reason=worst.reason,
+        at=None if worst.ok else _place(trial),
+        all_nan=all(comparison.total and comparison.nans == comparison.total for comparison in comparisons),
+    )
+
+
+def _sizes_tried(trials: Sequence[Trial]) -> str:
+    """``batch=1,2,3 h=8,9`` over the trials that were compared."""
+    tried: dict[str, set[int]] = {}
+    for trial in trials:
+        if trial.skipped is None:
+            for symbol, size in trial.sizes.items():
+                tried.setdefault(symbol, set()).add(size)
+    return " ".join(f"{symbol}={','.join(map(str, sorted(sizes)))}" for symbol, sizes in tried.items())

@@ -1,0 +1,714 @@
+"""The proof itself: what counts as equal, which inputs are tried, and what a failure says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tonnx.errors import InvalidArgument, InvalidModel, VerificationFailed
+from tonnx.verify import Session, Tolerance, compare, default_tolerance, other_sizes, prove, resize
+from tonnx.verify import compare as compare_function
+from tonnx.verify.session import one_line
+
+FLOAT = TensorProto.FLOAT
+NAN, INF = float("nan"), float("inf")
+
+
+def model_bytes(
+    nodes: list[onnx.NodeProto],
+    inputs: dict[str, tuple[int, list[Any]]],
+    outputs: dict[str, tuple[int, list[Any]]],
+    constants: dict[str, np.ndarray] | None = None,
+    opset: int = 20,
+) -> bytes:
+    def values(described: dict[str, tuple[int, list[Any]]]) -> list[onnx.ValueInfoProto]:
+        return [helper.make_tensor_value_info(name, *described[name]) for name in described]
+
+    initializers = [numpy_helper.from_array(array, name) for name, array in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs), initializers)
+    opsets = [helper.make_opsetid("", opset)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=9).SerializeToString())
+
+
+def one_node(operator: str, dtype: int = FLOAT, shape: tuple[Any, ...] = ("n",), **attributes: Any) -> bytes:
+    node = helper.make_node(operator, ["x"], ["y"], name="the_node", **attributes)
+    return model_bytes([node], {"x": (dtype, list(shape))}, {"y": (dtype, list(shape))})
+
+
+def frozen_batch(batch: int) -> bytes:
+    """Reshape to a batch that an exporter has frozen, while the file claims a dynamic one."""
+    node = helper.make_node("Reshape", ["x", "shape"], ["y"], name="the_node")
+    shape = {"shape": np.array([batch, 4])}
+    return model_bytes([node], {"x": (FLOAT, ["batch", 2, 2])}, {"y": (FLOAT, ["rows", 4])}, shape)
+
+
+def array(values: Any, dtype: Any = np.float32) -> np.ndarray:
+    return np.array(values, dtype)
+
+
+# --- compare ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected", "close", "far"),
+    [
+        (np.float64, 1.0, 1.0009, 1.0012),
+        (np.float32, 1.0, 1.0009, 1.0012),
+        (np.float32, 0.0, 9e-6, 1.2e-5),
+        (np.float16, 1.0, 1.01, 1.03),
+        (ml_dtypes.bfloat16, 1.0, 1.1, 1.2),
+        (ml_dtypes.float8_e4m3fn, 1.0, 1.125, 1.25),
+        (ml_dtypes.float8_e5m2, 1.0, 1.25, 1.5),
+        (ml_dtypes.float8_e4m3fnuz, 1.0, 1.125, 1.25),
+        (ml_dtypes.float8_e5m2fnuz, 1.0, 1.25, 1.5),
+        (np.complex64, 1 + 1j, 1.0005 + 1j, 1.01 + 1j),
+        (np.complex128, 1j, 1.0005j, -1j),
+        (np.int64, 2**60, 2**60, 2**60 + 1),  # equal as float64
+        (np.uint64, 2**64 - 1, 2**64 - 1, 2**64 - 2),
+        (np.int8, -128, -128, 127),
+        (np.bool_, True, True, False),
+        (ml_dtypes.int4, -8, -8, 7),
+        (object, "ab", "ab", "ac"),
+    ],
+)
+def test_tolerance_of_each_dtype(dtype: Any, expected: Any, close: Any, far: Any) -> None:
+    reference = array([expected, expected, expected], dtype)
+    good = compare("y", reference, array([expected, close, expected], dtype))
+    bad = compare("y", reference, array([expected, far, expected], dtype))
+    assert good.ok
+    assert good.mismatched == 0
+    assert good.reason is None
+    assert good.excess <= 1
+    assert not bad.ok
+    assert bad.mismatched == 1
+    assert bad.total == 3
+    assert bad.max_abs > 0
+    assert bad.excess > 1
+    assert bad.reason is not None
+    assert "1 of 3 elements" in bad.reason
+    assert "worst at [1]" in bad.reason
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "ok"),
+    [
+        ([NAN, 1], [NAN, 1], True),
+        ([NAN, 1], [1, NAN], False),
+        ([NAN], [0], False),
+        ([0], [NAN], False),
+        ([INF, -INF], [INF, -INF], True),
+        ([INF], [-INF], False),
+        ([INF], [3.4e38], False),
+        ([3.4e38], [INF], False),
+        ([-3.4e38], [3.4e38], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+def test_nan_and_infinity(expected: list[float], actual: list[float], ok: bool, dtype: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = compare("y", array(expected, dtype), array(actual, dtype))
+    assert result.ok is ok
+    assert (result.max_abs == 0) is ok
+    if not np.isfinite([*expected, *actual]).all():
+        assert result.max_rel == result.excess == (0 if ok else INF)
+
+
+def test_float64_differences_do_not_overflow_with_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert compare("y", array([1e308], np.float64), array([-1e308], np.float64)).max_abs == INF
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual", "words"),
+    [
+        (np.zeros((2, 3)), np.zeros((3, 2)), ["shape: (2, 3) in the model, (3, 2) in the file"]),
+        (np.zeros(()), np.zeros((1,)), ["shape: () in the model"]),
+        (np.zeros(2, np.int64), np.zeros(2, np.int32), ["dtype: int64 in the model, int32 in the file"]),
+        (np.zeros(2, np.float16), np.zeros(2, ml_dtypes.bfloat16), ["dtype: float16", "bfloat16"]),
+        (np.zeros(2, bool), np.zeros(3, np.uint8), ["dtype: bool", "shape: (2,)"]),
+        (np.zeros((0, 3)), np.zeros((0, 4)), ["shape: (0, 3)"]),
+    ],
+)
+def test_dtype_and_shape_agree_exactly(expected: np.ndarray, actual: np.ndarray, words: list[str]) -> None:
+    result = compare("y", expected, actual, rtol=INF, atol=INF)
+    assert not result.ok
+    assert result.reason is not None
+    assert all(word in result.reason for word in words)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, bool, object, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(0,), (2, 0, 3)])
+def test_empty_outputs_are_equal(dtype: Any, shape: tuple[int, ...]) -> None:
+    result = compare("y", np.zeros(shape, dtype), np.zeros(shape, dtype))
+    assert result.ok
+    assert result.total == 0
+    assert result.max_abs == 0
+
+
+def test_figures_over_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules[compare_function.__module__], "BLOCK", 4)
+    expected = np.full((3, 5), 2.0, np.float32)
+    actual = expected.copy()
+    actual[0, 1], actual[2, 3] = 2.5, 3.0
+    for dtype in (np.float32, np.int16):
+        result = compare("y", (expected * 2).astype(dtype), (actual * 2).astype(dtype))
+        assert (result.max_abs, result.max_rel, result.mismatched, result.total) == (2.0, 0.5, 2, 15)
+        assert result.reason is not None
+        assert "worst at [2, 3]: 4 in the model, 6 in the file" in result.reason
+
+
+def test_given_tolerances_replace_the_default_but_never_for_integers() -> None:
+    one, off = array([1.0]), array([1.01])
+    assert compare("y", one, off, rtol=0.02).ok
+    assert not compare("y", one, off, rtol=0.001).ok
+    assert compare("y", one, off, atol=0.02).ok
+    assert not compare("y", one, array([np.nextafter(np.float32(1), 2)]), rtol=0, atol=0).ok
+    assert not compare("y", array([1], int), array([2], int), rtol=10, atol=10).ok
+    assert default_tolerance(np.int32) == Tolerance(0, 0)
+    for wrong in (-1.0, NAN):
+        with pytest.raises(InvalidArgument):
+            compare("y", one, one, rtol=wrong)
+
+
+def test_text_is_one_dtype_however_numpy_holds_it() -> None:
+    assert compare("y", np.array(["a", "bc"]), array(["a", "bc"], object)).ok
+    assert not compare("y", np.array(["a", "bc"]), array(["a", "b"], object)).ok
+
+
+# --- inputs -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(1)
+
+
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
+)
+def test_floats_keep_mean_deviation_and_range(dtype: Any, rng: np.random.Generator) -> None:
+    example = rng.normal(20, 3, (4, 100)).astype(dtype)
+    drawn = resize(example, (70, 150), rng)
+    assert drawn.dtype == example.dtype
+    assert drawn.shape == (70, 150)
+    wide, before = drawn.astype(np.float64), example.astype(np.float64)
+    assert abs(wide.mean() - before.mean()) < 0.5
+    assert 0.8 < wide.std() / before.std() < 1.2
+    assert before.min() <= wide.min()
+    assert wide.max() <= before.max()
+    assert len(np.unique(wide[:, 100:])) > 4
+
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        np.array([[0, 0, -INF], [0, -INF, -INF]], np.float32),
+        np.array([[0.0, 1.0, 1.0, 0.0]], np.float32),
+        np.array([[True, False]]),
+        np.array([[1, 1, 1, 0, 0]]),
+        np.array([["a", "b"]], object),
+        np.array([[7]], np.int32),
+        np.array([[1.5]], np.float32),
+        np.array([[3, NAN, 4, 5, 6, 7, 8]], np.float32),
+    ],
+)
+def test_masks_and_constants_are_tiled(example: np.ndarray, rng: np.random.Generator) -> None:
+    rows, columns = example.shape
+    drawn = resize(example, (rows + 1, columns + 2), rng)
+    expected = np.take(np.take(example, np.arange(rows + 1) % rows, 0), np.arange(columns + 2) % columns, 1)
+    np.testing.assert_array_equal(drawn, expected)
+    assert drawn.dtype == example.dtype
+
+
+def test_whole_numbers_stay_whole(rng: np.random.Generator) -> None:
+    pixels = rng.integers(0, 256, (8, 8)).astype(np.float32)
+    drawn = resize(pixels, (9, 9), rng)
+    np.testing.assert_array_equal(drawn, np.rint(drawn))
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, np.uint64, ml_dtypes.int4])
+def test_token_ids_stay_in_range(dtype: Any, rng: np.random.Generator) -> None:
+    example = np.array([[5, 2, 7, 3, 6, 2, 7]], np.int64).astype(dtype)
+    drawn = resize(example, (50, 9), rng)
+    assert drawn.dtype == example.dtype
+    assert set(np.unique(drawn.astype(np.int64))) == {2, 3, 4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((1, 6), [[0, 1, 2, 3, 0, 1]]), ((1, 2), [[0, 1]]), ((2, 4), [[0, 1, 2, 3], [0, 1, 2, 3]])],
+)
+def test_positions_stay_positions(shape: tuple[int, ...], expected: Any, rng: np.random.Generator) -> None:
+    np.testing.assert_array_equal(resize(np.arange(4)[None], shape, rng), expected)
+
+
+def test_empty_examples_and_empty_targets(rng: np.random.Generator) -> None:
+    cache = resize(np.zeros((1, 2, 0, 4), np.float32), (1, 2, 3, 4), rng)
+    assert cache.shape == (1, 2, 3, 4)
+    assert cache.dtype == np.float32
+    assert cache.std() > 0
+    assert resize(np.zeros((0, 2), np.int64), (3, 2), rng).tolist() == [[0, 0]] * 3
+    assert resize(np.zeros((0,), bool), (2,), rng).tolist() == [True, True]
+    assert resize(np.ones((3, 2), np.float32), (0, 2), rng).shape == (0, 2)
+    complex_values = resize(rng.standard_normal(6) + 1j * rng.standard_normal(6), (8,), rng)
+    assert complex_values.dtype == np.complex128
+    assert complex_values.imag.std() > 0
+    with pytest.raises(ValueError, match="rank"):
+        resize(np.ones((3, 2)), (3,), rng)
+
+
+def sizes_of(assignments: list[dict[str, int]], symbol: str) -> set[int]:
+    return {sizes[symbol] for sizes in assignments}
+
+
+@pytest.mark.parametrize(
+    ("dims", "batch", "expected"),
+    [
+        ({"n": 1}, [], {"n": {2, 3}}),
+        ({"n": 2}, [], {"n": {1, 3}}),
+        ({"n": 5}, [], {"n": {1, 2, 3, 6}}),
+        ({"n": 64}, ["n"], {"n": {1, 2, 3, 65}}),
+        ({"n": 64}, [], {"n": {65, 128}}),
+        ({"n": 4000}, [], {"n": {4001, 2000}}),
+        ({"n": 0}, [], {"n": {1, 2, 3}}),
+        ({"n": 1, "h": 64, "w": 64}, ["n"], {"n": {1, 2, 3}, "h": {32, 64, 65, 128}, "w": {32, 64, 65, 128}}),
+        ({}, [], {}),
+    ],
+)
+def test_other_sizes(dims: dict[str, int], batch: list[str], expected: dict[str, set[int]]) -> None:
+    assignments = other_sizes(dims, batch=batch)
+    assert {symbol: sizes_of(assignments, symbol) for symbol in dims} == expected
+    assert dims not in assignments
+    assert len({tuple(sizes.items()) for sizes in assignments}) == len(assignments)
+
+
+def test_symbols_vary_alone_and_together_and_equal_sizes_stay_equal() -> None:
+    dims = {"n": 1, "h": 64, "w": 64}
+    assignments = other_sizes(dims, batch=["n"])
+    changed = [tuple(s for s in dims if sizes[s] != dims[s]) for sizes in assignments]
+    assert {changed.count((symbol,)) for symbol in dims} == {2}
+    assert changed[-2:] == [("n", "h", "w")] * 2
+    assert all(sizes["h"] == sizes["w"] for sizes in assignments[-2:])
+    assert all(sizes["n"] * sizes["h"] * sizes["w"] <= 4 * 64 * 64 for sizes in assignments)
+
+
+@pytest.mark.parametrize(
+    ("size", "bounds", "expected"),
+    [
+        (1, (1, 2), {2}),
+        (2, (2, None), {3, 4}),
+        (8, (8, 16), {9, 16}),
+        (64, (1, 64), {32, 63}),
+        (64, (60, 65), {65, 63}),
+        (5, (5, 5), set()),
+        (1, (1, None), {2, 3}),
+    ],
+)
+def test_ranges_are_respected(size: int, bounds: tuple[int, int | None], expected: set[int]) -> None:
+    assert sizes_of(other_sizes({"n": size}, {"n": bounds}), "n") == expected
+    low, high = bounds
+    for sizes in other_sizes({"n": size, "m": 32}, {"n": bounds}):
+        assert low <= sizes["n"]
+        assert high is None or sizes["n"] <= high
+
+
+def test_joint_sizes_do_not_explode() -> None:
+    for sizes in other_sizes(dict.fromkeys("abcd", 1)):
+        assert np.prod(list(sizes.values())) <= 4
+
+
+def test_the_limit_leaves_every_symbol_one_size() -> None:
+    dims = dict.fromkeys("abcdef", 16)
+    assignments = other_sizes(dims, limit=8)
+    assert len(assignments) == 8
+    assert all(
+        any(s[symbol] != 16 and sum(s.values()) - s[symbol] == 80 for s in assignments) for symbol in dims
+    )
+
+
+# --- session ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("code", "dtype"),
+    [
+        (TensorProto.FLOAT, np.float32),
+        (TensorProto.FLOAT16, np.float16),
+        (TensorProto.BFLOAT16, ml_dtypes.bfloat16),
+        (TensorProto.FLOAT8E4M3FN, ml_dtypes.float8_e4m3fn),
+        (TensorProto.FLOAT8E5M2, ml_dtypes.float8_e5m2),
+        (TensorProto.FLOAT8E4M3FNUZ, ml_dtypes.float8_e4m3fnuz),
+        (TensorProto.FLOAT8E5M2FNUZ, ml_dtypes.float8_e5m2fnuz),
+        (TensorProto.INT64, np.int64),
+        (TensorProto.BOOL, np.bool_),
+        (TensorProto.STRING, object),
+    ],
+)
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3)])
+def test_every_dtype_goes_in_and_out(code: int, dtype: Any, shape: tuple[int, int]) -> None:
+    session = Session(one_node("Identity", code, ("n", "m")))
+    # Transposed, because the memory of such an array is not in the order of its elements.
+    x = np.arange(shape[0] * shape[1]).reshape(shape[::-1]).astype("U1" if dtype is object else dtype).T
+    y = session.run({"x": x})["y"]
+    assert y.dtype == dtype
+    assert y.shape == shape
+    assert compare("y", x, y, rtol=0, atol=0).ok
+
+
+def test_bfloat16_is_computed_and_scalars_work() -> None:
+    cast = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.BFLOAT16)
+    session = Session(model_bytes([cast], {"x": (FLOAT, [])}, {"y": (TensorProto.BFLOAT16, [])}))
+    y = session.run({"x": array(1.5)})["y"]
+    assert y.dtype == ml_dtypes.bfloat16
+    assert y.shape == ()
+    assert float(y) == 1.5
+
+
+@pytest.mark.parametrize(
+    ("model", "cause"),
+    [
+        (b"garbage" * 30, "protobuf parsing failed"),
+        (b"", "No graph was found"),
+        (one_node("Nope"), "No Op registered for Nope"),
+        ("/no/such/file.onnx", "File doesn't exist"),
+    ],
+)
+def test_a_model_that_does_not_load(
+    model: bytes | str, cause: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(InvalidModel) as caught:
+        Session(model)
+    assert caught.value.why is not None
+    assert cause in caught.value.why
+    assert "\n" not in caught.value.why
+    assert "ONNXRuntimeError" not in caught.value.why
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_missing_kernel_is_not_called_an_invalid_file() -> None:
+    with pytest.raises(InvalidModel) as caught:
+        Session(one_node("Gelu", TensorProto.DOUBLE))
+    assert caught.value.hint is not None
+    assert "no kernel" in caught.value.hint
+
+
+def test_a_run_that_fails_has_a_short_cause_and_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    session = Session(frozen_batch(2), threads=1)
+    with pytest.raises(VerificationFailed) as caught:
+        session.run({"x": np.zeros((3, 2, 2), np.float32)})
+    why = caught.value.why
+    assert why is not None
+    assert "the_node" in why
+    assert "Input shape:{3,2,2}" in why
+    assert "\n" not in why
+    assert "onnxruntime::" not in why
+    assert "/onnxruntime_src" not in why
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_absent_provider_is_named() -> None:
+    with pytest.raises(InvalidArgument, match="NopeExecutionProvider"):
+        Session(one_node("Relu"), providers=["NopeExecutionProvider"])
+
+
+def test_external_data_is_found_by_path(tmp_path: Path) -> None:
+    add = helper.make_node("Add", ["x", "w"], ["y"])
+    weight = np.arange(1000, dtype=np.float32)
+    raw = model_bytes([add], {"x": (FLOAT, [1000])}, {"y": (FLOAT, [1000])}, {"w": weight})
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.load_from_string(raw), path, save_as_external_data=True, location="m.data")
+    before = path.read_bytes()
+    result = prove(path, lambda feeds: [feeds["x"] + weight], {"x": weight}, output_names=["y"], dynamic={})
+    assert result.ok
+    assert path.read_bytes() == before
+    (tmp_path / "m.data").unlink()
+    with pytest.raises(InvalidModel):
+        prove(path, lambda feeds: [feeds["x"]], {"x": weight}, output_names=["y"], dynamic={})
+
+
+def test_one_line_is_short() -> None:
+    assert one_line("a\n  b\t c") == "a b c"
+    assert len(one_line("x" * 1000)) == 300
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """Neither a framework nor ONNX Runtime, so that help texts stay quick."""
+    code = (
+        "import sys, tonnx.verify; print([m for m in ('torch', 'paddle', 'onnxruntime') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# --- prove --------------------------------------------------------------------------------------------
+
+
+def ones(*shape: int) -> np.ndarray:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def relu(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [np.maximum(feeds["x"], 0)]
+
+
+def flat_rows(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    return [feeds["x"].reshape(-1, 4)]
+
+
+BATCH = {"x": {0: "batch"}}
+
+
+def test_a_good_file_is_proven_at_every_size() -> None:
+    model = one_node("Relu", shape=("batch", 3))
+    result = prove(model, relu, {"x": ones(2, 3)}, output_names=["y"], dynamic=BATCH)
+    assert result.ok
+    assert [trial.label for trial in result.trials] == ["example", "batch=3", "batch=1"]
+    assert [trial.shapes["x"] for trial in result.trials] == [(2, 3), (3, 3), (1, 3)]
+    (output,) = result.per_output()
+    assert output.shapes == ((2, 3), (3, 3), (1, 3))
+    assert output.max_abs == 0
+    assert output.ok
+    assert str(result) == "[✓] y (2, 3) float32  max abs 0  max rel 0   sizes tried: batch=1,2,3"
+    result.raise_if_failed()
+
+
+def test_the_first_axis_is_tried_at_small_sizes_however_large_the_example() -> None:
+    model = one_node("Relu", shape=("batch", 3))
+    result = prove(model, relu, {"x": ones(50, 3)}, output_names=["y"], dynamic=BATCH)
+    assert {trial.shapes["x"][0] for trial in result.trials} == {1, 2, 3, 50, 51}
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_frozen_batch_is_caught_by_the_other_sizes(batch: int) -> None:
+    model = frozen_batch(batch)
+    example = {"x": ones(batch, 2, 2)}
+    assert prove(model, flat_rows, example, output_names=["y"], dynamic={}).ok
+    result = prove(model, flat_rows, example, output_names=["y"], dynamic=BATCH)
+    assert [trial.ok for trial in result.trials] == [True, False, False]
+    assert "ONNX Runtime does not run the model" in str(result)
+    with pytest.raises(VerificationFailed, match="output 'y'") as caught:
+        result.raise_if_failed()
+    assert caught.value.verification is result
+    assert caught.value.where is not None
+    assert caught.value.where.startswith("at batch=")
+    assert "inf" not in caught.value.what
+
+
+def test_wrong_numbers_name_the_worst_output() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["good"]), helper.make_node("Abs", ["x"], ["bad"])]
+    shape = (FLOAT, ["batch", 3])
+    model = model_bytes(nodes, {"x": shape}, {"good": shape, "bad": shape})
+    names = ["good", "bad"]
+    result = prove(model, lambda f: relu(f) * 2, {"x": ones(2, 3)}, output_names=names, dynamic=BATCH)
+    assert not result.ok
+    assert result.worst is not None
+    assert result.worst.name == "bad"
+    assert [output.ok for output in result.per_output()] == [True, False]
+    with pytest.raises(VerificationFailed, match=r"output 'bad'.*1 of 2 outputs fail.*max abs") as caught:
+        result.raise_if_failed()
+    assert caught.value.why is not None
+    assert "out of tolerance" in caught.value.why
+    assert "[✓] good" in str(result)
+    assert "[✗] bad" in str(result)
+
+
+def test_sizes_at_which_the_model_fails_are_left_out() -> None:
+    def picky(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if len(feeds["x"]) % 2:
+            raise RuntimeError("batch must be even\nand here follow\nmany lines")
+        return relu(feeds)
+
+    model = one_node("Relu", shape=("batch", 3))
+    result = prove(model, picky, {"x": ones(6, 3)}, output_names=["y"], dynamic=BATCH)
+    assert result.ok
+    assert not result.only_example
+    skipped = {trial.label: trial.skipped for trial in result.trials if trial.skipped}
+    assert skipped == {f"batch={n}": "RuntimeError: batch must be even" for n in (1, 3, 7)}
+    assert "sizes tried: batch=2,6" in str(result)
+    assert "[-] batch=1 left out, the model itself fails there: RuntimeError: batch must be even" in str(
+        result
+    )
+
+
+def test_only_the_example_is_proven_if_all_else_is_left_out() -> None:
+    def only_two(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        assert len(feeds["x"]) == 2
+        return relu(feeds)
+
+    result = prove(
+        one_node("Relu", shape=("batch", 3)), only_two, {"x": ones(2, 3)}, output_names=["y"], dynamic=BATCH
+    )
+    assert result.ok
+    assert result.only_example
+    assert str(result).splitlines()[-1].endswith("only the example is proven")
+
+
+def test_a_reference_that_fails_on_the_example_goes_to_the_caller() -> None:
+    def broken(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        prove(one_node("Relu"), broken, {"x": ones(2)}, output_names=["y"], dynamic={})
+
+
+ADD = model_bytes(
+    [helper.make_node("Add", ["a", "b"], ["y"])],
+    {"a": (FLOAT, ["n", "m"]), "b": (FLOAT, ["n", 1])},
+    {"y": (FLOAT, ["n", "m"])},
+)
+
+
+def test_equal_symbols_get_equal_sizes_within_their_ranges() -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def add(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        seen.append((*feeds["a"].shape, feeds["b"].shape[0]))
+        return [feeds["a"] + feeds["b"]]
+
+    result = prove(
+        ADD,
+        add,
+        {"a": ones(4, 32), "b": ones(4, 1)},
+        output_names=["y"],
+        dynamic={"a": {0: "n", 1: "m"}, "b": {0: "n"}},
+        ranges={"n": (2, None), "m": (1, 32)},
+    )
+    assert result.ok
+    assert not any(trial.skipped for trial in result.trials)
+    assert all(rows == other for rows, _, other in seen)
+    assert {rows for rows, _, _ in seen} == {2, 3, 4, 5}
+    assert {columns for _, columns, _ in seen} == {16, 31, 32}
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "message"),
+    [
+        ({"a": {0: "n", 1: "n"}}, "two sizes in the example: 4 and 32"),
+        ({"c": {0: "n"}}, "no input 'c'"),
+        ({"a": {2: "n"}}, "no axis 2"),
+    ],
+)
+def test_a_wrong_dynamic_argument_is_explained(dynamic: dict[str, dict[int, str]], message: str) -> None:
+    example = {"a": ones(4, 32), "b": ones(4, 1)}
+    with pytest.raises(InvalidArgument, match=message):
+        prove(ADD, lambda f: [f["a"]], example, output_names=["y"], dynamic=dynamic)
+
+
+@pytest.mark.parametrize(
+    ("reference", "names", "words"),
+    [
+        (lambda f: [f["x"].astype(np.float64)], ["y"], "dtype: float64 in the model, float32 in the file"),
+        (lambda f: [f["x"][None]], ["y"], "shape: (1, 2) in the model"),
+        (lambda f: [f["x"]] * 2, ["y"], "the model gives 2 outputs, the file has 1"),
+        (lambda f: [f["x"]], ["z"], "no output 'z', only y"),
+    ],
+)
+def test_structural_differences_are_failures(
+    reference: Callable[..., Any], names: list[str], words: str
+) -> None:
+    result = prove(one_node("Identity"), reference, {"x": ones(2)}, output_names=names, dynamic={})
+    assert not result.ok
+    assert words in str(result)
+
+
+@pytest.mark.parametrize(
+    ("model", "cause"),
+    [
+        (b"garbage" * 30, "malformed"),
+        (b"", "ir_version"),
+        (one_node("Nope"), "No Op registered for Nope"),
+        (one_node("Relu", nonsense=1), "Unrecognized attribute: nonsense"),
+    ],
+)
+@pytest.mark.parametrize("by_path", [False, True])
+def test_the_checker_speaks_first(model: bytes, cause: str, by_path: bool, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model)
+    with pytest.raises(InvalidModel, match=r"onnx\.checker") as caught:
+        prove(path if by_path else model, relu, {"x": ones(2)}, output_names=["y"], dynamic={})
+    assert caught.value.why is not None
+    assert "\n" not in caught.value.why
+    assert cause in caught.value.why or "Unable to parse proto" in caught.value.why
+    assert caught.value.where == (str(path) if by_path else None)
+
+
+def test_a_wrong_declared_shape_fails_the_full_check_only() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = model_bytes([node], {"x": (FLOAT, [2, 3])}, {"y": (FLOAT, [2, 4])})
+    with pytest.raises(InvalidModel, match=r"onnx\.checker"):
+        prove(model, relu, {"x": ones(2, 3)}, output_names=["y"], dynamic={})
+
+
+def test_bfloat16_model_with_a_dynamic_batch() -> None:
+    model = one_node("Identity", TensorProto.BFLOAT16, ("batch", 3))
+    example = {"x": ones(2, 3).astype(ml_dtypes.bfloat16)}
+    assert prove(model, lambda f: [f["x"]], example, output_names=["y"], dynamic=BATCH).ok
+    assert not prove(model, lambda f: [f["x"] * 2], example, output_names=["y"], dynamic=BATCH).ok
+
+
+def test_token_ids_do_not_leave_the_embedding() -> None:
+    table = ones(8, 4)
+    node = helper.make_node("Gather", ["table", "x"], ["y"])
+    ids = (TensorProto.INT64, ["batch", "time"])
+    model = model_bytes([node], {"x": ids}, {"y": (FLOAT, ["batch", "time", 4])}, {"table": table})
+    example = {"x": np.array([[1, 7, 0, 3, 7]])}
+    dynamic = {"x": {0: "batch", 1: "time"}}
+    result = prove(model, lambda f: [table[f["x"]]], example, output_names=["y"], dynamic=dynamic)
+    assert result.ok
+    assert len(result.trials) >= 6
+    assert not any(trial.skipped for trial in result.trials)
+
+
+def test_a_reference_that_writes_into_its_inputs_does_no_harm() -> None:
+    def in_place(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.maximum(feeds["x"], 0, out=feeds["x"])]
+
+    example = {"x": ones(2, 3)}
+    model = one_node("Abs", shape=("batch", 3))
+    assert not prove(model, in_place, example, output_names=["y"], dynamic=BATCH).ok
+    np.testing.assert_array_equal(example["x"], ones(2, 3))
+
+
+def test_outputs_that_are_nothing_but_nan_are_pointed_out() -> None:
+    model = one_node("Sqrt", shape=("batch", 3))
+    example = {"x": -np.abs(ones(2, 3)) - 1}
+    with np.errstate(invalid="ignore"):
+        result = prove(model, lambda f: [np.sqrt(f["x"])], example, output_names=["y"], dynamic=BATCH)
+    assert result.ok
+    assert "nothing but NaN" in str(result)
+
+
+def test_the_seed_repeats_the_inputs() -> None:
+    seen: list[np.ndarray] = []
+
+    def watch(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        seen.append(feeds["x"].copy())
+        return relu(feeds)
+
+    model = one_node("Relu", shape=("batch", 3))
+    for seed in (0, 0, 1):
+        prove(
+            model,
+            watch,
+            {"x": ones(2, 3)},
+            output_names=["y"],
+            dynamic=BATCH,
+            seed=seed,
+            max_trials=1,
+            check=False,
+        )
+    assert len(seen) == 6
+    assert np.array_equal(seen[1], seen[3])
+    assert not np.array_equal(seen[1], seen[5])
