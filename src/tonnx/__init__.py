@@ -1,6 +1,9 @@
 """Any PyTorch or PaddlePaddle model as an ONNX file, at the opset that was asked for, proven equal to the model."""
 
-from tonnx.api import ExportResult, export
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from tonnx.errors import (
     CaptureError,
     InvalidArgument,
@@ -14,7 +17,13 @@ from tonnx.errors import (
     VerificationFailed,
 )
 
+if TYPE_CHECKING:
+    from tonnx.api import ExportResult, export
+
 __version__ = "0.1.0"
+
+# Imported when first used, so that `tonnx --help` and `import tonnx` cost milliseconds.
+_LATER = {"ExportResult": "tonnx.api", "export": "tonnx.api"}
 
 __all__ = [
     "CaptureError",
@@ -31,3 +40,16 @@ __all__ = [
     "__version__",
     "export",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_LATER[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

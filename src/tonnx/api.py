@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tonnx.errors import InvalidArgument, MissingDependency, VerificationFailed
+from tonnx.deliver import Proof, check_options, deliver
+from tonnx.errors import MissingDependency
 from tonnx.result import ExportResult
+from tonnx.stages import Progress, Stages
 from tonnx.target import DEFAULT, Target
 
 if TYPE_CHECKING:
@@ -19,8 +17,6 @@ if TYPE_CHECKING:
     from tonnx.passes import Optimised
 
 __all__ = ["ExportResult", "export"]
-
-Progress = Callable[[str], None]
 
 
 def export(
@@ -73,24 +69,32 @@ def export(
         progress: called with the name of each stage as it begins.
     """
     target = Target(DEFAULT if opset_version is None else opset_version)
-    _check_destination(f)
-    stages = _Stages(progress or (print if verbose else None))
-    with stages("capture"):
-        converted = _convert(
-            model,
-            args,
-            kwargs,
-            input_names=input_names,
-            output_names=output_names,
-            dynamic_axes=dynamic_axes,
-            dynamic_shapes=dynamic_shapes,
-        )
+    check_options(f, external_data, rtol, atol)
+    stages = Stages(progress or (print if verbose else None))
+    converted = _convert(
+        model,
+        args,
+        kwargs,
+        input_names=input_names,
+        output_names=output_names,
+        dynamic_axes=dynamic_axes,
+        dynamic_shapes=dynamic_shapes,
+        announce=stages.announce,
+    )
     stages.seconds.update(converted.timings)
+    if not export_params:
+        _detach_weights(converted)
+    from tonnx.passes import list_initializers
+
     optimised = _finish(converted, target, stages, do_constant_folding, fuse_conv_bn)
-    _arrange_initializers(converted, export_params, keep_initializers_as_inputs)
-    result = ExportResult(converted.model, target.opset, notes=[*optimised.notes, *_limits(converted)])
-    result.timings = stages.seconds
-    _deliver(result, converted, f, stages, external_data, verify, rtol, atol)
+    if keep_initializers_as_inputs:
+        list_initializers(converted.model)
+    notes = [*optimised.notes, *converted.notes, *_limits(converted)]
+    result = ExportResult(converted.model, target.opset, notes=notes, timings=stages.seconds)
+    proof = None
+    if verify:
+        proof = Proof(converted.reference, converted.example, converted.dynamic, converted.limits, rtol, atol)
+    deliver(result, f, stages, proof, external_data)
     if verbose:
         print(result)
     return result
@@ -106,31 +110,27 @@ def _convert(model: Any, args: Any, kwargs: Mapping[str, Any] | None, **options:
     return frontend.convert(model, args, kwargs, **options)
 
 
-def _finish(converted: Converted, target: Target, stages: _Stages, fold: bool, fuse: bool) -> Optimised:
+def _finish(converted: Converted, target: Target, stages: Stages, fold: bool, fuse: bool) -> Optimised:
     from tonnx.legalise import legalise
     from tonnx.passes import clean_up, optimise
 
     with stages("optimise"):
-        optimised = optimise(converted.model, fold_constants=fold, fuse_conv_bn=fuse)
+        optimised = optimise(converted.model, fold=fold, fuse_conv_bn=fuse)
     with stages("legalise"):
         legalise(converted.model, target)
         clean_up(converted.model)
     return optimised
 
 
-def _arrange_initializers(converted: Converted, export_params: bool, as_inputs: bool) -> None:
+def _detach_weights(converted: Converted) -> None:
+    """Weights become inputs. Before the passes run, or folding would write their values into the file after all."""
     graph = converted.model.graph
-    # Before IR version 4 every initializer had to be an input as well.
-    if as_inputs or not export_params or converted.model.ir_version < 4:
-        for value in graph.initializers.values():
-            if not value.is_graph_input():
-                graph.inputs.append(value)
-    if not export_params:
-        for name, value in list(graph.initializers.items()):
-            tensor = value.const_value
-            if tensor is not None and value.meta.get("tonnx.weight"):
-                converted.example[name] = tensor.numpy()
-                del graph.initializers[name]
+    for name, value in list(graph.initializers.items()):
+        if value.const_value is not None and value.meta.get("tonnx.weight"):
+            converted.example[name] = value.const_value.numpy()
+            del graph.initializers[name]
+            value.const_value = None
+            graph.inputs.append(value)
 
 
 def _limits(converted: Converted) -> list[str]:
@@ -139,80 +139,3 @@ def _limits(converted: Converted) -> list[str]:
         if low > 1 or high is not None:
             notes.append(f"limits of {name}: {low} to {'any size' if high is None else high}")
     return notes
-
-
-def _check_destination(f: Any) -> None:
-    if f is None or isinstance(f, (str, os.PathLike)) or hasattr(f, "write"):
-        return
-    raise InvalidArgument(f"f must be a path, a binary file-like object or None, not {f!r}")
-
-
-def _deliver(
-    result: ExportResult,
-    converted: Converted,
-    f: Any,
-    stages: _Stages,
-    external_data: bool | None,
-    verify: bool,
-    rtol: float | None,
-    atol: float | None,
-) -> None:
-    """Write beside the destination, prove what was written, and only then move it into place."""
-    from tonnx import serialize
-
-    def prove(path: Path) -> None:
-        if verify:
-            from tonnx.verify import prove
-
-            with stages("verify"):
-                result.verification = prove(
-                    path,
-                    converted.reference,
-                    converted.example,
-                    output_names=[value.name or "" for value in result.model.graph.outputs],
-                    dynamic=converted.dynamic,
-                    ranges=converted.limits,
-                    rtol=rtol,
-                    atol=atol,
-                )
-            result.verification.raise_if_failed()
-
-    if isinstance(f, (str, os.PathLike)):
-        destination = Path(f)
-        with serialize.Staged(destination) as staged:
-            with stages("write"):
-                result.size = staged.write(result.model, external_data=external_data)
-            try:
-                prove(staged.path)
-            except VerificationFailed as failure:
-                failed = destination.with_name(f"{destination.stem}.failed{destination.suffix or '.onnx'}")
-                staged.commit_as(failed)
-                failure.hint = f"the file was left as {failed} for inspection"
-                raise
-            staged.commit()
-        result.path = destination
-        return
-    if verify or f is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.onnx"
-            with stages("write"):
-                result.size = serialize.write(result.model, path, external_data=external_data and f is None)
-            prove(path)
-        if f is not None:
-            serialize.write(result.model, f)
-
-
-class _Stages:
-    """Times the stages and announces them."""
-
-    def __init__(self, announce: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
-        self._announce = announce
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        if self._announce:
-            self._announce(stage)
-        start = time.perf_counter()
-        yield
-        self.seconds[stage] = time.perf_counter() - start

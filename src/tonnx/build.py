@@ -27,10 +27,17 @@ Size = int | ir.Value
 """A size known now, or an int64 value of shape [1] that holds it at run time."""
 Operand = ir.Value | bool | int | float | complex | Sequence[Any] | np.ndarray | None
 
+Profile = Callable[[Signature, Sequence[ir.Value | None]], Mapping[str, ir.DataType]]
+"""What a runtime cannot run: gives the dtypes to compute in, by the type variables of the operator's schema."""
+
 DIM = "tonnx.dim"
 """Key in ``Value.meta`` of a size: the name of the symbolic dimension that it holds."""
 
 _SHARED_CONSTANT = 256  # bytes; larger constants are rarely equal, and hashing them costs
+
+
+class UnknownRank(ValueError):
+    """A rule needs the rank of a value that has none: a file from elsewhere, whose shapes cannot be inferred."""
 
 
 class Names:
@@ -70,6 +77,7 @@ class Builder:
         before: ir.Node | None = None,
         parent: Builder | None = None,
         constants_as_nodes: bool = False,
+        profile: Profile | None = None,
     ) -> None:
         self.graph = graph
         self.names = names
@@ -77,6 +85,8 @@ class Builder:
         self.before = before
         self.parent = parent
         self.constants_as_nodes = constants_as_nodes  # a function body has no initializers
+        self.profile = profile
+        """Asked for the dtypes to compute in where the runtime lacks a kernel; see `tonnx.profiles`."""
         self.scope = ""
         """The module path that the next nodes are named after."""
         self.source: dict[str, str] = {}
@@ -105,6 +115,8 @@ class Builder:
         attributes = {name: value for name, value in attributes.items() if value is not None}
         if count == 1 and (folded := self._fold(op_type, values, attributes)) is not None:
             return folded
+        if self.profile is not None and (instead := self.profile(schema, values)):
+            return self._computed_in(instead, schema, values, _outputs=_outputs, _shape=_shape, **attributes)
         shapes = infer.shapes(op_type, values, attributes, count)
         if _shape is not None:
             shapes[0] = list(_shape)
@@ -115,6 +127,25 @@ class Builder:
             zip(infer.dtypes(schema, values, attributes, count), shapes, strict=True),
         )
         return made[0] if count == 1 and _outputs is None else made
+
+    def _computed_in(
+        self, dtypes: Mapping[str, ir.DataType], schema: Signature, values: Sequence[ir.Value | None], **call: Any
+    ) -> Any:
+        """The node with casts around it: ``dtypes`` are those of its type variables."""
+        own: dict[str, ir.DataType] = {}
+        operands: list[ir.Value | None] = []
+        for i, value in enumerate(values):
+            variable = schema.input(i).type_str
+            if value is not None and variable in dtypes and value.dtype is not None:
+                own.setdefault(variable, value.dtype)
+                value = self.cast(value, dtypes[variable])
+            operands.append(value)
+        made = self._call(schema.op_type, *operands, **call)
+        results = [made] if isinstance(made, ir.Value) else list(made)
+        for i, result in enumerate(results):
+            if (dtype := own.get(schema.output(i).type_str)) is not None:
+                results[i] = self.cast(result, dtype)
+        return results[0] if isinstance(made, ir.Value) else tuple(results)
 
     def node(
         self,
@@ -151,7 +182,7 @@ class Builder:
         else:
             self.graph.insert_before(self.before, node)
             self.made.append(node)
-        return node.outputs
+        return tuple(node.outputs)
 
     def _fold(self, op_type: str, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> ir.Value | None:
         arrays: list[np.ndarray | None] = []
@@ -224,7 +255,7 @@ class Builder:
         value = ir.Value(
             name=self.names.unique(name),
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(list(tensor.shape)),  # type: ignore[arg-type]
             const_value=tensor,
         )
         self.graph.initializers.add(value)
@@ -243,7 +274,14 @@ class Builder:
             for wish, dtype, dims in inputs
         ]
         graph = ir.Graph(values, [], nodes=[], name=self.names.unique(name))
-        child = Builder(graph, names=self.names, opset=self.opset, parent=self, constants_as_nodes=self.constants_as_nodes)
+        child = Builder(
+            graph,
+            names=self.names,
+            opset=self.opset,
+            parent=self,
+            constants_as_nodes=self.constants_as_nodes,
+            profile=self.profile,
+        )
         child.scope, child.source = self.scope, self.source
         return child
 
@@ -265,7 +303,7 @@ class Builder:
     def rank(self, x: ir.Value) -> int:
         """The rank, which every value of a front end has."""
         if x.shape is None:
-            raise ValueError(f"the rank of {x.name!r} is not known")
+            raise UnknownRank(f"the rank of {x.name!r} is not known")
         return x.shape.rank()
 
     def size(self, x: ir.Value, axis: int) -> Size:
@@ -277,7 +315,10 @@ class Builder:
             return dim
         if dim.value is not None and (known := self.known_size(dim.value)) is not None:
             return known
-        size = self.Shape(x, start=axis, end=axis + 1)
+        if self.opset >= 15:
+            size = self.Shape(x, start=axis, end=axis + 1)
+        else:
+            size = self.Gather(self.Shape(x), [axis], axis=0)
         if dim.value is not None:
             self.name_size(size, dim.value)
         return size
@@ -319,7 +360,9 @@ class Builder:
     def scalar(self, size: Size) -> ir.Value:
         """A size as an int64 value of rank 0."""
         if isinstance(size, ir.Value):
-            return self.Squeeze(size, [0]) if self.rank(size) else size
+            if not self.rank(size):
+                return size
+            return self.Squeeze(size, [0]) if self.opset >= 13 else self.Squeeze(size, axes=[0])
         return self.constant(size, ir.DataType.INT64)
 
     def product(self, sizes: Sequence[Size]) -> Size:

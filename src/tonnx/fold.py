@@ -136,7 +136,31 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
 }
 
 
-def fold(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -> Array | None:
+# Attributes that became inputs: name → position.
+_BECAME_INPUTS = {
+    **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze"), {"axes": 1}),
+    "Slice": {"starts": 1, "ends": 2, "axes": 3},
+}
+
+
+def _modern(
+    op_type: str, inputs: Sequence[Array | None], attributes: Attributes
+) -> tuple[Sequence[Array | None], Attributes]:
+    """The node as a newer version writes it: the functions above know only that form."""
+    positions = _BECAME_INPUTS.get(op_type, {})
+    if not any(name in attributes for name in positions):
+        return inputs, attributes
+    moved = list(inputs)
+    for name, position in positions.items():
+        if name in attributes:
+            moved += [None] * (position + 1 - len(moved))
+            moved[position] = np.asarray(attributes[name], dtype=np.int64)
+    return moved, {name: value for name, value in attributes.items() if name not in positions}
+
+
+def fold(
+    op_type: str, inputs: Sequence[Array | None], attributes: Attributes, limit: int | None = LIMIT
+) -> Array | None:
     """The value of an operator on constant inputs, or None when it is not folded."""
     if op_type == "Cast":
         assert inputs[0] is not None
@@ -144,12 +168,13 @@ def fold(op_type: str, inputs: Sequence[Array | None], attributes: Attributes) -
     function = _TABLE.get(op_type)
     if function is None:
         return None
+    inputs, attributes = _modern(op_type, inputs, attributes)
     if op_type == "Expand":
         assert inputs[1] is not None
         if np.prod(inputs[1].astype(np.float64)) > LIMIT or (inputs[0] is not None and inputs[0].dtype == bool):
             return None
     with np.errstate(all="ignore"):
         result = function(*inputs, **attributes)
-    if result is None or result.size > LIMIT:
+    if result is None or (limit is not None and result.size > limit):
         return None
     return np.asarray(result)

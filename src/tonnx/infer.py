@@ -56,14 +56,22 @@ class Call:
     def dims(self, index: int) -> Dims | None:
         return dims_of(self.inputs[index]) if index < len(self.inputs) else None
 
-    def ints(self, index: int) -> list[int] | None:
+    def ints(self, index: int, attribute: str = "") -> list[int] | None:
+        """A list of integers: an input, or the attribute that it was in older versions."""
+        if attribute in self.attributes:
+            value = self.attributes[attribute]
+            return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)]
         return _ints(self.inputs[index]) if index < len(self.inputs) else None
 
-    def present(self, index: int) -> bool:
+    def present(self, index: int, attribute: str = "") -> bool:
+        if attribute in self.attributes:
+            return True
         return index < len(self.inputs) and self.inputs[index] is not None
 
 
-ShapeFunction = Callable[[Call], "Dims | None | list[Dims | None]"]
+Inferred = Sequence[Dim] | Sequence[Sequence[Dim] | None] | None
+"""The shape of the only output, or those of all outputs."""
+ShapeFunction = Callable[[Call], Inferred]
 _SHAPES: dict[str, ShapeFunction] = {}
 
 
@@ -119,12 +127,12 @@ _REDUCTIONS = (
 
 
 @_shape_of(*_SAME_AS_FIRST.split())
-def _same_as_first(call: Call) -> Dims | None | list[Dims | None]:
+def _same_as_first(call: Call) -> Inferred:
     return call.dims(0)
 
 
 @_shape_of(*_BROADCASTING.split())
-def _broadcasting(call: Call) -> Dims | None | list[Dims | None]:
+def _broadcasting(call: Call) -> Inferred:
     return broadcast([dims_of(x) for x in call.inputs])
 
 
@@ -138,8 +146,8 @@ def _reduced(dims: Dims | None, axes: Sequence[int] | None, keepdims: bool) -> D
 
 
 @_shape_of(*_REDUCTIONS.split())
-def _reduction(call: Call) -> Dims | None | list[Dims | None]:
-    axes = call.ints(1) if call.present(1) else []
+def _reduction(call: Call) -> Inferred:
+    axes = call.ints(1, "axes") if call.present(1, "axes") else []
     keepdims = bool(call.attributes.get("keepdims", 1))
     dims = call.dims(0)
     if not axes and call.attributes.get("noop_with_empty_axes", 0):
@@ -150,12 +158,12 @@ def _reduction(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("ArgMax", "ArgMin")
-def _arg(call: Call) -> Dims | None | list[Dims | None]:
+def _arg(call: Call) -> Inferred:
     return _reduced(call.dims(0), [call.attributes.get("axis", 0)], bool(call.attributes.get("keepdims", 1)))
 
 
 @_shape_of("Shape")
-def _shape(call: Call) -> Dims | None | list[Dims | None]:
+def _shape(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return [UNKNOWN]
@@ -163,12 +171,12 @@ def _shape(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Size")
-def _size(call: Call) -> Dims | None | list[Dims | None]:
+def _size(call: Call) -> Inferred:
     return []
 
 
 @_shape_of("Concat")
-def _concat(call: Call) -> Dims | None | list[Dims | None]:
+def _concat(call: Call) -> Inferred:
     shapes = [dims_of(x) for x in call.inputs]
     known = [shape for shape in shapes if shape is not None]
     if not known:
@@ -184,7 +192,7 @@ def _concat(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Reshape")
-def _reshape(call: Call) -> Dims | None | list[Dims | None]:
+def _reshape(call: Call) -> Inferred:
     target, dims = call.ints(1), call.dims(0)
     if target is None:
         length = call.dims(1)
@@ -222,18 +230,18 @@ def _remaining(total: Dims, others: Dims) -> Dim:
 
 
 @_shape_of("Squeeze")
-def _squeeze(call: Call) -> Dims | None | list[Dims | None]:
-    dims, axes = call.dims(0), call.ints(1)
+def _squeeze(call: Call) -> Inferred:
+    dims, axes = call.dims(0), call.ints(1, "axes")
     if dims is None:
         return None
-    if not call.present(1):
+    if not call.present(1, "axes"):
         return [d for d in dims if d != 1] if all(isinstance(d, int) for d in dims) else None
     return _reduced(dims, axes, keepdims=False) if axes else (dims if axes == [] else None)
 
 
 @_shape_of("Unsqueeze")
-def _unsqueeze(call: Call) -> Dims | None | list[Dims | None]:
-    dims, axes = call.dims(0), call.ints(1)
+def _unsqueeze(call: Call) -> Inferred:
+    dims, axes = call.dims(0), call.ints(1, "axes")
     if dims is None or axes is None:
         return None
     rank = len(dims) + len(axes)
@@ -243,7 +251,7 @@ def _unsqueeze(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Transpose")
-def _transpose(call: Call) -> Dims | None | list[Dims | None]:
+def _transpose(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return None
@@ -252,7 +260,7 @@ def _transpose(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Expand")
-def _expand(call: Call) -> Dims | None | list[Dims | None]:
+def _expand(call: Call) -> Inferred:
     target, dims = call.ints(1), call.dims(0)
     if target is not None:
         return broadcast([dims, list(target)])
@@ -263,11 +271,11 @@ def _expand(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Slice")
-def _slice(call: Call) -> Dims | None | list[Dims | None]:
-    dims, starts, ends = call.dims(0), call.ints(1), call.ints(2)
+def _slice(call: Call) -> Inferred:
+    dims, starts, ends = call.dims(0), call.ints(1, "starts"), call.ints(2, "ends")
     if dims is None:
         return None
-    axes = call.ints(3) if call.present(3) else (list(range(len(starts))) if starts is not None else None)
+    axes = call.ints(3, "axes") if call.present(3, "axes") else (list(range(len(starts))) if starts is not None else None)
     steps = call.ints(4) if call.present(4) else None
     result = list(dims)
     if axes is None:
@@ -284,13 +292,13 @@ def _slice(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Split")
-def _split(call: Call) -> Dims | None | list[Dims | None]:
+def _split(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return None
     axis = call.attributes.get("axis", 0) % len(dims)
-    sizes = call.ints(1) if call.present(1) else None
-    if sizes is None and isinstance(dims[axis], int) and not call.present(1):
+    sizes = call.ints(1, "split") if call.present(1, "split") else None
+    if sizes is None and isinstance(dims[axis], int) and not call.present(1, "split"):
         chunk = -(-dims[axis] // call.outputs)  # type: ignore[operator]
         sizes = [min(chunk, dims[axis] - chunk * i) for i in range(call.outputs)]  # type: ignore[operator]
     parts: list[Dims | None] = []
@@ -300,7 +308,7 @@ def _split(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Gather")
-def _gather(call: Call) -> Dims | None | list[Dims | None]:
+def _gather(call: Call) -> Inferred:
     dims, indices = call.dims(0), call.dims(1)
     if dims is None or indices is None:
         return None
@@ -309,12 +317,12 @@ def _gather(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("GatherElements")
-def _gather_elements(call: Call) -> Dims | None | list[Dims | None]:
+def _gather_elements(call: Call) -> Inferred:
     return call.dims(1)
 
 
 @_shape_of("GatherND")
-def _gather_nd(call: Call) -> Dims | None | list[Dims | None]:
+def _gather_nd(call: Call) -> Inferred:
     dims, indices = call.dims(0), call.dims(1)
     if dims is None or not indices or not isinstance(indices[-1], int):
         return None
@@ -322,7 +330,7 @@ def _gather_nd(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("MatMul")
-def _matmul(call: Call) -> Dims | None | list[Dims | None]:
+def _matmul(call: Call) -> Inferred:
     a, b = call.dims(0), call.dims(1)
     if a is None or b is None or not a or not b:
         return None
@@ -332,7 +340,7 @@ def _matmul(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Gemm")
-def _gemm(call: Call) -> Dims | None | list[Dims | None]:
+def _gemm(call: Call) -> Inferred:
     a, b = call.dims(0), call.dims(1)
     if a is None or b is None:
         return None
@@ -340,7 +348,7 @@ def _gemm(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Dims | None | list[Dims | None]:
+def _constant_of_shape(call: Call) -> Inferred:
     sizes, length = call.ints(0), call.dims(0)
     if sizes is not None:
         return list(sizes)
@@ -348,18 +356,18 @@ def _constant_of_shape(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Range")
-def _range(call: Call) -> Dims | None | list[Dims | None]:
+def _range(call: Call) -> Inferred:
     return [UNKNOWN]
 
 
 @_shape_of("NonZero")
-def _nonzero(call: Call) -> Dims | None | list[Dims | None]:
+def _nonzero(call: Call) -> Inferred:
     dims = call.dims(0)
     return [len(dims) if dims is not None else UNKNOWN, UNKNOWN]
 
 
 @_shape_of("Tile")
-def _tile(call: Call) -> Dims | None | list[Dims | None]:
+def _tile(call: Call) -> Inferred:
     dims, repeats = call.dims(0), call.ints(1)
     if dims is None:
         return None
@@ -369,8 +377,8 @@ def _tile(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Pad")
-def _pad(call: Call) -> Dims | None | list[Dims | None]:
-    dims, pads = call.dims(0), call.ints(1)
+def _pad(call: Call) -> Inferred:
+    dims, pads = call.dims(0), call.ints(1, "pads")
     if dims is None:
         return None
     if pads is None or call.present(3):
@@ -381,8 +389,8 @@ def _pad(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("TopK")
-def _topk(call: Call) -> Dims | None | list[Dims | None]:
-    dims, k = call.dims(0), call.ints(1)
+def _topk(call: Call) -> Inferred:
+    dims, k = call.dims(0), call.ints(1, "k")
     if dims is None:
         return None
     result = list(dims)
@@ -391,12 +399,12 @@ def _topk(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Flatten")
-def _flatten(call: Call) -> Dims | None | list[Dims | None]:
+def _flatten(call: Call) -> Inferred:
     return [UNKNOWN, UNKNOWN]
 
 
 @_shape_of("OneHot")
-def _one_hot(call: Call) -> Dims | None | list[Dims | None]:
+def _one_hot(call: Call) -> Inferred:
     dims, depth = call.dims(0), call.ints(1)
     if dims is None:
         return None
@@ -405,7 +413,7 @@ def _one_hot(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Einsum")
-def _einsum(call: Call) -> Dims | None | list[Dims | None]:
+def _einsum(call: Call) -> Inferred:
     equation = call.attributes["equation"].replace(" ", "")
     if "..." in equation or "->" not in equation:
         return None
@@ -419,13 +427,13 @@ def _einsum(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv")
-def _conv(call: Call) -> Dims | None | list[Dims | None]:
+def _conv(call: Call) -> Inferred:
     dims = call.dims(0)
     return None if dims is None else [dims[0], *[UNKNOWN] * (len(dims) - 1)]
 
 
 @_shape_of("MaxPool", "AveragePool", "LpPool")
-def _pool(call: Call) -> Dims | None | list[Dims | None]:
+def _pool(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return None
@@ -434,19 +442,19 @@ def _pool(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
-def _global_pool(call: Call) -> Dims | None | list[Dims | None]:
+def _global_pool(call: Call) -> Inferred:
     dims = call.dims(0)
     return None if dims is None else [*dims[:2], *[1] * (len(dims) - 2)]
 
 
 @_shape_of("Resize", "GridSample", "Upsample")
-def _resize(call: Call) -> Dims | None | list[Dims | None]:
+def _resize(call: Call) -> Inferred:
     dims = call.dims(0)
     return None if dims is None else [*dims[:2], *[UNKNOWN] * (len(dims) - 2)]
 
 
 @_shape_of("LSTM", "GRU", "RNN")
-def _recurrent(call: Call) -> Dims | None | list[Dims | None]:
+def _recurrent(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return None
@@ -457,7 +465,7 @@ def _recurrent(call: Call) -> Dims | None | list[Dims | None]:
 
 
 @_shape_of("SequenceLength", "OptionalHasElement")
-def _scalar(call: Call) -> Dims | None | list[Dims | None]:
+def _scalar(call: Call) -> Inferred:
     return []
 
 
@@ -466,10 +474,10 @@ def shapes(op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[
     function = _SHAPES.get(op_type)
     if function is None:
         return [None] * outputs
-    result = function(Call(inputs, attributes, outputs))
-    if isinstance(result, list) and result and isinstance(result[0], (list, type(None))):
-        return [*result, *[None] * outputs][:outputs]  # type: ignore[list-item]
-    return [result, *[None] * (outputs - 1)]  # type: ignore[list-item]
+    result: Any = function(Call(inputs, attributes, outputs))
+    if result and isinstance(result[0], (list, type(None))):
+        return [*result, *[None] * outputs][:outputs]
+    return [result, *[None] * (outputs - 1)]
 
 
 # Outputs whose dtype is named by an attribute: the attribute, and the dtype when it is absent.

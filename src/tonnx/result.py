@@ -57,11 +57,11 @@ class ExportResult:
         name = str(self.path) if self.path else "model"
         stages = ", ".join(f"{stage} {seconds:.2f} s" for stage, seconds in self.timings.items())
         lines = [
-            f"{name}: opset {self.opset}, IR {self.model.ir_version}, {self.nodes} nodes, {_bytes(self.size)}",
+            f"{name}: opset {self.opset}, IR {self.model.ir_version}, {self.nodes} nodes, {format_size(self.size)}",
             f"  {sum(self.timings.values()):.2f} s: {stages}",
         ]
         for kind, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
-            lines += [f"  {kind} {_signature(value)}" for value in values if not value.is_initializer()]
+            lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
         lines += [f"  {note}" for note in self.notes]
         if self.verification is None:
             lines.append("  not verified (verify=False)")
@@ -70,12 +70,14 @@ class ExportResult:
         return "\n".join(lines)
 
 
-def _signature(value: ir.Value) -> str:
+def signature_of(value: ir.Value) -> str:
+    """``name: float[batch, 3]``."""
     dims = "?" if value.shape is None else ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
     return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
 
 
-def _bytes(count: int) -> str:
+def format_size(count: int) -> str:
+    """A number of bytes for people."""
     size = float(count)
     for unit in ("B", "kB", "MB"):
         if size < 1000:

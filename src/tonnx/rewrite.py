@@ -31,8 +31,9 @@ def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:
     producer = new.producer()
     if producer is None or new.is_graph_output() or producer.graph is not owner:
         # An input, a constant, or an output already: it cannot carry a second name.
-        identity = ir.Node("", "Identity", [new], num_outputs=1, name=f"{node.name}/output")
-        identity.outputs[0].type, identity.outputs[0].shape = old.type, old.shape
+        identity = ir.Node("", "Identity", [new], num_outputs=1, name=f"{old.name}/Identity")
+        identity.outputs[0].type = old.type if old.type is not None else new.type
+        identity.outputs[0].shape = old.shape if old.shape is not None else new.shape
         owner.insert_before(node, identity)
         new = identity.outputs[0]
     name, shape = old.name, old.shape

@@ -27,6 +27,8 @@ class Formal:
     variadic: bool
     homogeneous: bool
     dtypes: frozenset[ir.DataType]
+    containers: bool = False
+    """Whether sequences or optionals are accepted."""
 
     @property
     def fixed(self) -> ir.DataType | None:
@@ -70,16 +72,20 @@ def _formal(parameter: onnx.defs.OpSchema.FormalParameter) -> Formal:
         variadic=parameter.option == _OPTION.Variadic,
         homogeneous=parameter.is_homogeneous,
         dtypes=frozenset(_ELEMENT_TYPES[t] for t in parameter.types if t in _ELEMENT_TYPES),
+        containers=any(t.startswith(("seq(", "optional(")) for t in parameter.types),
     )
 
 
 @cache
-def signature(op_type: str, opset: int) -> Signature | None:
-    """The version of a default-domain operator that is in force at ``opset``; None if it does not exist there."""
+def signature(op_type: str, opset: int, *, deprecated: bool = False) -> Signature | None:
+    """The version of a default-domain operator that is in force at ``opset``; None if it does not exist there.
+
+    ``deprecated`` also gives those that may no longer be written: files of that opset have them all the same.
+    """
     if not onnx.defs.has(op_type, max_inclusive_version=opset):
         return None
     schema = onnx.defs.get_schema(op_type, max_inclusive_version=opset)
-    if schema.deprecated:
+    if schema.deprecated and not deprecated:
         return None
     return Signature(
         op_type=op_type,

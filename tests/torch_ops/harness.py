@@ -6,6 +6,7 @@ example's sizes and at others of every dynamic dimension.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,7 +25,7 @@ class Case:
     model: Callable[..., Any] | torch.nn.Module
     inputs: Sequence[Any]
     dynamic: dict[int, Sequence[int] | dict[int, str]] | str | None = None
-    opset: int = 18
+    opset: int = int(os.environ.get("TONNX_TEST_OPSET", "18"))
     rtol: float | None = None
     atol: float | None = None
     kwargs: dict[str, Any] = field(default_factory=dict)

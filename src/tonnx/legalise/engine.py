@@ -15,9 +15,10 @@ from functools import cache
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
+from tonnx.build import Builder, Names, UnknownRank
 from tonnx.errors import Blocker, InvalidModel, RetargetError
 from tonnx.legalise import types
+from tonnx.legalise.bodies import LEGAL
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
@@ -43,9 +44,9 @@ def legalise(model: ir.Model, target: Target) -> Report:
     if source is None:
         raise InvalidModel("the model imports no version of the default operator set")
     engine = _Engine(model, source, target.opset)
-    if source != target.opset:
-        for graph in (model.graph, *(function.graph for function in model.functions.values())):
-            engine.graph(graph, source)
+    engine.graph(model.graph, source)
+    for function in model.functions.values():
+        engine.graph(function.graph, function.opset_imports.get("", source))
     if engine.blockers:
         raise RetargetError(target.opset, engine.blockers)
     for function in model.functions.values():
@@ -74,7 +75,9 @@ class _Engine:
         in_function = parent.constants_as_nodes if parent else graph is not self.model.graph
         builder = Builder(graph, names=self.names, parent=parent, constants_as_nodes=in_function)
         for node in list(graph):
-            self._node(builder, node, opset)
+            # A rule may have dealt with a later node itself, or brought in nodes that need nothing.
+            if node.graph is graph and not node.meta.get(LEGAL):
+                self._node(builder, node, opset)
 
     def _node(self, builder: Builder, node: ir.Node, opset: int) -> None:
         queue = deque([(node, opset)])
@@ -84,21 +87,23 @@ class _Engine:
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
-            found = (_next_down if self.target < self.source else _next_up)(current.op_type, at, self.target)
+            found = _next_step(current.op_type, at, self.target)
             if found is None:
                 self._finish(builder, current)
                 continue
             step, since = found
-            made = self._apply(builder, current, at, step, since)
-            queue.extendleft((new, since - 1 if self.target < self.source else since) for new in reversed(made))
+            left, reached = (since, since - 1) if at > self.target else (since - 1, since)
+            made = self._apply(builder, current, step, since, left, reached)
+            queue.extendleft((new, reached) for new in reversed(made))
 
-    def _apply(self, builder: Builder, node: ir.Node, opset: int, step: Step, since: int) -> list[ir.Node]:
-        """Rewrite a node by one step; returns the nodes that stand in its place."""
-        # The version being left: going down, that of `since`; going up, the one before it.
-        schema = signature(node.op_type, since if self.target < self.source else since - 1)
+    def _apply(
+        self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int
+    ) -> list[ir.Node]:
+        """Rewrite a node of opset ``left`` for opset ``reached``; returns the nodes that stand in its place."""
+        schema = signature(node.op_type, left, deprecated=True)
         assert schema is not None
         builder.before = node
-        builder.opset = since - 1 if self.target < self.source else since
+        builder.opset = reached
         builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
         builder.made = []
         try:
@@ -106,8 +111,8 @@ class _Engine:
                 raise Blocked(step.reason)
             with builder:
                 result = step.function(builder, Call(node, schema))
-        except Blocked as blocked:
-            self._blocked(node, blocked.reason, since)
+        except (Blocked, UnknownRank) as blocked:
+            self._blocked(node, str(blocked), since)
             return []
         self.report.rewritten[node.op_type] += 1
         if result is None:  # the rule changed attributes of the node itself
@@ -141,12 +146,18 @@ def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
             yield from attribute.as_graphs()
 
 
+def _next_step(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
+    if opset == target:
+        return None
+    return (_next_down if opset > target else _next_up)(op_type, opset, target)
+
+
 @cache
 def _next_down(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
     """The next step that does something, from the version in force at ``opset`` towards ``target``."""
     at = opset
     while True:
-        schema = signature(op_type, at)
+        schema = signature(op_type, at, deprecated=True)
         if schema is None or schema.since <= target:
             return None
         step = DOWN.get(key(op_type, schema.since))
@@ -160,10 +171,8 @@ def _next_down(op_type: str, opset: int, target: int) -> tuple[Step, int] | None
 @cache
 def _next_up(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
     for at in range(opset + 1, target + 1):
-        schema = signature(op_type, at)
-        if schema is None:  # deprecated there
-            return UP.get(key(op_type, at)) or Step("impossible", f"{op_type} was removed in opset {at}"), at
-        if schema.since == at:
+        schema = signature(op_type, at, deprecated=True)
+        if schema is not None and schema.since == at:
             step = UP.get(key(op_type, at))
             if step is None:
                 return Step("impossible", f"no rule takes {op_type} up to opset {at}"), at

@@ -1,42 +1,59 @@
-"""The one type rule: older schemas accept fewer dtypes; cast around the node where that loses nothing."""
+"""The one type rule: older schemas accept fewer dtypes; compute in a wider one and cast back, where that loses nothing.
+
+What "loses nothing" means here:
+
+- Booleans and integers of up to 32 bits fit int64 and double; casting a result back wraps around as the narrow type would.
+- float16 and bfloat16 fit float: a result is rounded once instead of at every step.
+- int64 does not fit double. Sizes and token ids would, but graphs also hold INT64_MAX as "no limit", which comes back
+  from double as INT64_MIN. So int64 is never moved through a float: Max, Min, Clip, Relu, Pad and Flatten have rules
+  of their own that move int64 values untouched. Only comparisons are made in double: rounding is monotone, so it can
+  hide a difference beyond 2⁵³ but never turns one around.
+- A dtype that the target's Cast does not know (bfloat16 before 13, 8-bit floats before 19, 4-bit integers before 21)
+  does not exist there, and the node is refused.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.legalise.call import Blocked
-from tonnx.schema import Signature, signature
+from tonnx.schema import Formal, Signature, signature
 from tonnx.target import CANON
 
 T = ir.DataType
 
 # What a dtype can be computed in without losing a value, in order of preference.
-_WIDER = {
-    T.BOOL: (T.INT32, T.INT64, T.FLOAT),
-    T.INT8: (T.INT32, T.INT64, T.FLOAT),
-    T.UINT8: (T.INT32, T.INT64, T.FLOAT),
-    T.INT16: (T.INT32, T.INT64, T.FLOAT),
-    T.UINT16: (T.INT32, T.INT64, T.FLOAT),
+_SMALL = (T.INT32, T.INT64, T.FLOAT, T.DOUBLE)
+_WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
+    T.BOOL: (T.INT32, T.UINT8, T.INT64, T.FLOAT),
+    T.INT8: _SMALL,
+    T.UINT8: _SMALL,
+    T.INT16: _SMALL,
+    T.UINT16: _SMALL,
     T.INT32: (T.INT64, T.DOUBLE),
     T.UINT32: (T.INT64, T.DOUBLE),
-    T.INT64: (T.DOUBLE,),
-    T.UINT64: (),
     T.BFLOAT16: (T.FLOAT, T.DOUBLE),
     T.FLOAT16: (T.FLOAT, T.DOUBLE),
     T.FLOAT: (T.DOUBLE,),
 }
+_COMPARISONS = {"Less", "Greater", "LessOrEqual", "GreaterOrEqual"}
 
 
 def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
     """Make the dtypes of a node acceptable to ``schema``; True if something was cast."""
     wanted: dict[str, ir.DataType] = {}
-    for i, value in enumerate(node.inputs):
-        if value is None or value.dtype is None:
+    for value, formal in _parameters(node, schema):
+        if _accepted(value, formal) or formal.type_str in wanted:
             continue
-        formal = schema.input(i)
-        if formal.dtypes and value.dtype not in formal.dtypes and formal.type_str not in wanted:
-            wanted[formal.type_str] = _wider(node, value.dtype, formal.dtypes)
+        if not isinstance(value.type, ir.TensorType) or not formal.homogeneous:
+            raise Blocked(f"{node.op_type} does not take {value.type} there")
+        assert value.dtype is not None
+        if value.producer() is node and not _bound_by_input(formal, schema):
+            raise Blocked(f"{node.op_type} does not give {_name(value.dtype)} there")
+        wanted[formal.type_str] = _wider(op, node, value.dtype, formal.dtypes)
     if not wanted:
         return False
     for i, value in enumerate(node.inputs):
@@ -45,33 +62,67 @@ def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
     for i, output in enumerate(node.outputs):
         dtype = wanted.get(schema.output(i).type_str)
         if dtype is not None and output.dtype is not None and output.dtype != dtype:
-            _cast_back(node, output, dtype)
+            _cast_back(op, node, output, dtype)
     return True
 
 
-def _wider(node: ir.Node, dtype: ir.DataType, allowed: frozenset[ir.DataType]) -> ir.DataType:
-    for candidate in _WIDER.get(dtype, ()):
+def _parameters(node: ir.Node, schema: Signature) -> Iterator[tuple[ir.Value, Formal]]:
+    """Every value that a node reads or makes, with the formal parameter that it is bound to."""
+    for i, value in enumerate(node.inputs):
+        if value is not None:
+            yield value, schema.input(i)
+    for i, output in enumerate(node.outputs):
+        yield output, schema.output(i)
+
+
+def _accepted(value: ir.Value, formal: Formal) -> bool:
+    kind = value.type
+    if kind is None:
+        return True
+    if isinstance(kind, ir.TensorType):
+        return kind.dtype in formal.dtypes
+    return formal.containers
+
+
+def _bound_by_input(formal: Formal, schema: Signature) -> bool:
+    return any(formal.type_str == other.type_str for other in schema.inputs)
+
+
+def _wider(op: Builder, node: ir.Node, dtype: ir.DataType, allowed: frozenset[ir.DataType]) -> ir.DataType:
+    cast = signature("Cast", op.opset)
+    assert cast is not None
+    if dtype not in cast.inputs[0].dtypes:
+        raise Blocked(f"{_name(dtype)} does not exist there")
+    candidates = _WIDER.get(dtype, ())
+    if dtype in (T.INT64, T.UINT64) and node.op_type in _COMPARISONS:
+        candidates = (T.DOUBLE,)
+    elif dtype == T.UINT64 and node.op_type == "Equal":
+        candidates = (T.INT64,)  # the same bits are equal
+    for candidate in candidates:
         if candidate in allowed:
             return candidate
-    raise Blocked(f"{node.op_type} does not take {dtype.name.lower()} there")
+    raise Blocked(f"{node.op_type} does not take {_name(dtype)} there, and nothing wider that holds all of its values")
 
 
-def _cast_back(node: ir.Node, output: ir.Value, dtype: ir.DataType) -> None:
+def _name(dtype: ir.DataType) -> str:
+    return dtype.name.lower()
+
+
+def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType) -> None:
     """The node now computes ``dtype``; its readers still get what they had."""
     graph = node.graph
-    assert graph is not None and output.dtype is not None
+    assert graph is not None and output.dtype is not None and output.name is not None
     original = output.dtype
-    cast = ir.Node("", "Cast", [output], [ir.AttrInt64("to", int(original))], num_outputs=1, name=f"{node.name}/Cast")
-    result = cast.outputs[0]
+    result = ir.Value(name=op.names.unique(output.name), type=ir.TensorType(original), shape=output.shape)
+    attribute = ir.AttrInt64("to", int(original))
+    name = op.names.unique(f"{node.name}/Cast")
+    cast = ir.Node("", "Cast", [output], [attribute], outputs=[result], name=name, metadata_props=dict(op.source))
     graph.insert_after(node, cast)
-    result.type, result.shape = ir.TensorType(original), output.shape
     for user, index in tuple(output.uses()):
         if user is not cast:
             user.replace_input_with(index, result)
     if output.is_graph_output():
-        name = output.name
-        output.name = f"{name}__{dtype.name.lower()}"
-        result.name = name
+        output.name, result.name = result.name, output.name
         for i, value in enumerate(graph.outputs):
             if value is output:
                 graph.outputs[i] = result
@@ -82,9 +133,9 @@ def lowest_opset(node: ir.Node, above: int) -> int | None:
     """The lowest opset from which the operator takes the dtypes of this node."""
     for opset in range(above + 1, CANON + 1):
         schema = signature(node.op_type, opset)
-        if schema is not None and all(
-            v is None or v.dtype is None or not schema.input(i).dtypes or v.dtype in schema.input(i).dtypes
-            for i, v in enumerate(node.inputs)
-        ):
-            return opset
+        try:
+            if schema is not None and all(_accepted(*pair) for pair in _parameters(node, schema)):
+                return opset
+        except TypeError:  # the node is written for an older version, with other inputs
+            return None
     return None

@@ -1,4 +1,4 @@
-"""The passes, in ONE ordered list each, with the reason for its place."""
+"""The passes, in ONE ordered list each, with the reason for the place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from tonnx.passes.common import merge_common
+from tonnx.passes.constants import fold_constants, merge_equal_initializers
+from tonnx.passes.conv_bn import fuse_conv_bn as fuse
 from tonnx.passes.dead import remove_dead
+from tonnx.passes.noops import remove_noops
 
 
 @dataclass
@@ -18,13 +22,36 @@ class Optimised:
     notes: list[str] = field(default_factory=list)
 
 
-def optimise(model: ir.Model, *, fold_constants: bool = True, fuse_conv_bn: bool = True) -> Optimised:
-    """At CANON, before legalising: one form of every operator to match."""
+def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -> Optimised:
+    """At CANON, before legalising: there is one form of every operator to match."""
     report = Optimised()
-    report.changes["dead code"] += remove_dead(model)
+    changes = report.changes
+    changes["dead code"] += remove_dead(model)  # first: the less there is, the less the others look at
+    changes["no-ops"] += remove_noops(model)  # before merging, so that what they hid becomes equal
+    changes["common subexpressions"] += merge_common(model)
+    if fold:
+        changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
+    if fuse_conv_bn:
+        fused = fuse(model)  # after folding, which turns computed statistics into plain ones
+        changes["batch normalisations"] += fused.total()
+        for layer, count in fused.items():
+            plural = "s" if count != 1 else ""
+            report.notes.append(f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)")
+    changes["equal initializers"] += merge_equal_initializers(model)
+    changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
 
 
 def clean_up(model: ir.Model) -> None:
-    """After legalising: what the rules left behind."""
+    """After legalising: a rule sees one node only, so what several of them leave behind is tidied here, once."""
+    remove_noops(model)
+    merge_common(model)
     remove_dead(model)
+    if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
+        list_initializers(model)
+
+
+def list_initializers(model: ir.Model) -> None:
+    """List the initializers among the inputs."""
+    graph = model.graph
+    graph.inputs.extend(value for value in graph.initializers.values() if not value.is_graph_input())

@@ -110,6 +110,13 @@ def convert(raw: Any, kind: str, op: Builder, resolve: Callable[[Any], Any]) -> 
     if isinstance(raw, torch.dtype):
         return to_onnx_dtype(raw)
     value = resolve(raw)
-    if kind in ("Scalar", "float", "bool") and isinstance(value, ir.Value) and value.shape is not None and value.shape.rank() == 1:
+    wants_scalar = kind in ("Scalar", "float", "bool") or (kind == "Tensor" and _is_number(raw))
+    if wants_scalar and isinstance(value, ir.Value) and value.shape is not None and value.shape.rank() == 1:
         return op.Squeeze(value, [0])  # a symbolic number has shape [1]
     return value
+
+
+def _is_number(raw: Any) -> bool:
+    """Whether an argument is a symbolic number, which may stand in the place of a tensor."""
+    meta = raw.meta.get("val") if isinstance(raw, torch.fx.Node) else raw
+    return isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import traceback
+import functools
+import inspect
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,10 +16,11 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.errors import InvalidArgument
 from tonnx.frontends.torch import recurrent
+from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch
+from tonnx.frontends.torch.loop_swap import Rewrites, with_loops
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
-from tonnx.frontends.torch.source import shorten
 
 
 @dataclass
@@ -52,25 +54,82 @@ def inference_mode(model: torch.nn.Module) -> Iterator[None]:
 
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
-    if isinstance(model, torch.jit.ScriptModule):
-        raise CaptureError("TorchScript modules cannot be exported", hint="export the torch.nn.Module it was made from")
-    tensors = _example(call)
-    args, kwargs = call.with_tensors(tensors)
-    shapes = _dynamic_shapes(call, args, kwargs)
-    with recurrent.stand_ins(), warnings.catch_warnings():
+    program = with_loops(lambda froze, rewrites: _export(model, call, froze, rewrites))
+    if _drop_fixed(program, call):
+        return capture(model, call)
+    return describe(program, call)
+
+
+def _export(model: torch.nn.Module, call: Call, froze: Frozen, loops: Rewrites) -> ExportedProgram:
+    args, kwargs = call.with_tensors(_example(call))
+    with (
+        _explicit_keywords(model, call),
+        recurrent.stand_ins(),
+        loops.applied(),
+        froze.recorded(),
+        quiet_torch(),
+        warnings.catch_warnings(),
+    ):
         warnings.simplefilter("ignore")
         try:
-            program = torch.export.export(
+            return torch.export.export(
                 model,
                 args,
                 kwargs,
-                dynamic_shapes=shapes,
+                dynamic_shapes=_dynamic_shapes(model, call, args, kwargs),
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
         except Exception as error:  # whatever goes wrong in the user's forward or in torch.export
-            raise _explain(error, model) from error
-    return describe(program, call)
+            raise explain(error, model, call, froze) from error
+
+
+@contextlib.contextmanager
+def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[None]:
+    """Let a forward that takes its inputs as ``**kwargs`` look as if it named them.
+
+    torch.export (2.13) counts such inputs twice when it matches them with dynamic_shapes, and fails.
+    """
+    signature = inspect.signature(model.forward)
+    parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+    extra = [name for name in call.kwargs if name not in parameters]
+    if not extra:
+        yield
+        return
+    forward, own = model.forward, "forward" in vars(model)
+
+    @functools.wraps(forward)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
+    named.__signature__ = signature.replace(parameters=[*parameters.values(), *added])  # type: ignore[attr-defined]
+    vars(model)["forward"] = named
+    try:
+        yield
+    finally:
+        del vars(model)["forward"]
+        if own:  # somebody had replaced the method of this one model
+            vars(model)["forward"] = forward
+
+
+def _drop_fixed(program: ExportedProgram, call: Call) -> bool:
+    """Forget the Dim.AUTO dimensions that torch left symbolic although the model allows one size only."""
+    placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    inputs = [
+        placeholders[spec.arg.name].meta["val"]
+        for spec in program.graph_signature.input_specs
+        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    ]
+    dropped = False
+    for leaf, fake in zip(call.leaves, inputs, strict=True):
+        for axis, wanted in list(leaf.dynamic.items()):
+            size = fake.shape[axis]
+            limits = None if isinstance(size, int) else program.range_constraints.get(size.node.expr)
+            if wanted.optional and limits is not None and limits.is_singleton():
+                del leaf.dynamic[axis]
+                dropped = True
+    return dropped
 
 
 def describe(program: ExportedProgram, call: Call) -> Captured:
@@ -92,7 +151,7 @@ def describe(program: ExportedProgram, call: Call) -> Captured:
                 if wanted.optional:
                     del leaf.dynamic[axis]
                     continue
-                raise _frozen(program, leaf, axis, wanted, int(size))
+                raise frozen([(leaf, axis, wanted, int(size), None)])
             expression = size.node.expr
             if expression.is_Symbol:
                 names.setdefault(expression, wanted.name)
@@ -113,16 +172,8 @@ def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, found: An
     limits[wanted.name] = (max(low, before_low), min(highs) if highs else None)
 
 
-def _frozen(program: ExportedProgram, leaf: Leaf, axis: int, wanted: DimSpec, size: int) -> CaptureError:
-    return CaptureError(
-        f"dimension {axis} of the input {leaf.name!r} ({wanted.name}) cannot be dynamic: the model fixes it to {size}",
-        why="the model's own code reads this size as a Python number, or combines it with a fixed one",
-        hint="remove the dependence on the fixed size, or leave this dimension out of the dynamic ones",
-    )
-
-
 def _example(call: Call) -> list[torch.Tensor]:
-    """The example tensors for the capture: a dynamic dimension of size 0 or 1 grows, since torch.export would freeze it.
+    """The example tensors for the capture: a dynamic dimension of size 0 or 1 grows, or torch.export would freeze it.
 
     Dimensions of the same name grow together. The new rows repeat the old ones, so that the values stay plausible.
     """
@@ -158,46 +209,22 @@ def _grow(tensor: torch.Tensor, axis: int, size: int, maximum: int | None) -> to
     return tensor.detach().index_select(axis, index)
 
 
-def _dynamic_shapes(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dynamic_shapes(model: torch.nn.Module, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``dynamic_shapes`` for torch.export: Dim.DYNAMIC at each place, so that it derives relations by itself."""
     if not any(leaf.dynamic for leaf in call.leaves):
         return None
     leaves = iter(call.leaves)
 
     def spec(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
+        if isinstance(value, torch.Tensor):
+            dynamic = next(leaves).dynamic
+            return {axis: Dim.AUTO if dim.optional else Dim.DYNAMIC for axis, dim in dynamic.items()} or None
+        parts = pytree.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
+        if not parts[0] or parts[0][0][0] == ():
             return None
-        leaf = next(leaves)
-        return {axis: Dim.AUTO if dim.optional else Dim.DYNAMIC for axis, dim in leaf.dynamic.items()} or None
+        specs = [spec(part) for _, part in parts[0]]
+        # torch.export wants the users' own classes flattened, and Python's as they are.
+        return pytree.tree_unflatten(specs, parts[1]) if parts[1].type in pytree.BUILTIN_TYPES else specs
 
-    flat, tree = pytree.tree_flatten((args, kwargs))
-    for_args, for_kwargs = pytree.tree_unflatten([spec(value) for value in flat], tree)
-    if not kwargs:
-        return for_args
-    return (*for_args, *for_kwargs.values())
-
-
-def _explain(error: Exception, model: torch.nn.Module) -> CaptureError:
-    """The cause in one line, and the user's own line that it came from."""
-    text = str(error).strip()
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    hint = None
-    if "specialized" in text or "Constraints violated" in text:
-        details = [line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")]
-        first = details[0] if details else first
-        hint = "the model fixes this dimension: leave it out of the dynamic ones, or remove the dependence on its size"
-    elif "data-dependent" in text or "GuardOnDataDependent" in type(error).__name__:
-        hint = "the model branches on the values of a tensor; use torch.where, or torch.cond"
-    return CaptureError(
-        f"torch.export could not capture {type(model).__name__}: {first[:300]}", where=_user_line(error), hint=hint
-    )
-
-
-def _user_line(error: BaseException) -> str | None:
-    torch_dir = torch.__path__[0]
-    here = __file__.rsplit("tonnx", 1)[0]
-    at = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if not frame.filename.startswith((torch_dir, here)) and "contextlib" not in frame.filename:
-            at = f"{shorten(frame.filename)}:{frame.lineno}: {frame.line}"
-    return at
+    # By parameter, as torch.export wants it: *args as a tuple, **kwargs as a dict.
+    return spec(dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments))

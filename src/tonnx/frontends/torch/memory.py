@@ -18,9 +18,11 @@ from typing import Any
 import onnx_ir as ir
 import torch
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 
-from tonnx.build import Builder
+from tonnx.build import Builder, Size
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch import sizes
 
 Lower = Callable[[str, Builder, dict[str, Any]], Any]
 Inverse = Callable[[Builder, ir.Value, ir.Value, dict[str, Any]], ir.Value]
@@ -30,10 +32,16 @@ class NotInvertible(LoweringError):
     """A write through a view that cannot be turned into a write of its base."""
 
 
+# These change how a tensor looks at its memory, not what is in it: views, whatever their schemas say.
+_NO_WRITES = frozenset(
+    f"aten::{name}_" for name in "detach squeeze unsqueeze transpose t swapaxes swapdims requires_grad".split()
+)
+
+
 def mutates(node: Node) -> bool:
     """Whether the operator writes to one of its arguments."""
     schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
+    return schema is not None and schema.is_mutable and schema.name not in _NO_WRITES
 
 
 def written_argument(node: Node) -> Node:
@@ -57,6 +65,10 @@ def _storage(node: Node) -> int | None:
     return None
 
 
+# In inference these return their very input, though the fake tensors of the capture say that it is a copy.
+_GIVE_BACK = frozenset(f"aten::{name}" for name in "dropout feature_dropout alpha_dropout feature_alpha_dropout".split())
+
+
 def _parent(node: Node) -> Node | None:
     """The tensor that ``node`` is a view of (or, behind an in-place operator, is the same as)."""
     if node.op != "call_function":
@@ -67,6 +79,11 @@ def _parent(node: Node) -> Node | None:
     maker = node
     if node.target.__name__ == "getitem" and isinstance(node.args[0], Node):  # type: ignore[union-attr]
         maker = node.args[0]
+    name = getattr(getattr(maker.target, "_schema", None), "name", "")
+    if name in _GIVE_BACK and isinstance(maker.args[0], Node):
+        return maker.args[0]
+    if "unsafe_" in name:
+        return None  # these promise that nobody looks at the base any more
     for candidate in maker.all_input_nodes:
         if storage is not None and _storage(candidate) == storage:
             return candidate
@@ -91,19 +108,23 @@ class Memory:
             self._parents[node] = _parent(node)
         return self._parents[node]
 
-    def _root(self, node: Node) -> Node:
+    def root(self, node: Node) -> Node:
+        """The tensor whose memory ``node`` shares: itself, or what it is a view of."""
         while (parent := self._parent(node)) is not None:
             node = parent
         return node
 
     def define(self, node: Node, value: Any) -> None:
         """``node`` was just computed."""
-        self._values[node] = (value, self._versions.get(self._root(node), 0))
+        self._values[node] = (value, self._versions.get(self.root(node), 0))
+
+    def __contains__(self, node: Node) -> bool:
+        return node in self._values
 
     def read(self, node: Node) -> Any:
         """What ``node`` holds now."""
         value, version = self._values[node]
-        root = self._root(node)
+        root = self.root(node)
         current = self._versions.get(root, 0)
         if version == current or node is root:
             return value
@@ -115,7 +136,7 @@ class Memory:
 
     def write(self, op: Builder, node: Node, value: ir.Value, arguments: Callable[[Node], dict[str, Any]]) -> None:
         """``node`` holds ``value`` from now on, and so does whatever shares its memory."""
-        root = self._root(node)
+        root = self.root(node)
         path: list[tuple[Node, Any]] = []
         at, current = node, value
         while (parent := self._parent(at)) is not None:
@@ -136,19 +157,28 @@ def _inverse(
     maker, index = view, 0
     if view.target.__name__ == "getitem":  # type: ignore[union-attr]
         maker, index = view.args[0], view.args[1]  # type: ignore[assignment]
-    name = maker.target._schema.name.removeprefix("aten::")  # type: ignore[union-attr]
+    name = maker.target._schema.name.removeprefix("aten::").removesuffix("_")  # type: ignore[union-attr]
     if name in _INVERSES:
         return _INVERSES[name](op, base, value, {**arguments(maker), "index_of_output": index})
-    if name in _RESHAPES:
+    same_bits = base.dtype == value.dtype
+    if name in _RESHAPES and same_bits:
         return op.reshape(value, op.sizes(base))
-    if name in _SAME:
-        return value
+    parent = _parent(view)
+    if parent is not None and same_bits and _same_place(view.meta.get("val"), parent.meta.get("val")):
+        return value  # detach, contiguous, to, dropout, … gave back the tensor itself
     raise NotInvertible(f"a write through {maker.target} cannot be expressed")
 
 
-_SAME = frozenset("alias detach contiguous to _to_copy lift_fresh view_as expand_as expand dropout feature_dropout".split())
+def _same_place(a: Any, b: Any) -> bool:
+    """Whether two fake tensors of one storage have their elements at the same places."""
+    if not isinstance(a, torch.Tensor) or not isinstance(b, torch.Tensor) or a.dim() != b.dim():
+        return False
+    pairs = zip((*a.shape, *a.stride(), a.storage_offset()), (*b.shape, *b.stride(), b.storage_offset()), strict=True)
+    return all(statically_known_true(one == two) for one, two in pairs)
+
+
 _RESHAPES = frozenset(
-    "view reshape _unsafe_view flatten unflatten squeeze squeeze_ unsqueeze reshape_as view_as _reshape_alias".split()
+    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze reshape_as view_as _reshape_alias ravel".split()
 )
 
 
@@ -171,13 +201,13 @@ def _moved_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any])
 
 
 def _select_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.frontends.torch.ops.index import select_scatter
+    from tonnx.frontends.torch.ops.scatter import select_scatter
 
     return select_scatter(op, base, src=value, dim=a["dim"], index=a["index"])
 
 
 def _slice_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.frontends.torch.ops.index import slice_scatter
+    from tonnx.frontends.torch.ops.scatter import slice_scatter
 
     return slice_scatter(
         op, base, src=value, dim=a.get("dim", 0), start=a.get("start"), end=a.get("end"), step=a.get("step", 1)
@@ -185,15 +215,17 @@ def _slice_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any])
 
 
 def _narrow_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.frontends.torch.ops.index import slice_scatter
+    from tonnx.frontends.torch.ops.scatter import slice_scatter
 
     start, length = a["start"], a["length"]
-    end = start + length if isinstance(start, int) and isinstance(length, int) else op.Add(start, length)
+    end = sizes.add(op, start, length)
+    if isinstance(end, int) and isinstance(start, int) and start < 0 <= end:
+        end = sizes.END
     return slice_scatter(op, base, src=value, dim=a["dim"], start=start, end=end, step=1)
 
 
 def _diagonal_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.frontends.torch.ops.index import diagonal_scatter
+    from tonnx.frontends.torch.ops.scatter import diagonal_scatter
 
     return diagonal_scatter(
         op, base, src=value, offset=a.get("offset", 0), dim1=a.get("dim1", 0), dim2=a.get("dim2", 1)
@@ -205,26 +237,28 @@ def _unbind_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]
 
 
 def _split_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.frontends.torch.ops.index import slice_scatter
+    from tonnx.frontends.torch.ops.scatter import slice_scatter
 
     dim, index = a.get("dim", 0), a["index_of_output"]
-    sizes = a.get("split_sizes", a.get("split_size"))
-    if "chunks" in a:
-        total = op.size(base, dim)
-        if not isinstance(total, int):
-            raise NotInvertible("a write through a chunk of a dynamic dimension cannot be expressed")
-        sizes = -(-total // a["chunks"])
-    start = sum(sizes[:index]) if isinstance(sizes, list) else sizes * index
-    length = op.size(value, dim)
-    end = start + length if isinstance(length, int) else op.Add(length, start)
+    lengths: Any = a.get("split_sizes", a.get("split_size"))
+    if "chunks" in a:  # ⌈size / chunks⌉ each
+        lengths = sizes.divide(op, sizes.add(op, op.size(base, dim), a["chunks"] - 1), a["chunks"])
+    if isinstance(lengths, list):
+        start: Size = 0
+        for length in lengths[:index]:
+            start = sizes.add(op, start, length)
+    else:
+        start = op.product([lengths, index])
+    end = sizes.add(op, start, op.size(value, dim))
     return slice_scatter(op, base, src=value, dim=dim, start=start, end=end, step=1)
 
 
 _INVERSES: dict[str, Inverse] = {
     "transpose": _permuted_back,
-    "transpose_": _permuted_back,
     "swapaxes": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": a["axis0"], "dim1": a["axis1"]}),
     "swapdims": _permuted_back,
+    "adjoint": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
+    "mH": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
     "t": _permuted_back,
     "numpy_T": lambda op, base, value, a: op.Transpose(value),
     "mT": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),

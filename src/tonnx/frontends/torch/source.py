@@ -19,8 +19,10 @@ def module_of(node: Node) -> str:
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return ""
-    path = next(reversed(stack.values()))[0]
-    return str(path).removeprefix("L['self'].").removeprefix("L['self']")
+    path = str(next(reversed(stack.values()))[0])
+    if path.startswith("_empty_nn_module_stack"):  # made by torch.export itself, for no module
+        return ""
+    return path.removeprefix("L['self'].").removeprefix("L['self']")
 
 
 def source_of(node: Node) -> str:
@@ -32,7 +34,7 @@ def source_of(node: Node) -> str:
 @cache
 def _innermost(trace: str) -> str:
     for file, line in reversed(_FRAME.findall(trace)):
-        if not file.startswith(_TORCH):
+        if os.path.isabs(file) and not file.startswith(_TORCH):
             return f"{shorten(file)}:{line}"
     return ""
 

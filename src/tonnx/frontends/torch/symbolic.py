@@ -20,6 +20,8 @@ from tonnx.errors import LoweringError
 from tonnx.infer import Dim
 
 T = ir.DataType
+NUMBER = "tonnx.number"
+"""Key in ``Value.meta`` of a symbolic float or bool: of shape [1] inside the graph, a plain number for the user."""
 
 
 class DimNames:
@@ -52,7 +54,10 @@ class DimNames:
 
 def named(op: Builder, dims: DimNames, value: Any, meta: Any) -> Any:
     """Remember which dimension a computed size is; reuse the value that already holds it."""
-    if not isinstance(value, ir.Value) or not isinstance(meta, torch.SymInt):
+    if not isinstance(value, ir.Value):
+        return value
+    if not isinstance(meta, torch.SymInt):
+        value.meta[NUMBER] = True
         return value
     constant = meta.node.maybe_as_int()
     if constant is not None:
@@ -227,10 +232,11 @@ def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
 
 
 def _fold_left(op: Builder, op_type: str, parts: Sequence[Any]) -> Any:
+    on_numbers: dict[str, Callable[..., Any]] = {"Add": operator.add, "Max": max, "Min": min}
     result = parts[0]
     for part in parts[1:]:
         if not isinstance(result, ir.Value) and not isinstance(part, ir.Value):
-            result = {"Add": operator.add, "Max": max, "Min": min}[op_type](result, part)
+            result = on_numbers[op_type](result, part)
         else:
             result = getattr(op, op_type)(*_same_dtype(op, result, part))
     return result

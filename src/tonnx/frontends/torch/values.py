@@ -64,17 +64,10 @@ def result_type(*operands: Operand) -> ir.DataType:
         before = groups[group]
         groups[group] = dtype if before is None else _join(before, dtype)
     result: ir.DataType | None = None
-    for dtype in groups:
-        if dtype is None:
-            continue
-        if result is None:
-            result = dtype
-        elif _category(dtype) > _category(result):
-            # A float number next to an integer tensor gives torch's default dtype, not the number's width.
-            result = dtype
+    for lifted in groups:
+        if lifted is not None and (result is None or _category(lifted) > _category(result)):
+            result = lifted
     assert result is not None
-    if groups[0] is None and groups[1] is None and result == T.FLOAT:
-        return T.FLOAT
     return result
 
 
@@ -96,6 +89,12 @@ def to_float(op: Builder, x: Operand) -> ir.Value:
     if not isinstance(x, ir.Value):
         return op.constant(x, T.FLOAT)
     return x if x.dtype is not None and _category(x.dtype) >= 2 else op.cast(x, T.FLOAT)
+
+
+def opmath(op: Builder, x: Operand) -> ir.Value:
+    """A real number in the precision that torch computes formulas of several steps in: halves as float32."""
+    x = to_float(op, x)
+    return op.cast(x, T.FLOAT) if x.dtype in (T.FLOAT16, T.BFLOAT16) else x
 
 
 def axis_of(op: Builder, x: ir.Value, dim: int) -> int:

@@ -18,6 +18,7 @@ from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch import decompose, symbolic
 from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
 from tonnx.frontends.torch.memory import Memory, mutates, written_argument
+from tonnx.frontends.torch.ops.loop import Body, arrange, in_reach, kind_of, lower_loop
 from tonnx.frontends.torch.rules import Rule, rule_for
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.frontends.torch.weights import Weights
@@ -51,6 +52,9 @@ class Walk:
         self.unsupported: list[Occurrence] = []
         self._values: dict[Node, Any] = {}
         self._memory: Memory | None = None
+        self._module: torch.nn.Module = torch.nn.Module()
+        self.bodies: dict[Node, Body] = {}
+        """The loops of the graph, by the node that ends each."""
 
     # The whole program
 
@@ -77,21 +81,24 @@ class Walk:
         """Lower one graph; ``placeholders`` are its inputs by name."""
         graph = module.graph
         live = _live(graph)
+        nodes, self.bodies = arrange(node for node in graph.nodes if node.op != "call_function" or node in live)
         if any(mutates(node) for node in live):
             self._memory = Memory(self._compute)
-        results: list[Any] = []
-        for node in graph.nodes:
-            if node.op == "placeholder":
-                if node.users and node.name in placeholders:
-                    value = placeholders[node.name]
-                    self._define(node, value[0].value(value[1]) if isinstance(value, tuple) else value)
-            elif node.op == "get_attr":
-                self._define(node, _attribute_of(module, str(node.target)))
-            elif node.op == "output":
-                results = [self._resolve(item) for item in node.args[0]]  # type: ignore[union-attr]
-            elif node in live:
+        for node in nodes:
+            if node.op == "placeholder" and node.users and node.name in placeholders:
+                value = placeholders[node.name]
+                self.define(node, value[0].value(value[1]) if isinstance(value, tuple) else value)
+        self._module = module
+        self.sequence(nodes)
+        return [self.resolve(item) for item in nodes[-1].args[0]]  # type: ignore[union-attr]
+
+    def sequence(self, nodes: Sequence[Node]) -> None:
+        """Lower the calls among nodes, in order."""
+        for node in nodes:
+            if node.op == "get_attr":
+                self.define(node, _attribute_of(self._module, str(node.target)))
+            elif node.op == "call_function":
                 self._lower(node)
-        return results
 
     # One node
 
@@ -118,10 +125,9 @@ class Walk:
         if mutates(node):
             assert self._memory is not None
             written = written_argument(node)
-            before = self._memory.read(written)
-            value = self._fit(value, before)
-            self._memory.write(self.op, written, value, self._arguments)
-        self._define(node, value)
+            value = self._fit(value, self.resolve(written))
+            self.write(written, value)
+        self.define(node, value)
 
     def _where(self, node: Node) -> str:
         return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)
@@ -129,17 +135,21 @@ class Walk:
     def _compute(self, node: Node) -> Any:
         """The value of a call, from the current values of its arguments, stamped with what the framework knows of it."""
         target = node.target
-        if target is operator.getitem and not isinstance(self._resolve(node.args[0]), ir.Value):
-            return self._resolve(node.args[0])[node.args[1]]
+        if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
+            return self.resolve(node.args[0])[node.args[1]]
         if not is_operator(target):
             if isinstance(target, torch._ops.HigherOrderOperator):
                 return self._unsupported(node)
-            return self._stamp(symbolic.compute(self.op, target, [self._resolve(a) for a in node.args]), node.meta.get("val"))
+            return self._stamp(symbolic.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val"))
+        if node in self.bodies:
+            return self._stamp(lower_loop(self, node, self.bodies[node]), node.meta["val"])
         rule = self._rule(target)
         if rule is None:
             value = self._decomposed(node)
         else:
-            arguments = bind(target, rule, node.args, node.kwargs, self.op, self._resolve)  # type: ignore[arg-type]
+            arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)  # type: ignore[arg-type]
+            if "node" in rule.parameters:  # what only the capture knows: how many parts, which strides
+                arguments["node"] = node
             value = rule.function(self.op, **arguments)
         return self._stamp(value, node.meta.get("val"))
 
@@ -157,7 +167,7 @@ class Walk:
         if traced is None:
             return self._unsupported(node)
         inner = Walk(self.op, self.dims)
-        arguments = dict(zip(traced.placeholders, map(self._resolve, traced.arguments), strict=True))
+        arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
         results = inner.graph(traced.module, arguments)
         if inner.unsupported:
             return self._unsupported(node)
@@ -178,29 +188,60 @@ class Walk:
 
     # Values and arguments
 
-    def _define(self, node: Node, value: Any) -> None:
+    def define(self, node: Node, value: Any) -> None:
         if self._memory is not None:
             self._memory.define(node, value)
         else:
             self._values[node] = value
 
-    def _resolve(self, argument: Any) -> Any:
+    def resolve(self, argument: Any) -> Any:
+        """The current value of a node, in the form that rules take; other arguments as they are."""
         if isinstance(argument, Node):
-            return self._memory.read(argument) if self._memory is not None else self._values[argument]
+            return self._read(argument)
         if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return symbolic.materialise(self.op, self.dims, argument)
         if isinstance(argument, torch.Tensor):
             return self.op.constant(argument.detach().cpu().numpy())
         return argument
 
+    def _read(self, node: Node) -> Any:
+        read = self._values.__getitem__ if self._memory is None else self._memory.read
+        if not self.bodies:
+            return read(node)
+        known = node in (self._values if self._memory is None else self._memory)
+        if known and in_reach(self.op, value := read(node)):
+            return value
+        # Computed in the body of a loop that is done. Torch has one node for a size, wherever it was needed first.
+        meta = node.meta.get("val")
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return symbolic.materialise(self.op, self.dims, meta)
+        if known and self.root(node) is not node:
+            value = self._compute(node)
+            self.define(node, value)
+            return value
+        raise LoweringError(
+            "a tensor of one pass of a loop is used outside of it",
+            where=self._where(node),
+            hint="assign it to a variable of the function in the loop's body, or append it to a list there",
+        )
+
+    def root(self, node: Node) -> Node:
+        """The tensor whose memory a node shares."""
+        return node if self._memory is None else self._memory.root(node)
+
+    def write(self, node: Node, value: ir.Value) -> None:
+        """A tensor holds another value from now on."""
+        assert self._memory is not None
+        self._memory.write(self.op, node, value, self._arguments)
+
     def _arguments(self, node: Node) -> dict[str, Any]:
         """All arguments of a call by their schema names."""
         bound = {}
         for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
             if i < len(node.args):
-                bound[argument.name] = convert(node.args[i], str(argument.type), self.op, self._resolve)
+                bound[argument.name] = convert(node.args[i], str(argument.type), self.op, self.resolve)
             elif argument.name in node.kwargs:
-                bound[argument.name] = convert(node.kwargs[argument.name], str(argument.type), self.op, self._resolve)
+                bound[argument.name] = convert(node.kwargs[argument.name], str(argument.type), self.op, self.resolve)
         return bound
 
     def _fit(self, value: ir.Value, before: ir.Value) -> ir.Value:
@@ -217,7 +258,7 @@ class Walk:
             return [self._stamp(v, m) for v, m in zip(value, meta, strict=False)]
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return symbolic.named(self.op, self.dims, value, meta)
-        if not isinstance(meta, torch.Tensor):
+        if not isinstance(meta, torch.Tensor) or value is None:
             return value
         if not isinstance(value, ir.Value):
             value = self.op.constant(value, to_onnx_dtype(meta.dtype))
@@ -231,7 +272,8 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
     """The nodes that the outputs and the in-place writes depend on. Assertions and their arithmetic are not among them."""
     live: set[Node] = set()
     for node in reversed(graph.nodes):
-        if node.op == "output" or node in live or (mutates(node) and operator_name(node.target) not in _DROPPED):
+        effect = (mutates(node) and operator_name(node.target) not in _DROPPED) or kind_of(node)
+        if node.op == "output" or node in live or effect:
             live.add(node)
             live.update(node.all_input_nodes)
     return live

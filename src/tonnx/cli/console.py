@@ -1,0 +1,123 @@
+"""What a command prints: progress and errors on stderr, its report, and nothing else, on stdout."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tonnx.errors import TonnxError
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.status import Status
+
+
+@dataclass
+class Report:
+    """What a command came to: for people, with more under ``-v``, and for machines."""
+
+    text: str
+    data: Callable[[], dict[str, Any]]
+    details: Callable[[], str] | None = None
+
+
+class Console:
+    """Shows stages as they begin: a spinner and ticks on a terminal, plain lines elsewhere."""
+
+    def __init__(self, *, quiet: bool = False, json: bool = False, verbose: bool = False) -> None:
+        self.quiet, self.json, self.verbose = quiet, json, verbose
+        self._rich: RichConsole | None = None
+        self._status: Status | None = None
+        self._stage: tuple[str, float] | None = None
+
+    def __enter__(self) -> Console:
+        if not self.quiet and not self.json and sys.stderr.isatty():
+            from rich.console import Console as RichConsole
+
+            self._rich = RichConsole(stderr=True, highlight=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(failed=kind is not None)
+
+    def stage(self, name: str) -> None:
+        """A stage begins, and the one before it is done."""
+        if self.quiet or self.json:
+            return
+        self._end()
+        self._stage = (name, time.perf_counter())
+        if self._rich is None:
+            print(f"tonnx: {name}", file=sys.stderr, flush=True)
+        else:
+            self._status = self._rich.status(f"{name} …")
+            self._status.start()
+
+    def _end(self, failed: bool = False) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+        if self._stage is not None and self._rich is not None:
+            name, start = self._stage
+            mark = "[red]✗[/red]" if failed else "[green]✓[/green]"
+            self._rich.print(f"{mark} {name} [dim]{time.perf_counter() - start:.2f} s[/dim]")
+        self._stage = None
+
+    def report(self, report: Report) -> None:
+        """The result of a command that succeeded."""
+        if self.json:
+            _print_json({"ok": True, **report.data()})
+        elif not self.quiet:
+            print(report.text)
+            if self.verbose and report.details is not None:
+                print(report.details())
+
+    def error(self, error: TonnxError, *, debug: bool) -> None:
+        """An error as what, where, why, do; the traceback only if it was asked for."""
+        trace = "".join(traceback.format_exception(error)) if debug else None
+        if self.json:
+            from tonnx.cli.machine import error_data
+
+            _print_json({"ok": False, "error": {**error_data(error), **({"traceback": trace} if trace else {})}})
+            return
+        if trace:
+            print(trace, file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
+
+    def usage(self, message: str, usage: str) -> None:
+        """A command line that cannot be understood."""
+        if self.json:
+            _print_json({"ok": False, "error": {"type": "Usage", "what": message, "hint": usage}})
+        else:
+            print(f"{usage}\nerror: {message}", file=sys.stderr)
+
+
+def _print_json(data: dict[str, Any]) -> None:
+    print(json.dumps(data, ensure_ascii=False, allow_nan=False))
+
+
+@contextlib.contextmanager
+def stdout_to_stderr() -> Iterator[None]:
+    """While it lasts, what anybody prints goes to stderr: the user's model, libraries, and processes they start.
+
+    stdout then holds the report alone, which a script can read.
+    """
+    with contextlib.redirect_stdout(sys.stderr):
+        sys.__stdout__.flush() if sys.__stdout__ else None
+        try:
+            saved = os.dup(1)
+        except OSError:  # there is no stdout
+            yield
+            return
+        try:
+            os.dup2(2, 1)
+            yield
+        finally:
+            os.dup2(saved, 1)
+            os.close(saved)

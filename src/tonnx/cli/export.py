@@ -1,0 +1,145 @@
+"""Export a PyTorch model to ONNX, and prove that the file computes what the model computes.
+
+MODEL is one of
+  path/file.py:name      a torch.nn.Module, a Module class, or a function that returns
+  package.module:name    a module, (module, example_args) or (module, args, kwargs)
+  program.pt2            an archive of torch.export.save
+
+Examples:
+  tonnx export net.py:make_model -o net.onnx --input "x:float32[batch,3,224,224]" --opset 18
+  tonnx export net.py:Net -o net.onnx --input "ids:int64[batch,seq=16]" --input "mask:bool[batch,seq]"
+  tonnx export net.py:Net -o net.onnx --inputs data.npz --dynamic x:0=batch,2=height
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tonnx.cli import specs
+from tonnx.cli.console import Console, Report
+from tonnx.target import CANON, DEFAULT, OLDEST
+
+if TYPE_CHECKING:
+    from tonnx.result import ExportResult
+
+HELP = "a PyTorch model to ONNX, proven"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx export``."""
+    parser.add_argument("model", metavar="MODEL", help="path/file.py:name, package.module:name or program.pt2")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    parser.add_argument(
+        "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"
+    )
+    inputs = parser.add_argument_group("inputs")
+    inputs.add_argument(
+        "--input",
+        action="append",
+        default=[],
+        type=specs.input_spec,
+        metavar="SPEC",
+        help='"x:float32[batch,3,224,224]": a name in the brackets makes a dynamic dimension, a number a fixed one, '
+        '"batch=4" a dynamic one whose example has size 4, "x:int64[]" is a scalar; once for each input',
+    )
+    inputs.add_argument(
+        "--input-shapes",
+        action="extend",
+        nargs="+",
+        default=[],
+        type=specs.shape_spec,
+        metavar="SHAPE",
+        help="x:1,3,224,224: the same for float32 inputs, as other tools write it",
+    )
+    inputs.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="real values: data.npz with the names of forward's parameters, x.npy, or x=file.npy",
+    )
+    inputs.add_argument(
+        "--dynamic",
+        action="append",
+        default=[],
+        type=specs.dynamic_spec,
+        metavar="AXES",
+        help="x:0=batch,2=height: dynamic axes of an input or output",
+    )
+    inputs.add_argument("--input-names", type=specs.names, metavar="A,B", help="the file's input names, in order")
+    inputs.add_argument("--output-names", type=specs.names, metavar="A,B", help="the file's output names, in order")
+    making = parser.add_argument_group("how the file is made")
+    making.add_argument("--no-fold", action="store_true", help="do not fold constants")
+    making.add_argument(
+        "--no-fuse-conv-bn", action="store_true", help="keep batch normalisations that could go into a convolution"
+    )
+    making.add_argument(
+        "--external-data",
+        action=argparse.BooleanOptionalAction,
+        help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
+    )
+    proof = parser.add_argument_group("proof")
+    proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
+    proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
+    proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Load, export, report."""
+    try:
+        given = specs.with_example_sizes([*options.input, *options.input_shapes])
+        _check_twice(given)
+    except argparse.ArgumentTypeError as error:
+        options.fail(str(error))
+    console.stage("load")
+    from tonnx.cli.load import importable, load
+
+    with importable(options.model):
+        loaded = load(options.model)
+        from tonnx.api import export
+        from tonnx.cli.examples import make_example, read_arrays
+
+        example = make_example(loaded, given, read_arrays(options.inputs), options.dynamic, options.input_names)
+        result = export(
+            loaded.model,
+            example.args,
+            options.output,
+            kwargs=example.kwargs or None,
+            input_names=example.input_names,
+            output_names=options.output_names,
+            opset_version=options.opset,
+            dynamic_axes=example.dynamic_axes or None,
+            do_constant_folding=not options.no_fold,
+            fuse_conv_bn=not options.no_fuse_conv_bn,
+            external_data=options.external_data,
+            verify=not options.no_verify,
+            rtol=options.rtol,
+            atol=options.atol,
+            progress=console.stage,
+        )
+    from tonnx.cli.machine import export_data
+
+    return Report(str(result), lambda: export_data(result), lambda: _details(result))
+
+
+def _check_twice(given: list[specs.InputSpec]) -> None:
+    names = [spec.name for spec in given if spec.name is not None]
+    for name in names:
+        if names.count(name) > 1:
+            raise argparse.ArgumentTypeError(f"the input {name!r} is described twice")
+
+
+def _details(result: ExportResult) -> str:
+    from tonnx.cli.machine import operators
+
+    counts = operators(result.model)
+    width = max(map(len, counts), default=0)
+    lines = ["  operators:", *(f"    {name:<{width}}  {count:>5}" for name, count in counts.items())]
+    if result.verification is not None:
+        lines.append("  trials:")
+        for trial in result.verification.trials:
+            mark = "-" if trial.skipped else "✓" if trial.ok else "✗"
+            shapes = ", ".join(f"{name} {list(shape)}" for name, shape in trial.shapes.items())
+            lines.append(f"    [{mark}] {trial.label}: {shapes}")
+    return "\n".join(lines)

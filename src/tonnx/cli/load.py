@@ -1,0 +1,226 @@
+"""The user's model: ``path/file.py:name``, ``package.module:name``, or a ``.pt2`` archive.
+
+The only module of the command line, with `examples`, that needs torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tonnx.errors import InvalidArgument, MissingDependency, TonnxError
+
+WRITTEN = "it is written path/file.py:name or package.module:name, or is a .pt2 archive"
+
+
+@dataclass
+class Loaded:
+    """A model, and the example inputs that came with it, if any did."""
+
+    model: Any
+    args: Any = None
+    kwargs: dict[str, Any] | None = None
+
+    @property
+    def has_example(self) -> bool:
+        return self.args is not None or self.kwargs is not None
+
+
+@contextlib.contextmanager
+def importable(target: str) -> Iterator[None]:
+    """The model's folder, or the current one, first on sys.path: forward may import while it runs, too."""
+    before = list(sys.path)
+    file, _, _ = _split(target)
+    folders = [str(root) for root in _roots(file)] if file is not None else [os.getcwd()]
+    sys.path[:0] = folders
+    try:
+        yield
+    finally:
+        sys.path[:] = before
+
+
+def load(target: str) -> Loaded:
+    """Import the model. What its own code raises is reported with its own line."""
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependency("a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
+    file, module, name = _split(target)
+    if file is not None and file.suffix != ".py":
+        return Loaded(_archive(file))
+    with _blamed(f"importing {file or module}"):
+        imported = _import_file(file) if file is not None else importlib.import_module(str(module))
+    found = _attribute(imported, name, target)
+    if callable(found) and not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
+        found = _called(found, target)  # a class or a function
+    return _unpacked(found, target)
+
+
+def _split(target: str) -> tuple[Path | None, str | None, str]:
+    """The file or the module, and the name in it."""
+    if target.endswith((".pt2", ".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx")):
+        return Path(target), None, ""
+    place, colon, name = target.rpartition(":")
+    if not colon or name.endswith(".py") or "/" in name or os.sep in name:  # C:\net.py has a colon, too
+        place, name = target, ""
+    if place.endswith(".py"):
+        return Path(place), None, name
+    if "/" in place or os.sep in place or not all(part.isidentifier() for part in place.split(".")):
+        raise InvalidArgument(f"{target!r} does not name a model", hint=WRITTEN)
+    return None, place, name
+
+
+def _roots(file: Path) -> list[Path]:
+    """Where imports in the file are looked for: its folder, and the folder that holds its package."""
+    folder = file.resolve().parent
+    top = folder
+    while (top / "__init__.py").is_file():
+        top = top.parent
+    return list(dict.fromkeys([folder, top]))
+
+
+def _archive(file: Path) -> Any:
+    import torch
+
+    if file.suffix != ".pt2":
+        raise InvalidArgument(
+            f"{file} holds weights, not a model" if file.suffix != ".onnx" else f"{file} is an ONNX file already",
+            hint="write a function that makes the model and loads them: " + WRITTEN if file.suffix != ".onnx" else None,
+        )
+    if not file.is_file():
+        raise InvalidArgument(f"there is no file {file}")
+    try:
+        return torch.export.load(file)
+    except Exception as error:  # a damaged zip, another version, an operator that is not registered
+        raise InvalidArgument(f"torch.export.load cannot read {file}", why=_first_line(error)) from error
+
+
+def _import_file(file: Path) -> ModuleType:
+    """Import under the file's own module name, so that pickles and ``python file.py`` agree with it."""
+    if not file.is_file():
+        raise InvalidArgument(f"there is no file {file}")
+    path = file.resolve()
+    package = path.parent.relative_to(_roots(file)[-1]).parts
+    name = ".".join([*package, path.stem])
+    known = sys.modules.get(name)
+    if known is not None and getattr(known, "__file__", None) == str(path):
+        return known
+    if package:
+        return importlib.import_module(name)
+    if known is not None:
+        name = f"_{name}_of_the_user"  # a file called random.py must not replace Python's
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None  # for a .py file there is one
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _attribute(module: ModuleType, name: str, target: str) -> Any:
+    found: Any = module
+    for part in name.split(".") if name else ():
+        found = getattr(found, part, None)
+        if found is None:
+            break
+    if name and found is not None:
+        return found
+    there = ", ".join(_candidates(module)) or "none"
+    raise InvalidArgument(
+        f"there is no {name!r} in {target.rpartition(':')[0]}" if name else f"{target} does not say which model",
+        why=f"models and functions there: {there}",
+        hint=WRITTEN,
+    )
+
+
+def _candidates(module: ModuleType) -> Iterator[str]:
+    import torch
+
+    for name, value in vars(module).items():
+        own = getattr(value, "__module__", None) == module.__name__
+        if not name.startswith("_") and (isinstance(value, torch.nn.Module) or (own and callable(value))):
+            yield name
+
+
+def _called(function: Any, target: str) -> Any:
+    try:
+        inspect.signature(function).bind()
+    except TypeError as error:
+        raise InvalidArgument(
+            f"{target} cannot be called without arguments: {error}",
+            hint="write a function without parameters that returns the model",
+        ) from None
+    except ValueError:  # a builtin without a signature: calling it will tell
+        pass
+    with _blamed(f"calling {target}"):
+        return function()
+
+
+def _unpacked(found: Any, target: str) -> Loaded:
+    import torch
+
+    parts = found if isinstance(found, tuple) else (found,)
+    model, *rest = parts or (None,)
+    fits = len(rest) <= 2 and (len(rest) < 2 or rest[1] is None or isinstance(rest[1], dict))
+    if not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)) or not fits:
+        kinds = ", ".join(type(part).__name__ for part in parts)
+        raise InvalidArgument(
+            f"{target} is neither a model nor a function that returns one",
+            why=f"it gives {f'({kinds})' if isinstance(found, tuple) else kinds}",
+            hint="return a torch.nn.Module, (module, example_args), or (module, args, kwargs)",
+        )
+    return Loaded(model, *rest)
+
+
+@contextlib.contextmanager
+def _blamed(doing: str) -> Iterator[None]:
+    """An error of the user's code becomes one that names the user's line."""
+    try:
+        yield
+    except TonnxError:
+        raise
+    except SystemExit as error:
+        raise TonnxError(
+            f"{doing}: the file ends the program (exit code {error.code})",
+            where=_blame(error),
+            hint='put what is to run only as a script under `if __name__ == "__main__":`',
+        ) from error
+    except Exception as error:
+        raise TonnxError(f"{doing}: {type(error).__name__}: {_first_line(error)}", where=_blame(error)) from error
+
+
+def _blame(error: BaseException) -> str | None:
+    """The innermost line outside of Python's import machinery, installed packages and tonnx."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
+    not_users = (str(Path(__file__).resolve().parents[1]), os.path.dirname(os.__file__), "<")
+    at = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if "site-packages" not in frame.filename and not frame.filename.startswith(not_users):
+            at = f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
+    return at
+
+
+def _short(file: str) -> str:
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]

@@ -1,0 +1,92 @@
+"""Results and errors as JSON data. Keys are a promise to scripts: they are added, never renamed."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from tonnx.result import ExportResult
+    from tonnx.verify import Verification
+
+
+def export_data(result: ExportResult) -> dict[str, Any]:
+    """A finished export."""
+    graph = result.model.graph
+    return {
+        "path": str(result.path) if result.path else None,
+        "opset": result.opset,
+        "ir_version": result.model.ir_version,
+        "nodes": result.nodes,
+        "operators": operators(result.model),
+        "size": result.size,
+        "timings": {stage: round(seconds, 6) for stage, seconds in result.timings.items()},
+        "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
+        "outputs": [value_data(value) for value in graph.outputs],
+        "notes": list(result.notes),
+        "verification": None if result.verification is None else verification_data(result.verification),
+    }
+
+
+def operators(model: ir.Model) -> dict[str, int]:
+    """How many nodes there are of each operator, the most frequent first."""
+    return dict(Counter(node.op_type for node in model.graph.all_nodes()).most_common())
+
+
+def value_data(value: ir.Value) -> dict[str, Any]:
+    """An input or output: a dimension is a number, a name, or null."""
+    dims = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    return {"name": value.name, "dtype": value.dtype.name.lower() if value.dtype else None, "shape": dims}
+
+
+def verification_data(verification: Verification) -> dict[str, Any]:
+    """The proof: one entry an output over everything tried, and one entry a set of sizes."""
+    return {
+        "ok": verification.ok,
+        "outputs": [
+            {
+                "name": output.name,
+                "ok": output.ok,
+                "dtype": output.dtype,
+                "shapes": [list(shape) for shape in output.shapes],
+                "max_abs": _finite(output.max_abs),
+                "max_rel": _finite(output.max_rel),
+                "reason": output.reason,
+                "at": output.at,
+            }
+            for output in verification.per_output()
+        ],
+        "trials": [
+            {"label": trial.label, "sizes": dict(trial.sizes), "ok": trial.ok, "skipped": trial.skipped}
+            for trial in verification.trials
+        ],
+    }
+
+
+def error_data(error: TonnxError) -> dict[str, Any]:
+    """An error in its parts, with whatever list it carries."""
+    data: dict[str, Any] = {
+        "type": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "why": error.why,
+        "hint": error.hint,
+    }
+    if isinstance(error, UnsupportedOp):
+        data["operators"] = [dataclasses.asdict(occurrence) for occurrence in error.occurrences]
+    if isinstance(error, RetargetError):
+        data["blockers"] = [dataclasses.asdict(blocker) for blocker in error.blockers]
+    if isinstance(error, VerificationFailed) and error.verification is not None:
+        data["verification"] = verification_data(error.verification)
+    return data
+
+
+def _finite(number: float) -> float | None:
+    """JSON has no infinity: null stands for "entirely different"."""
+    return number if math.isfinite(number) else None

@@ -1,0 +1,1 @@
+"""Paddle models, read without Paddle."""

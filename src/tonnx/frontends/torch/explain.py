@@ -1,0 +1,199 @@
+"""Why a capture failed, in the user's terms: the input and dimension, and the line of their own code."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import linecache
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, TextIO
+
+import torch
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.source import shorten
+
+_OURS = __file__.rsplit("explain.py", 1)[0]
+_CAPTURE = _OURS + "capture.py"
+_LAYERS = os.path.dirname(torch.nn.__file__) + os.sep
+_NOT_USERS = (
+    os.path.dirname(torch.__file__) + os.sep,
+    _OURS,
+    os.path.dirname(contextlib.__file__) + os.sep + "contextlib.py",
+    os.path.dirname(contextlib.__file__) + os.sep + "inspect.py",
+    "<",
+)
+
+
+@dataclass
+class Frozen:
+    """The dimensions that became plain numbers during a capture, and the user's line that made them so.
+
+    Torch's own error does not say where. Its name of the dimension, such as ``L['x'].size()[0]``, is the key.
+    """
+
+    places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    spots: list[tuple[str, int]] = field(default_factory=list)
+    """The same lines as file and number."""
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Listen to torch while it captures. What it records costs nothing unless a dimension freezes."""
+        name = "_set_replacement"  # private: without it errors lack the line, and nothing else changes
+        original = getattr(ShapeEnv, name, None)
+        if original is None:
+            yield
+            return
+
+        def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
+            if value.is_Integer:
+                frame = _calling_frame(sys._getframe(1))
+                line = None if frame is None else _line(frame, frame.f_lineno)
+                for source in env.var_to_sources.get(symbol, ()):
+                    self.places.setdefault(source.name, (int(value), line))
+                if frame is not None:
+                    self.spots.append((frame.f_code.co_filename, frame.f_lineno))
+            return original(env, symbol, value, *rest)
+
+        setattr(ShapeEnv, name, listen)
+        try:
+            yield
+        finally:
+            setattr(ShapeEnv, name, original)
+
+    def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
+        """The dimensions that were asked to be dynamic and are not; None if there is none."""
+        found = []
+        for prefix, leaf in zip(_sources(model, call), call.leaves, strict=True):
+            for axis, wanted in leaf.dynamic.items():
+                place = self.places.get(f"{prefix}.size()[{axis}]")
+                if place is not None and not wanted.optional:
+                    found.append((leaf, axis, wanted, *place))
+        return frozen(found) if found else None
+
+
+def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> CaptureError:
+    """The error for dimensions that the model fixes: (input, axis, what was asked for, size, the user's line)."""
+    named = [
+        f"dimension {axis} of the input {leaf.name!r} ({wanted.name}) cannot be dynamic: the model fixes it to {size}"
+        for leaf, axis, wanted, size, _ in dimensions
+    ]
+    lines = list(dict.fromkeys(line for *_, line in dimensions if line))
+    return CaptureError(
+        "\n".join(named),
+        where="\n         ".join(lines) or None,
+        why="the model compares this size with a number, converts it to one, or combines it with a fixed one",
+        hint="remove the dependence on the fixed size, or leave this dimension out of the dynamic ones",
+    )
+
+
+def _sources(model: torch.nn.Module, call: Call) -> Iterator[str]:
+    """Torch's name of each tensor input, which is its path below the parameters of forward."""
+    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    for path, value in pytree.tree_flatten_with_path(bound)[0]:
+        if isinstance(value, torch.Tensor):
+            yield f"L{pytree.keystr(path)}"
+
+
+def explain(error: Exception, model: torch.nn.Module, call: Call, froze: Frozen) -> CaptureError:
+    """The cause in one line, and the user's own line that it came from."""
+    text = str(error).strip()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if "specialized" in text or "static shape" in text or "Constraints violated" in text:
+        known = froze.error(model, call)
+        if known is not None:
+            return known
+        first = next((line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")), first)
+    name, hint = type(model).__name__, None
+    what = f"torch.export could not capture {name}: {first[:300]}"
+    if type(error).__name__.startswith("GuardOnDataDependent"):
+        what = f"the control flow of {name} depends on the values of a tensor"
+        hint = "compute both sides and choose with torch.where, or write the branch as torch.cond"
+    elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone
+        what = f"torch.export could not capture {name}: {type(error).__name__}: {first[:300]}".rstrip(": ")
+    return CaptureError(what, where=user_line(error), hint=hint)
+
+
+def user_line(error: BaseException) -> str | None:
+    """``net.py:12: y = x + z``: the innermost frame of an exception that is neither torch's nor ours."""
+    at = user_frame(error)
+    return None if at is None else _line(*at)
+
+
+def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
+    """That frame, and its line."""
+    at = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_code.co_filename.startswith(_NOT_USERS):
+            at = frame, line
+    return at
+
+
+def _calling_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the model that is running, or of the torch.nn layer if it has none of its own."""
+    layer = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file == _CAPTURE:  # whoever called the export is not the model
+            break
+        if not file.startswith(_NOT_USERS):
+            return frame
+        if layer is None and file.startswith(_LAYERS):
+            layer = frame
+        frame = frame.f_back
+    return layer
+
+
+def _line(frame: FrameType, number: int) -> str:
+    file = frame.f_code.co_filename
+    text = linecache.getline(file, number, frame.f_globals).strip()
+    return f"{shorten(file)}:{number}" + (f": {text}" if text else "")
+
+
+@contextlib.contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch.export from printing its half-made graph and logging what it raises anyway.
+
+    What the user's own code prints goes through. ``TORCH_LOGS`` asks for torch's messages, and gets them.
+    """
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    loggers = [logging.getLogger(f"torch.{name}") for name in ("export._trace", "fx.experimental.symbolic_shapes")]
+    for logger in loggers:
+        logger.addFilter(_nothing)
+    try:
+        with contextlib.redirect_stderr(_WithoutGraphs(sys.stderr)):
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+class _WithoutGraphs:
+    """A stream that passes on everything but the source text of a graph."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        # print writes its line break on its own
+        self._dropped = text.lstrip().startswith("def forward(") or (self._dropped and text == "\n")
+        return len(text) if self._dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,144 @@
+"""What a loop does with the names of its function: which of them one pass hands on to the next."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+class Unsuitable(Exception):
+    """A loop cannot be recorded; the text is the reason, in the user's terms."""
+
+
+@dataclass(frozen=True)
+class Names:
+    """The names that a loop's body changes."""
+
+    assigned: frozenset[str]
+    """Bound anew, or changed through ``x[i] = …``."""
+    bound: frozenset[str]
+    """Bound anew."""
+    carried: frozenset[str]
+    """The assigned ones that a pass may read before it assigns them."""
+    kept: frozenset[str]
+    """The assigned ones that are read outside of the loop."""
+    inplace: frozenset[str]
+    """The assigned ones that are only changed by ``x += …`` and ``x[i] = …``: a tensor stays the same object."""
+    grown: frozenset[str]
+    """Lists that the body appends to."""
+
+    def literal(self) -> str:
+        """The keyword arguments of `loops.run`."""
+        parts = (f"{name}={tuple(sorted(getattr(self, name)))!r}" for name in ("carried", "kept", "inplace", "grown"))
+        return f"assigned={tuple(sorted(self.assigned))!r}, " + ", ".join(parts)
+
+
+def analyse(loop: ast.For, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Names:
+    """Sort the names of a loop's body."""
+    rebound = set(stored(loop, augmented=False))
+    # A list that the body itself makes is another one in each pass.
+    grown = {name for name, _ in growths(loop)} - rebound
+    bound = set(stored(loop)) - grown
+    written = {n.value.id for n in _subscripts(loop) if isinstance(n.value, ast.Name)}
+    assigned = bound | written
+    targets = set(stored(loop.target))
+    carried = {name for name in assigned - targets if first_use(loop.body, name) != "assigned"}
+    outer = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
+    return Names(
+        assigned=frozenset(assigned),
+        bound=frozenset(bound),
+        carried=frozenset(carried),
+        kept=frozenset(carried | (assigned & (_loads_outside(loop, function) | outer))),
+        inplace=frozenset(assigned - rebound),
+        grown=frozenset(grown),
+    )
+
+
+def stored(node: ast.AST, augmented: bool = True) -> Iterator[str]:
+    """The names that a statement binds in its own scope; ``augmented``: also by ``x += …``."""
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+        return
+    elif isinstance(node, ast.alias):
+        yield (node.asname or node.name).split(".")[0]
+    elif isinstance(node, (ast.ExceptHandler, ast.MatchAs, ast.MatchStar)) and node.name:
+        yield node.name
+    elif isinstance(node, (ast.Lambda, *_COMPREHENSIONS)):
+        # Their own variables are theirs alone; only := reaches out.
+        yield from (n.target.id for n in ast.walk(node) if isinstance(n, ast.NamedExpr))
+        return
+    for child in ast.iter_child_nodes(node):
+        if augmented or not (isinstance(node, ast.AugAssign) and child is node.target):
+            yield from stored(child, augmented)
+
+
+def growths(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
+    """``name.append(…)`` and ``name += […]``."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            if isinstance(node.func.value, ast.Name):
+                yield node.func.value.id, node
+        elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List) and isinstance(node.target, ast.Name):
+            yield node.target.id, node
+
+
+def _subscripts(loop: ast.For) -> Iterator[ast.Subscript]:
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+            yield node
+
+
+def _loads_outside(loop: ast.For, function: ast.AST) -> set[str]:
+    inside = {id(node) for statement in loop.body for node in ast.walk(statement)}
+    return {
+        node.id
+        for node in ast.walk(function)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
+    }
+
+
+def first_use(body: Sequence[ast.stmt], name: str) -> str | None:
+    """Whether running the statements is sure to assign ``name`` before it may be read: "assigned", "read" or None."""
+    for statement in body:
+        use = _statement(statement, name)
+        if use is not None:
+            return use
+    return None
+
+
+def _statement(node: ast.stmt, name: str) -> str | None:
+    if isinstance(node, ast.If):
+        if _reads(node.test, name):
+            return "read"
+        uses = {first_use(node.body, name), first_use(node.orelse, name)}
+        return "read" if "read" in uses else "assigned" if uses == {"assigned"} else None
+    if isinstance(node, (ast.For, ast.AsyncFor, ast.While)):
+        head = node.test if isinstance(node, ast.While) else node.iter
+        targets = set() if isinstance(node, ast.While) else set(stored(node.target))
+        if _reads(head, name) or first_use(node.orelse, name) == "read":
+            return "read"
+        # It may run no pass at all, so what it assigns is not sure to be assigned.
+        return "read" if name not in targets and first_use(node.body, name) == "read" else None
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        if any(_reads(item.context_expr, name) for item in node.items):
+            return "read"
+        if any(item.optional_vars is not None and name in stored(item.optional_vars) for item in node.items):
+            return "assigned"
+        return first_use(node.body, name)
+    if _reads(node, name) or (isinstance(node, ast.AugAssign) and name in stored(node.target)):
+        return "read"
+    if isinstance(node, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
+        if isinstance(node, ast.AnnAssign) and node.value is None:
+            return None
+        return "assigned" if name in stored(node) else None
+    return None
+
+
+def _reads(node: ast.AST, name: str) -> bool:
+    return any(isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load) and n.id == name for n in ast.walk(node))

@@ -1,0 +1,147 @@
+"""Functions whose loops are to be recorded: found by the line that fixed a size, and replaced while a capture runs."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import linecache
+from collections.abc import Callable, Iterator
+from types import CodeType, FunctionType
+from typing import TypeAlias, TypeVar
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.torch.explain import Frozen, user_frame
+from tonnx.frontends.torch.loop_names import Unsuitable
+from tonnx.frontends.torch.loop_source import Function, Rewriter, check, loops_at
+
+T = TypeVar("T")
+_Key: TypeAlias = tuple[str, int]  # a function's name and first line
+
+
+_ATTEMPTS = 20  # each costs a capture, and records at least one loop more
+
+
+def with_loops(attempt: Callable[[Frozen, Rewrites], T]) -> T:
+    """Capture; if a loop's header is what fixed a size, capture once more with that loop recorded."""
+    rewrites = Rewrites()
+    first: CaptureError | None = None
+    for _ in range(_ATTEMPTS):
+        froze = Frozen()
+        try:
+            return attempt(froze, rewrites)
+        except CaptureError as error:
+            first = first or error
+            spots = froze.spots
+            at = user_frame(error.__cause__) if error.__cause__ is not None else None
+            if at is not None:
+                spots = [*spots, (at[0].f_code.co_filename, at[1])]
+            if not any([rewrites.add(*spot) for spot in dict.fromkeys(spots)]):
+                raise rewrites.explained(first, error) from error.__cause__
+    assert first is not None
+    raise first
+
+
+class Rewrites:
+    """The loops to be recorded, by file and line. Grows from one attempt at a capture to the next."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, set[int]] = {}
+        self.reasons: list[str] = []
+        """Why loops that fix a size have to stay as they are."""
+
+    def add(self, file: str, line: int) -> bool:
+        """Record the loops whose header is on this line; False if there is none that is new and suitable."""
+        if line in self._lines.get(file, ()):
+            return False
+        try:
+            found = loops_at(_parsed(file), line)
+            for loop, around in found:
+                check(loop, around[-1])
+        except Unsuitable as reason:
+            self.reasons.append(str(reason))
+            return False
+        if found:
+            self._lines.setdefault(file, set()).add(line)
+        return bool(found)
+
+    def explained(self, first: CaptureError, last: CaptureError) -> CaptureError:
+        """The error of the first attempt, with the reason why recording its loop did not help."""
+        cause = last.__cause__
+        reasons = [str(cause)] if isinstance(cause, Unsuitable) else self.reasons
+        if last is not first and not reasons:
+            reasons = [last.what]
+        if reasons:
+            kept = f"the loop cannot become one of ONNX, since {'; '.join(dict.fromkeys(reasons))}"
+            first.why = f"{first.why}; {kept}" if first.why else kept
+        return first
+
+    @contextlib.contextmanager
+    def applied(self) -> Iterator[None]:
+        """The functions with their loops rewritten; afterwards they are what they were."""
+        swapped: list[tuple[FunctionType, CodeType]] = []
+        try:
+            for function, code in self._replacements():
+                swapped.append((function, function.__code__))
+                function.__code__ = code
+            yield
+        finally:
+            for function, code in reversed(swapped):
+                function.__code__ = code
+
+    def _replacements(self) -> list[tuple[FunctionType, CodeType]]:
+        if not self._lines:
+            return []
+        wanted: dict[tuple[str, str, int], tuple[CodeType, CodeType]] = {}
+        for file, lines in self._lines.items():
+            for key, codes in _rewritten(file, lines).items():
+                wanted[(file, *key)] = codes
+        found = []
+        for thing in gc.get_objects():  # a frame knows its code, but not the function that has it
+            if type(thing) is not FunctionType:
+                continue
+            code = thing.__code__
+            old, new = wanted.get((code.co_filename, code.co_name, code.co_firstlineno), (None, None))
+            if old is None or new is None:
+                continue
+            if code.co_code != old.co_code or code.co_freevars != new.co_freevars:
+                self.reasons.append(f"{code.co_name} is not what its source file says")
+                continue
+            found.append((thing, new))
+        return found
+
+
+def _parsed(file: str) -> ast.Module:
+    try:
+        return ast.parse("".join(linecache.getlines(file)), file)
+    except SyntaxError:
+        raise Unsuitable(f"the source of {file} cannot be read") from None
+
+
+def _rewritten(file: str, lines: set[int]) -> dict[_Key, tuple[CodeType, CodeType]]:
+    """The code before and after, of the functions with loops on these lines and of those around them.
+
+    A function inside another one is made anew whenever the outer one runs, from the code that the outer one holds.
+    """
+    loops = {}
+    tree = _parsed(file)
+    for line in sorted(lines):
+        for loop, around in loops_at(tree, line):
+            loops[id(loop)] = (loop, around)
+    keys = {_key(function) for _, around in loops.values() for function in around}
+    before = _codes(compile(tree, file, "exec", dont_inherit=True))
+    after = _codes(compile(Rewriter(list(loops.values())).visit(tree), file, "exec", dont_inherit=True))
+    return {key: (before[key], after[key]) for key in keys if key in before and key in after}
+
+
+def _key(function: Function) -> _Key:
+    return function.name, min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
+
+
+def _codes(code: CodeType) -> dict[_Key, CodeType]:
+    """All functions of a compiled file."""
+    found = {(code.co_name, code.co_firstlineno): code}
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            found |= _codes(constant)
+    return found

@@ -1,0 +1,226 @@
+"""Tensors from nothing: filled, counted, triangular."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.fold import LIMIT
+from tonnx.frontends.torch.rules import lower
+from tonnx.frontends.torch.values import Operand, as_value
+
+T = ir.DataType
+
+_SMALL = 1024  # elements; more are cheaper to compute than to store
+
+# Filled
+
+
+def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType) -> ir.Value:
+    """``value`` everywhere."""
+    if isinstance(value, ir.Value) and value.const_value is None:
+        return op.Expand(op.cast(value, dtype), op.vector(sizes)) if sizes else op.cast(value, dtype)
+    filler = as_value(op, value, dtype)
+    assert filler.const_value is not None
+    array = filler.const_value.numpy()
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if len(fixed) == len(sizes) and math.prod(fixed) <= _SMALL:
+        return op.constant(np.full(fixed, array.reshape(()), dtype=array.dtype))
+    return op.ConstantOfShape(op.vector(sizes), value=ir.Tensor(array.reshape(1)))
+
+
+def full_like(op: Builder, x: ir.Value, value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
+    """``value`` in the shape of ``x``."""
+    return full(op, op.sizes(x), value, dtype or x.dtype)  # type: ignore[arg-type]
+
+
+def _default_dtype(value: Operand) -> ir.DataType:
+    if isinstance(value, ir.Value):
+        return value.dtype  # type: ignore[return-value]
+    return T.BOOL if isinstance(value, bool) else T.INT64 if isinstance(value, int) else T.FLOAT
+
+
+@lower("aten.full")
+def full_(op: Builder, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
+    return full(op, size, fill_value, dtype or _default_dtype(fill_value))
+
+
+@lower("aten.full_like")
+def full_like_(op: Builder, x: ir.Value, fill_value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
+    return full_like(op, x, fill_value, dtype)
+
+
+@lower("aten.new_full")
+def new_full(
+    op: Builder, x: ir.Value, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return full(op, size, fill_value, dtype or x.dtype)  # type: ignore[arg-type]
+
+
+@lower("aten.zeros", "aten.empty.memory_format")
+def zeros(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
+    return full(op, size, 0, dtype or T.FLOAT)
+
+
+@lower("aten.empty_permuted")
+def empty_permuted(
+    op: Builder, size: Sequence[Size], physical_layout: Sequence[int], dtype: ir.DataType | None = None
+) -> ir.Value:
+    return full(op, size, 0, dtype or T.FLOAT)
+
+
+@lower("aten.empty_strided")
+def empty_strided(
+    op: Builder, size: Sequence[Size], stride: Sequence[Size], dtype: ir.DataType | None = None
+) -> ir.Value:
+    return full(op, size, 0, dtype or T.FLOAT)
+
+
+@lower("aten.ones")
+def ones(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
+    return full(op, size, 1, dtype or T.FLOAT)
+
+
+@lower("aten.zeros_like", "aten.empty_like")
+def zeros_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+    return full_like(op, x, 0, dtype)
+
+
+@lower("aten.ones_like")
+def ones_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
+    return full_like(op, x, 1, dtype)
+
+
+@lower("aten.new_zeros", "aten.new_empty")
+def new_zeros(op: Builder, x: ir.Value, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
+    return full(op, size, 0, dtype or x.dtype)  # type: ignore[arg-type]
+
+
+@lower("aten.new_empty_strided")
+def new_empty_strided(
+    op: Builder, x: ir.Value, size: Sequence[Size], stride: Sequence[Size], dtype: ir.DataType | None = None
+) -> ir.Value:
+    return full(op, size, 0, dtype or x.dtype)  # type: ignore[arg-type]
+
+
+@lower("aten.new_ones")
+def new_ones(op: Builder, x: ir.Value, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
+    return full(op, size, 1, dtype or x.dtype)  # type: ignore[arg-type]
+
+
+@lower("aten.fill")
+def fill(op: Builder, x: ir.Value, value: Operand) -> ir.Value:
+    return full_like(op, x, value)
+
+
+@lower("aten.zero")
+def zero(op: Builder, x: ir.Value) -> ir.Value:
+    return full_like(op, x, 0)
+
+
+@lower("aten.scalar_tensor")
+def scalar_tensor(op: Builder, s: Operand, dtype: ir.DataType | None = None) -> ir.Value:
+    return as_value(op, s, dtype or T.FLOAT)
+
+
+# Counted
+
+
+@lower("aten.arange")
+def arange(
+    op: Builder, end: Operand, start: Operand = 0, step: Operand = 1, dtype: ir.DataType | None = None
+) -> ir.Value:
+    whole = all(_is_whole(number) for number in (start, end, step))
+    dtype = dtype or (T.INT64 if whole else T.FLOAT)
+    if whole:
+        return op.cast(op.Range(*(as_value(op, number, T.INT64) for number in (start, end, step))), dtype)
+    numbers = [as_value(op, number, T.DOUBLE) for number in (start, end, step)]
+    # By counting, not with a Range of floats: that adds up its rounding errors.
+    first, last, by = numbers
+    count = op.cast(op.Ceil(op.Div(op.Sub(last, first), by)), T.INT64)
+    return op.cast(op.Add(op.Mul(_counted(op, count), by), first), dtype)
+
+
+def _is_whole(number: Operand) -> bool:
+    return number.dtype == T.INT64 if isinstance(number, ir.Value) else isinstance(number, int)
+
+
+def _counted(op: Builder, count: Size) -> ir.Value:
+    """0, 1, … as doubles, as many as ``count``."""
+    return op.cast(op.Range(op.constant(0, T.INT64), op.scalar(count), op.constant(1, T.INT64)), T.DOUBLE)
+
+
+@lower("aten.range")
+def inclusive_range(
+    op: Builder, start: float, end: float, step: float = 1, dtype: ir.DataType | None = None
+) -> ir.Value:
+    count = int((end - start) / step) + 1
+    return op.cast(op.Add(op.Mul(_counted(op, count), step), start), dtype or T.FLOAT)
+
+
+@lower("aten.linspace")
+def linspace(op: Builder, start: Operand, end: Operand, steps: Size, dtype: ir.DataType | None = None) -> ir.Value:
+    first, last = as_value(op, start, T.DOUBLE), as_value(op, end, T.DOUBLE)
+    dtype = dtype or T.FLOAT
+    if isinstance(steps, int) and steps <= 1:
+        return op.cast(op.Reshape(first, [1]) if steps else full(op, [0], 0, T.DOUBLE), dtype)
+    gaps = op.Sub(op.scalar(steps), 1)
+    gap = op.Div(op.Sub(last, first), op.cast(op.Max(gaps, 1), T.DOUBLE))
+    count = _counted(op, steps)
+    # From both ends, as torch does: the last one is `end` exactly, and a whole number stays one.
+    upper = op.Sub(last, op.Mul(op.Sub(op.cast(gaps, T.DOUBLE), count), gap))
+    lower_half = op.Less(count, op.Mul(op.cast(op.scalar(steps), T.DOUBLE), 0.5))
+    return op.cast(op.Where(lower_half, op.Add(op.Mul(count, gap), first), upper), dtype)
+
+
+@lower("aten.logspace")
+def logspace(
+    op: Builder, start: Operand, end: Operand, steps: Size, base: float = 10.0, dtype: ir.DataType | None = None
+) -> ir.Value:
+    exponents = linspace(op, start, end, steps, T.DOUBLE)
+    return op.cast(op.Pow(op.constant(base, T.DOUBLE), exponents), dtype or T.FLOAT)
+
+
+# Triangular
+
+
+@lower("aten.eye")
+def eye(op: Builder, n: Size, m: Size | None = None, dtype: ir.DataType | None = None) -> ir.Value:
+    sizes = [n, n if m is None else m]
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if len(fixed) == 2 and math.prod(fixed) <= _SMALL:
+        return op.constant(np.eye(*fixed, dtype=np.float32), dtype or T.FLOAT)
+    square = op.EyeLike(op.ConstantOfShape(op.vector(sizes)))
+    return op.cast(square, dtype or T.FLOAT)
+
+
+@lower("aten.tril")
+def tril(op: Builder, x: ir.Value, diagonal: Size = 0) -> ir.Value:
+    return op.Trilu(x, op.scalar(diagonal), upper=0)
+
+
+@lower("aten.triu")
+def triu(op: Builder, x: ir.Value, diagonal: Size = 0) -> ir.Value:
+    return op.Trilu(x, op.scalar(diagonal), upper=1)
+
+
+@lower("aten.tril_indices")
+def tril_indices(op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64) -> ir.Value:
+    return _triangle(op, row, col, offset, upper=False)
+
+
+@lower("aten.triu_indices")
+def triu_indices(op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64) -> ir.Value:
+    return _triangle(op, row, col, offset, upper=True)
+
+
+def _triangle(op: Builder, row: Size, col: Size, offset: int, *, upper: bool) -> ir.Value:
+    if isinstance(row, int) and isinstance(col, int) and row * col <= LIMIT:
+        indices = np.triu_indices(row, offset, col) if upper else np.tril_indices(row, offset, col)
+        return op.constant(np.stack(indices), T.INT64)
+    # NonZero lists row by row, which is torch's order.
+    return op.NonZero(op.Trilu(full(op, [row, col], True, T.BOOL), op.scalar(offset), upper=int(upper)))

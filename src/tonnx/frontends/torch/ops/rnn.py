@@ -1,0 +1,190 @@
+"""Recurrent layers: native LSTM, GRU and RNN nodes, batch and time dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch.rules import lower
+
+T = ir.DataType
+
+
+@dataclass(frozen=True)
+class _Kind:
+    op_type: str
+    gates: tuple[int, ...]
+    """Where PyTorch keeps the gates that ONNX lists in its order: LSTM i o f c from i f g o; GRU z r h from r z n."""
+    activation: str | None = None
+
+
+_LSTM = _Kind("LSTM", (0, 3, 1, 2))
+_GRU = _Kind("GRU", (1, 0, 2))
+_RNN_TANH = _Kind("RNN", (0,), "Tanh")
+_RNN_RELU = _Kind("RNN", (0,), "Relu")
+
+
+@lower("tonnx.lstm")
+def lstm(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[ir.Value]:
+    if hx[0].shape[-1] != hx[1].shape[-1]:  # type: ignore[index]
+        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build the layer with proj_size=0")
+    return _layers(op, _LSTM, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
+
+
+@lower("tonnx.gru")
+def gru(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[ir.Value]:
+    return _layers(op, _GRU, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
+
+
+@lower("tonnx.rnn_tanh")
+def rnn_tanh(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[ir.Value]:
+    return _layers(op, _RNN_TANH, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
+
+
+@lower("tonnx.rnn_relu")
+def rnn_relu(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[ir.Value]:
+    return _layers(op, _RNN_RELU, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
+
+
+def _layers(
+    op: Builder,
+    kind: _Kind,
+    x: ir.Value,
+    states: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+) -> list[ir.Value]:
+    directions = 2 if bidirectional else 1
+    per_direction = 4 if has_biases else 2
+    hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
+    dtype = x.dtype
+    assert dtype is not None
+    # Runtimes have these kernels for float32 (and double) only.
+    compute = dtype if dtype in (T.FLOAT, T.DOUBLE) else T.FLOAT
+    sequence = op.cast(op.Transpose(x, perm=[1, 0, 2]) if batch_first else x, compute)
+    last_states: list[list[ir.Value]] = [[] for _ in states]
+    for layer in range(num_layers):
+        at = layer * directions * per_direction
+        weights = [op.cast(p, compute) for p in params[at : at + directions * per_direction]]
+        w, r, b = _packed(op, kind, weights, per_direction, hidden)
+        begin = [_slice_of_state(op, op.cast(s, compute), layer * directions, directions) for s in states]
+        results = getattr(op, kind.op_type)(
+            sequence,
+            w,
+            r,
+            b,
+            None,
+            *begin,
+            hidden_size=hidden,
+            direction="bidirectional" if bidirectional else "forward",
+            linear_before_reset=1 if kind is _GRU else None,
+            activations=[kind.activation] * directions if kind.activation else None,
+            _outputs=1 + len(states),
+        )
+        sequence = _join_directions(op, results[0], directions)
+        for collected, state in zip(last_states, results[1:], strict=True):
+            collected.append(state)
+    joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
+    output = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
+    return [op.cast(v, dtype) for v in (output, *joined)]
+
+
+def _packed(
+    op: Builder, kind: _Kind, weights: Sequence[ir.Value], per_direction: int, hidden: int
+) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+    """One layer's weights in ONNX's layout: a leading axis of directions, gates in ONNX's order."""
+    w, r, b = [], [], []
+    for at in range(0, len(weights), per_direction):
+        w.append(op.Unsqueeze(_reordered(op, kind, weights[at], hidden), [0]))
+        r.append(op.Unsqueeze(_reordered(op, kind, weights[at + 1], hidden), [0]))
+        if per_direction == 4:
+            both = [_reordered(op, kind, bias, hidden) for bias in weights[at + 2 : at + 4]]
+            b.append(op.Unsqueeze(op.Concat(*both, axis=0), [0]))
+
+    def stacked(parts: list[ir.Value]) -> ir.Value:
+        return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
+
+    return stacked(w), stacked(r), stacked(b) if b else None
+
+
+def _reordered(op: Builder, kind: _Kind, weight: ir.Value, hidden: int) -> ir.Value:
+    if len(kind.gates) == 1:
+        return weight
+    blocks = [op.Slice(weight, [g * hidden], [(g + 1) * hidden], [0]) for g in kind.gates]
+    return op.Concat(*blocks, axis=0)
+
+
+def _slice_of_state(op: Builder, state: ir.Value, start: int, count: int) -> ir.Value | None:
+    """The initial state of one layer; None when it is zero, which is ONNX's default."""
+    if _is_zero(state):
+        return None
+    if state.shape is not None and state.shape[0] == count:
+        return state
+    return op.Slice(state, [start], [start + count], [0])
+
+
+def _is_zero(value: ir.Value) -> bool:
+    if value.const_value is not None:
+        return not np.any(value.const_value.numpy())
+    producer = value.producer()
+    if producer is None:
+        return False
+    if producer.op_type == "ConstantOfShape":
+        tensor = producer.attributes.get("value")
+        return tensor is None or not np.any(tensor.as_tensor().numpy())
+    if producer.op_type in ("Expand", "Cast") and producer.inputs[0] is not None:
+        return _is_zero(producer.inputs[0])
+    return False
+
+
+def _join_directions(op: Builder, y: ir.Value, directions: int) -> ir.Value:
+    """[time, directions, batch, hidden] → [time, batch, directions · hidden]."""
+    if directions == 1:
+        return op.Squeeze(y, [1])
+    swapped = op.Transpose(y, perm=[0, 2, 1, 3])
+    time, batch, _, hidden = swapped.shape.dims  # type: ignore[union-attr]
+    return op.Reshape(swapped, [0, 0, -1], _shape=[time, batch, directions * int(hidden)])  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""The original model as a function on numpy arrays: what the file is compared with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.torch.capture import inference_mode
+from tonnx.frontends.torch.signature import Call
+from tonnx.frontends.torch.weights import as_numpy
+
+Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+
+
+def reference(module: torch.nn.Module, call: Call, kept: Sequence[int]) -> Reference:
+    """``kept`` are the places of the file's outputs among the flattened outputs of the model."""
+
+    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        tensors = [_from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
+        args, kwargs = call.with_tensors(tensors)
+        with torch.random.fork_rng(devices=[]), _buffers_kept(module), _evaluated(module):
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
+            return [_to_numpy(leaves[i]) for i in kept]
+
+    return run
+
+
+def _evaluated(module: torch.nn.Module) -> Any:
+    # The module of an ExportedProgram refuses eval(): it has one mode only.
+    return torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
+
+
+@contextlib.contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+    """A model may count its calls or fill a cache: every run starts from the state that was exported."""
+    saved = [
+        (owner, name, buffer, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    versions = [buffer._version for _, _, buffer, _ in saved]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for (owner, name, buffer, before), version in zip(saved, versions, strict=True):
+                owner._buffers[name] = buffer
+                if buffer._version != version:
+                    buffer.copy_(before)
+
+
+def _from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """A fresh tensor: models may write to their inputs."""
+    array = np.array(array, order="C", copy=True)
+    if array.dtype.kind == "V" or array.dtype.name in ("bfloat16",) or array.dtype.name.startswith("float8"):
+        width = torch.int16 if array.dtype.itemsize == 2 else torch.uint8
+        integers = array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
+        return torch.from_numpy(integers).to(like.device).view(width).view(like.dtype)
+    return torch.from_numpy(array).to(like.device)
+
+
+def _to_numpy(value: Any) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        # Copied: an output may be one of the buffers that are put back.
+        return as_numpy(value.contiguous()).copy()
+    if isinstance(value, bool):
+        return np.asarray(value)
+    if isinstance(value, int):
+        return np.asarray(value, dtype=np.int64)
+    if isinstance(value, float):
+        return np.asarray(value, dtype=np.float32)
+    raise CaptureError(f"the model returns a {type(value).__name__}, which is not a tensor")

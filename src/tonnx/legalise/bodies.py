@@ -1,0 +1,31 @@
+"""Taking the body of one control-flow operator into that of another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+LEGAL = "tonnx.legal"
+"""Key in ``Node.meta``: the node is at the target opset already, although it stands among some that are not."""
+
+
+def inline(into: ir.Graph, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+    """Move the nodes of ``body`` to the end of ``into``, with ``inputs`` for its inputs; returns its outputs.
+
+    The engine legalises a body before the node that owns it, so these nodes need nothing more.
+    """
+    outputs = list(body.outputs)
+    body.outputs.clear()
+    for formal, actual in zip(body.inputs, inputs, strict=True):
+        for user, index in tuple(formal.uses()):
+            user.replace_input_with(index, actual)
+        outputs = [actual if value is formal else value for value in outputs]
+    for value in list(body.initializers.values()):
+        body.initializers.pop(value.name or "")
+        into.initializers.add(value)
+    for node in list(body):
+        body.remove(node)
+        into.append(node)
+        node.meta[LEGAL] = True
+    return outputs

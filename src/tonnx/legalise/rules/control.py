@@ -1,0 +1,99 @@
+"""Control flow: Scan's batch axis (9); bodies are legalised by the engine."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.infer import Dims, dims_of
+from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.table import UP, down, same, up
+
+same(("If", "Loop"), 11, "shapes that may differ, and the rank of the condition, were written down")
+
+
+@down("Scan", 11)
+def scan_axes_from_front(op: Builder, node: Call) -> None:
+    """Negative axes are counted from the front."""
+    for name, values in (("scan_input_axes", node.inputs), ("scan_output_axes", list(node.node.outputs))):
+        axes = node.attr(name)
+        if axes is None or all(axis >= 0 for axis in axes):
+            continue
+        front = []
+        for axis, value in zip(axes, values[-len(axes) :], strict=True):
+            if axis < 0 and (value is None or value.shape is None):
+                raise Blocked("the rank of what it scans is not known, and negative axes came with opset 11")
+            front.append(axis if axis >= 0 else axis % value.shape.rank())  # type: ignore[union-attr]
+        node.node.attributes.add(ir.AttrInt64s(name, front))
+
+
+@down("Scan", 9)
+def scan_one_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+    """Version 8 scans a batch of sequences: a batch of one."""
+    count = node.attr("num_scan_inputs")
+    states = len(node.inputs) - count
+    inputs: list[ir.Value | None] = [None]
+    axes = [0] * states + (node.attr("scan_input_axes") or [0] * count)
+    for value, axis in zip(node.inputs, axes, strict=True):
+        assert value is not None
+        inputs.append(op.Unsqueeze(_axis_first(op, value, axis), axes=[0]))
+    attributes = [
+        ir.AttrGraph("body", node.attr("body")),
+        ir.AttrInt64("num_scan_inputs", count),
+    ]
+    if (directions := node.attr("scan_input_directions")) is not None:
+        attributes.append(ir.AttrInt64s("directions", directions))
+    shapes: list[tuple[ir.DataType | None, Dims | None]] = []
+    for output in node.node.outputs:
+        dims = dims_of(output)
+        shapes.append((output.dtype, None if dims is None else [ir.SymbolicDim(None)] * (len(dims) + 1)))
+    made = op.node("Scan", inputs, attributes, shapes)
+    scanned = node.outputs - states
+    back = [0] * states + (node.attr("scan_output_axes") or [0] * scanned)
+    reverse = [0] * states + (node.attr("scan_output_directions") or [0] * scanned)
+    results = []
+    for value, axis, backwards, old in zip(made, back, reverse, node.node.outputs, strict=True):
+        plain = op.Squeeze(value, axes=[0])
+        if backwards:
+            length = old.shape[axis] if old.shape is not None else None
+            if not isinstance(length, int):
+                raise Blocked("its outputs are written backwards, and how many is known only at run time")
+            plain = op.Gather(plain, list(range(length - 1, -1, -1)), axis=0)
+        if axis:
+            if old.shape is None:
+                raise Blocked("the rank of its output is not known")
+            order = list(range(1, old.shape.rank()))
+            order.insert(axis, 0)
+            plain = op.Transpose(plain, perm=order)
+        results.append(plain)
+    return tuple(results)
+
+
+def _axis_first(op: Builder, x: ir.Value, axis: int) -> ir.Value:
+    if axis == 0:
+        return x
+    rank = op.rank(x)
+    return op.Transpose(x, perm=[axis, *(a for a in range(rank) if a != axis)])
+
+
+@up("Scan", 9)
+def scan_no_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+    """A batch of one is no batch."""
+    if node.inputs[0] is not None:
+        raise Blocked("its sequences have lengths of their own")
+    values = [value for value in node.inputs[1:] if value is not None]
+    for value in values:
+        if value.shape is None or value.shape[0] != 1:
+            raise Blocked("it scans more than one sequence, or how many is not known")
+    inputs = [op.Squeeze(value, axes=[0]) for value in values]
+    attributes = [
+        ir.AttrGraph("body", node.attr("body")),
+        ir.AttrInt64("num_scan_inputs", node.attr("num_scan_inputs")),
+    ]
+    if (directions := node.attr("directions")) is not None:
+        attributes.append(ir.AttrInt64s("scan_input_directions", directions))
+    shapes = [(output.dtype, None) for output in node.node.outputs]
+    return tuple(op.Unsqueeze(value, axes=[0]) for value in op.node("Scan", inputs, attributes, shapes))
+
+
+same("Scan", 11, "counting from the front is still allowed", direction=UP)

@@ -1,0 +1,167 @@
+"""Casts, masks and tensors made of nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.fold import LIMIT
+from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.forms import FLOATS, arange, at_most, fixed, number, select, unsqueeze
+from tonnx.legalise.table import down
+from tonnx.schema import signature
+
+T = ir.DataType
+
+
+@down("CastLike", 15)
+def cast_like(op: Builder, node: Call) -> ir.Value:
+    """A Cast to the type that the other input has."""
+    dtype = node.dtype("target_type")
+    cast = signature("Cast", op.opset)
+    if cast is None or dtype not in cast.output(0).dtypes:
+        raise Blocked(f"{dtype.name.lower()} does not exist there")
+    return op.Cast(node.need("input"), to=int(dtype))
+
+
+@down("Bernoulli", 15)
+def bernoulli(op: Builder, node: Call) -> ir.Value:
+    """1 where a random number is below the probability."""
+    x = node.need("input")
+    dtype = T(node.attr("dtype", int(node.dtype("input"))))
+    random = op.RandomUniformLike(x, seed=node.attr("seed"), dtype=int(node.dtype("input")))
+    return op.Cast(op.Less(random, x), to=int(dtype))
+
+
+@down("Trilu", 14)
+def triangle(op: Builder, node: Call) -> ir.Value:
+    """The part on and above (or below) a diagonal, picked with a mask of row and column numbers."""
+    x, k = node.need("input"), node["k"]
+    rank = node.rank("input")
+    rows = unsqueeze(op, arange(op, op.size(x, rank - 2)), 1)
+    columns = arange(op, op.size(x, rank - 1))
+    if k is not None:
+        rows = op.Add(rows, k)
+    keep = at_most(op, rows, columns) if node.attr("upper", 1) else at_most(op, columns, rows)
+    if node.dtype("input") == T.BOOL:
+        return op.And(x, keep)
+    return op.Where(keep, x, number(op, 0, x))
+
+
+@down("GreaterOrEqual", 12)
+def greater_or_equal(op: Builder, node: Call) -> ir.Value:
+    """Not less; of numbers that can be NaN, greater or equal."""
+    a, b = node.need("A"), node.need("B")
+    return op.Or(op.Greater(a, b), op.Equal(a, b)) if node.dtype("A") in FLOATS else op.Not(op.Less(a, b))
+
+
+@down("LessOrEqual", 12)
+def less_or_equal(op: Builder, node: Call) -> ir.Value:
+    """Not greater; of numbers that can be NaN, less or equal."""
+    a, b = node.need("A"), node.need("B")
+    return op.Or(op.Less(a, b), op.Equal(a, b)) if node.dtype("A") in FLOATS else op.Not(op.Greater(a, b))
+
+
+@down("Range", 11)
+def counted(op: Builder, node: Call) -> ir.Value:
+    """start + step·(0, 1, 2 …)."""
+    start, limit, delta = node.need("start"), node.need("limit"), node.need("delta")
+    dtype = node.dtype("start")
+    if (known := _known_range(start, limit, delta)) is not None:
+        return op.constant(known)
+    step = _lone(delta)
+    if step is None or abs(step) != 1 or dtype in FLOATS:
+        wide = T.DOUBLE if dtype in (T.INT64, T.INT32, T.DOUBLE) else T.FLOAT
+        span = op.cast(limit, wide) - op.cast(start, wide)
+        # Relu: none when the limit is on the other side.
+        count = op.Cast(op.Relu(op.Ceil(span / op.cast(delta, wide))), to=int(T.INT64))
+    else:
+        span = limit if _lone(start) == 0 and step == 1 else limit - start if step == 1 else start - limit
+        count = op.cast(span, T.INT64)
+        if not (span is limit and is_size(limit)):
+            count = op.Cast(op.Relu(op.Cast(count, to=int(T.DOUBLE))), to=int(T.INT64))
+    numbers = op.cast(arange(op, op.Reshape(count, [1])), dtype)
+    if step != 1:
+        numbers = numbers * delta
+    return numbers if _lone(start) == 0 else numbers + start
+
+
+def _known_range(*bounds: ir.Value) -> np.ndarray | None:
+    arrays = [constant_of(bound) for bound in bounds]
+    if any(array is None for array in arrays):
+        return None
+    start, limit, delta = (array.reshape(-1)[0] for array in arrays if array is not None)
+    count = max(0, int(np.ceil((limit - start) / delta)))
+    if count > LIMIT:
+        return None
+    return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+
+
+def _lone(value: ir.Value) -> float | None:
+    array = constant_of(value)
+    return None if array is None or array.size != 1 else float(array.reshape(-1)[0])
+
+
+def is_size(value: ir.Value) -> bool:
+    """Whether a value is a dimension of something, so that it is not negative."""
+    producer = value.producer()
+    if producer is None or producer.domain:
+        return False
+    if producer.op_type in ("Shape", "Size"):
+        return True
+    through = ("Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Cast", "Identity", "ReduceProd")
+    return producer.op_type in through and producer.inputs[0] is not None and is_size(producer.inputs[0])
+
+
+@down("EyeLike", 9)
+def eye_like(op: Builder, node: Call) -> ir.Value:
+    """Row and column numbers compared."""
+    x = node.need("input")
+    dtype = T(node.attr("dtype", int(node.dtype("input"))))
+    columns = arange(op, op.size(x, 1))
+    rows = unsqueeze(op, arange(op, op.size(x, 0)), 1)
+    if k := node.attr("k", 0):
+        rows = op.Add(rows, k)
+    return op.cast(op.Equal(rows, columns), dtype)
+
+
+@down("ConstantOfShape", 9)
+def constant_of_shape(op: Builder, node: Call) -> ir.Value:
+    """One element, expanded."""
+    tensor = node.attr("value", None)
+    value = np.zeros(1, np.float32) if tensor is None else tensor.numpy().reshape(-1)
+    shape = node.need("input")
+    known = constant_of(shape)
+    if known is not None and np.prod(known) <= LIMIT:
+        return op.constant(np.broadcast_to(value, [int(s) for s in known]))
+    return op.Expand(op.constant(value.reshape(())), shape)
+
+
+@down("Expand", 8)
+def expand(op: Builder, node: Call) -> ir.Value:
+    """Tile, when all sizes are known; else a product with ones, which broadcasts."""
+    x, shape = node.need("input"), node.need("shape")
+    known, dims = constant_of(shape), node.dims("input")
+    if dims is not None and known is not None and all(isinstance(d, int) for d in dims):
+        have = [1] * (len(known) - len(dims)) + [int(d) for d in dims if isinstance(d, int)]
+        want = [1] * (len(have) - len(known)) + [int(s) for s in known]
+        repeats = [w if h == 1 else 1 for h, w in zip(have, want, strict=True)]
+        if len(have) > len(dims):
+            x = op.Reshape(x, have)
+        if not have:
+            return op.Identity(x)
+        return op.Tile(x, repeats) if any(r != 1 for r in repeats) else op.Identity(x) if x is node["input"] else x
+    dtype = node.dtype("input")
+    rank = fixed(shape, 0)
+    if rank is None:
+        raise Blocked("the rank of its result is not known")
+    ones = op.constant(np.ones([1] * rank, np.float32), dtype if dtype != T.BOOL else T.INT32)
+    spread = op.Tile(ones, shape) if rank else ones
+    return op.cast(op.Mul(op.cast(x, T.INT32) if dtype == T.BOOL else x, spread), dtype)
+
+
+@down("Where", 9)
+def where(op: Builder, node: Call) -> ir.Value:
+    """The choice as arithmetic; a NaN in the part that is not chosen shows through."""
+    return select(op, node.need("condition"), node.need("X"), node.need("Y"))

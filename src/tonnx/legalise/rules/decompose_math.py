@@ -1,0 +1,230 @@
+"""Arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.forms import FLOATS, clip, fixed, not_a_number, number, reduce, rounded
+from tonnx.legalise.table import down
+
+T = ir.DataType
+
+_SAME_BITS = ({T.INT8, T.UINT8}, {T.INT16, T.UINT16}, {T.INT32, T.UINT32}, {T.INT64, T.UINT64})
+
+
+@down("BitCast", 26)
+def bit_cast(op: Builder, node: Call) -> ir.Value:
+    """Between the signed and the unsigned integer of a width, Cast keeps the bits."""
+    before, after = node.dtype("input"), T(node.attr("to"))
+    if before == after:
+        return op.Identity(node.need("input"))
+    from_bool = before == T.BOOL and after in (T.INT8, T.UINT8)
+    if not from_bool and not any(before in pair and after in pair for pair in _SAME_BITS):
+        raise Blocked(f"nothing older reads the bits of {before.name.lower()} as {after.name.lower()}")
+    return op.Cast(node.need("input"), to=int(after))
+
+
+def fixed_axis(node: Call, data: str) -> int:
+    """The axis of a cumulative operator, which is an input; there is no choice when the rank is 1."""
+    rank = node.rank(data)
+    return 0 if rank == 1 else int(np.asarray(node.const("axis")).item()) % rank
+
+
+@down("CumProd", 26)
+def cumulative_product(op: Builder, node: Call) -> ir.Value:
+    """A Scan that multiplies: the same order of operations, and right for zeros and negative numbers."""
+    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    return accumulated(op, node.need("x"), fixed_axis(node, "x"), "Mul", exclusive=exclusive, reverse=reverse)
+
+
+def accumulated(op: Builder, x: ir.Value, axis: int, combine: str, *, exclusive: bool, reverse: bool) -> ir.Value:
+    """A Scan along an axis that adds ("Add") or multiplies ("Mul") as it goes."""
+    dtype = x.dtype
+    assert dtype is not None and x.shape is not None
+    others = [size for i, size in enumerate(op.sizes(x)) if i != axis]
+    shape = [dim for i, dim in enumerate(x.shape) if i != axis]
+    start = op.Expand(op.constant(1 if combine == "Mul" else 0, dtype), op.vector(others))
+    body = op.inner("accumulate", [("so_far", dtype, shape), ("next", dtype, shape)])
+    before, element = body.graph.inputs
+    with body:
+        after = getattr(body, combine)(before, element)
+        shown = body.Identity(before if exclusive else after)
+    body.graph.outputs.extend([after, shown])
+    direction = [int(reverse)]
+    _, result = op.Scan(
+        start,
+        x,
+        body=body.graph,
+        num_scan_inputs=1,
+        scan_input_axes=[axis],
+        scan_output_axes=[axis],
+        scan_input_directions=direction,
+        scan_output_directions=direction,
+        _outputs=2,
+    )
+    result.dtype, result.shape = dtype, x.shape
+    return result
+
+
+_LARGEST_TRIANGLE = 1024
+
+
+@down("CumSum", 11)
+def cumulative_sum(op: Builder, node: Call) -> ir.Value:
+    """A product with a triangle of ones; a Scan that adds where that would be large."""
+    x, axis, rank = node.need("x"), fixed_axis(node, "x"), node.rank("x")
+    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
+    size = fixed(x, axis)
+    if size is None or size > _LARGEST_TRIANGLE:
+        return accumulated(op, x, axis, "Add", exclusive=exclusive, reverse=reverse)
+    # Entry (i, j): whether element i is part of sum j.
+    ones = np.triu(np.ones((size, size)), 1 if exclusive else 0)
+    triangle = op.constant(ones.T if reverse else ones, node.dtype("x"))
+    if axis == rank - 1:
+        return op.MatMul(x, triangle)
+    order = [a for a in range(rank) if a != axis] + [axis]
+    if axis == rank - 2:
+        return op.MatMul(op.constant(ones if reverse else ones.T, node.dtype("x")), x)
+    back = [order.index(a) for a in range(rank)]
+    return op.Transpose(op.MatMul(op.Transpose(x, perm=order), triangle), perm=back)
+
+
+@down("Det", 11)
+def determinant(op: Builder, node: Call) -> ir.Value:
+    """Leibniz' sum over all permutations, for matrices of up to five rows."""
+    x, rank = node.need("X"), node.rank("X")
+    size = fixed(x, rank - 1)
+    if size is None or not 1 <= size <= 5:
+        raise Blocked("only matrices of a known size of up to 5 × 5 are written out")
+    permutations = list(itertools.permutations(range(size)))
+    places = [[row * size + column for row, column in enumerate(p)] for p in permutations]
+    signs = [(-1.0) ** sum(a > b for a, b in itertools.combinations(p, 2)) for p in permutations]
+    flat = op.Reshape(x, [0] * (rank - 2) + [size * size])
+    terms = reduce(op, "ReduceProd", op.Gather(flat, places, axis=rank - 2), [rank - 1], keepdims=False)
+    return reduce(op, "ReduceSum", terms * op.constant(signs, node.dtype("X")), [rank - 2], keepdims=False)
+
+
+@down("Round", 11)
+def half_to_even(op: Builder, node: Call) -> ir.Value:
+    """The whole number below, plus one where the rest is more than a half, or is a half and that number odd."""
+    return rounded(op, node.need("X"))
+
+
+@down("IsInf", 10)
+def is_infinite(op: Builder, node: Call) -> ir.Value:
+    """Beyond the largest number."""
+    x = node.need("X")
+    largest = float(ml_dtypes.finfo(node.dtype("X").numpy()).max)
+    above = op.Greater(x, number(op, largest, x)) if node.attr("detect_positive", 1) else None
+    below = op.Less(x, number(op, -largest, x)) if node.attr("detect_negative", 1) else None
+    if above is None and below is None:
+        return op.Greater(x, number(op, np.inf, x))
+    if above is None or below is None:
+        return above if above is not None else below  # type: ignore[return-value]
+    return op.Or(above, below)
+
+
+@down("Mod", 10)
+def modulo(op: Builder, node: Call) -> ir.Value:
+    """What a division leaves: with the sign of the divisor, or (fmod) with that of the dividend.
+
+    Of fractions the quotient is rounded, so the rest of a huge number is not exact, as fmod's is.
+    """
+    x, y, dtype = node.need("A"), node.need("B"), node.dtype("A")
+    if dtype in FLOATS:
+        quotient = x / y
+        # Rounded towards zero.
+        below, above = op.Floor(quotient), op.Ceil(quotient)
+        return x - y * op.Where(op.Less(quotient, number(op, 0, quotient)), above, below)
+    rest = x - y * op.Div(x, y)
+    if node.attr("fmod", 0) or dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64):
+        return rest
+    moved = rest + y
+    return moved - y * op.Div(moved, y)
+
+
+@down("Sign", 9)
+def sign(op: Builder, node: Call) -> ir.Value:
+    """(x > 0) − (x < 0)."""
+    x, dtype = node.need("input"), node.dtype("input")
+    zero = number(op, 0, x)
+    above = op.Cast(op.Greater(x, zero), to=int(dtype))
+    if dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64):
+        return above
+    return above - op.Cast(op.Less(x, zero), to=int(dtype))
+
+
+@down("IsNaN", 9)
+def is_nan(op: Builder, node: Call) -> ir.Value:
+    """Neither below 1 nor above 0."""
+    return not_a_number(op, node.need("X"))
+
+
+# atanh(erf(x)) = x·(c₀ + c₁x² + … + c₆x¹²), fitted so that erf is right to 2.5e-7 of itself for all float32 numbers.
+_ERF = (
+    1.128379274183476,
+    0.10276905681685897,
+    -0.0001918329415547538,
+    -0.0006197829555168697,
+    8.763673407297789e-05,
+    -5.668385548055086e-06,
+    1.418474144768249e-07,
+)
+_ERF_IS_ONE = 4.2
+
+
+@down("Erf", 9)
+def error_function(op: Builder, node: Call) -> ir.Value:
+    """tanh of an odd polynomial: as exact as float32 is."""
+    if node.dtype("input") == T.DOUBLE:
+        raise Blocked("erf can be written out with the precision of float32, not of float64")
+    x = clip(op, node.need("input"), -_ERF_IS_ONE, _ERF_IS_ONE)
+    square = x * x
+    polynomial = square * _ERF[-1] + _ERF[-2]
+    for coefficient in _ERF[-3::-1]:
+        polynomial = polynomial * square + coefficient
+    return op.Tanh(polynomial * x)
+
+
+@down("Cosh", 9)
+def cosh(op: Builder, node: Call) -> ir.Value:
+    """(eˣ + e⁻ˣ)/2."""
+    x = node.need("input")
+    return (op.Exp(x) + op.Exp(-x)) * 0.5
+
+
+@down("Sinh", 9)
+def sinh(op: Builder, node: Call) -> ir.Value:
+    """tanh(x/2)·(cosh(x) + 1): no cancellation near 0."""
+    x = node.need("input")
+    return op.Tanh(x * 0.5) * ((op.Exp(x) + op.Exp(-x)) * 0.5 + 1.0)
+
+
+@down("Asinh", 9)
+def asinh(op: Builder, node: Call) -> ir.Value:
+    """sign(x)·ln(|x| + √(x² + 1))."""
+    x = node.need("input")
+    zero, size = number(op, 0, x), op.Abs(x)
+    dtype = int(node.dtype("input"))
+    signs = op.Cast(op.Greater(x, zero), to=dtype) - op.Cast(op.Less(x, zero), to=dtype)
+    return op.Log(size + op.Sqrt(x * x + 1.0)) * signs
+
+
+@down("Acosh", 9)
+def acosh(op: Builder, node: Call) -> ir.Value:
+    """ln(x + √(x − 1)·√(x + 1))."""
+    x = node.need("input")
+    return op.Log(x + op.Sqrt(x - 1.0) * op.Sqrt(x + 1.0))
+
+
+@down("Atanh", 9)
+def atanh(op: Builder, node: Call) -> ir.Value:
+    """½·ln((1 + x)/(1 − x))."""
+    x = node.need("input")
+    return op.Log((x + 1.0) / (number(op, 1, x) - x)) * 0.5

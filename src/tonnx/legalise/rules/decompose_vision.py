@@ -1,0 +1,199 @@
+"""Sampling grids and images."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.forms import arange, fixed, reduce, split, unsqueeze
+from tonnx.legalise.sample import sample, sampled_grid, spatial_sizes
+from tonnx.legalise.table import down, impossible
+
+T = ir.DataType
+
+impossible("ImageDecoder", 20, "nothing older decodes images")
+
+
+@down("AffineGrid", 20)
+def affine_grid(op: Builder, node: Call) -> ir.Value:
+    """θ·(x, y, 1) at every pixel: the columns of θ, weighted with coordinates that broadcast."""
+    theta, size = node.need("theta"), node.need("size")
+    known = constant_of(size)
+    dims = node.dims("theta")
+    spatial = len(known) - 2 if known is not None else dims[1] if dims is not None else None
+    if not isinstance(spatial, int):
+        spatial = 2 if size.shape is not None and size.shape[0] == 4 else 3
+    *columns, grid = (
+        op.Reshape(column, [0] + [1] * spatial + [spatial]) for column in split(op, theta, 2, [1] * (spatial + 1))
+    )
+    for i, column in enumerate(columns):  # x belongs to the last axis, y to the one before it
+        axis = spatial + 1 - i
+        count = int(known[axis]) if known is not None else op.Gather(size, [axis], axis=0)
+        coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)))
+        along = [1] * (spatial + 2)
+        along[axis - 1] = -1
+        grid = grid + column * op.Reshape(op.cast(coordinates, node.dtype("theta")), along)
+    return grid
+
+
+def _coordinates(op: Builder, count: int | ir.Value, align_corners: bool) -> ir.Value:
+    """-1 … 1: the centres of the outer pixels, or (not aligned) their outer edges."""
+    steps = op.Cast(arange(op, count), to=int(T.FLOAT))
+    total = op.Cast(count, to=int(T.FLOAT)) if isinstance(count, ir.Value) else op.constant(np.float32(count))
+    if align_corners:
+        return steps * (2.0 / (total - 1.0)) - 1.0
+    return (steps * 2.0 + 1.0) / total - 1.0
+
+
+@down("GridSample", 16)
+def grid_sample(op: Builder, node: Call) -> ir.Value:
+    """Coordinates from -1 … 1 to pixels, then one Gather for all the pixels around a point."""
+    return sampled_grid(op, node, node.attr("mode", "bilinear").removeprefix("bi"))
+
+
+@down("Col2Im", 18)
+def col2im(op: Builder, node: Call) -> ir.Value:
+    """A transposed convolution whose kernels each put one value in one place."""
+    x = node.need("input")
+    image, block = node.ints("image_shape"), node.ints("block_shape")
+    assert image is not None and block is not None
+    spatial = len(image)
+    strides = node.attr("strides", [1] * spatial)
+    dilations = node.attr("dilations", [1] * spatial)
+    pads = node.attr("pads", [0] * 2 * spatial)
+    reach = [dilations[i] * (block[i] - 1) + 1 for i in range(spatial)]
+    padded = [image[i] + pads[i] + pads[spatial + i] for i in range(spatial)]
+    counts = [(padded[i] - reach[i]) // strides[i] + 1 for i in range(spatial)]
+    left_over = [(padded[i] - reach[i]) % strides[i] for i in range(spatial)]
+    size = int(np.prod(block))
+    # Channels do not mix: they are counted as images.
+    rows = op.Reshape(x, [-1, size, *counts])
+    kernels = op.constant(np.eye(size, dtype=np.float32).reshape(size, 1, *block), node.dtype("input"))
+    images = op.ConvTranspose(
+        rows,
+        kernels,
+        kernel_shape=block,
+        strides=strides,
+        dilations=dilations,
+        pads=pads,
+        output_padding=left_over if any(left_over) else None,
+    )
+    width = fixed(x, 1)
+    batch = op.size(x, 0)
+    return op.Reshape(images, op.vector([batch, width // size if width else -1, *image]))
+
+
+@down("CenterCropPad", 18)
+def center_crop_pad(op: Builder, node: Call) -> ir.Value:
+    """Slice where the image is too large, Pad where it is too small; the odd pixel goes to the end."""
+    x = node.need("input_data")
+    rank = node.rank("input_data")
+    axes = [a % rank for a in node.attr("axes", list(range(rank)))]
+    known = constant_of(node.need("shape"))
+    sizes = [fixed(x, axis) for axis in axes]
+    if known is not None and all(s is not None for s in sizes):
+        wanted = op.constant(known.astype(np.int64))
+        have = op.constant(np.asarray(sizes, np.int64))
+    else:
+        wanted = op.cast(node.need("shape"), T.INT64)
+        have = op.vector([op.size(x, axis) for axis in axes])
+    zero = op.constant([0] * len(axes), T.INT64)
+    surplus, missing = op.Max(have - wanted, zero), op.Max(wanted - have, zero)
+    start, before = op.Div(surplus, 2), op.Div(missing, 2)
+    if not _is_zero(surplus):
+        x = op.Slice(x, start, start + op.Min(have, wanted), axes)
+    if not _is_zero(missing):
+        spread = _spread(op, before, axes, rank), _spread(op, missing - before, axes, rank)
+        x = op.Pad(x, op.Concat(*spread, axis=0), op.constant(np.zeros((), node.dtype("input_data").numpy())))
+    return op.Identity(x) if x is node["input_data"] else x
+
+
+def _is_zero(value: ir.Value) -> bool:
+    known = constant_of(value)
+    return known is not None and not known.any()
+
+
+def _spread(op: Builder, values: ir.Value, axes: list[int], rank: int) -> ir.Value:
+    """Values for some axes as values for all, zero for the others."""
+    if axes == list(range(rank)):
+        return values
+    padded = op.Concat(values, op.constant([0], T.INT64), axis=0)
+    return op.Gather(padded, [axes.index(a) if a in axes else len(axes) for a in range(rank)], axis=0)
+
+
+@down("DeformConv", 19)
+def deform_conv(op: Builder, node: Call) -> ir.Value:
+    """The image read at every kernel position's own place, then a product with the weights."""
+    x, weight, offset = node.need("X"), node.need("W"), node.need("offset")
+    if node.rank("X") != 4:
+        raise Blocked("only images (rank 4) are written out")
+    shapes = [fixed(weight, a) for a in range(4)] + [fixed(x, 1), fixed(offset, 2), fixed(offset, 3)]
+    if any(s is None for s in shapes):
+        raise Blocked("its number of channels, kernel or output size is not known")
+    out_channels, _, kernel_h, kernel_w, channels, height, width = (int(s) for s in shapes if s is not None)
+    groups, offset_groups = node.attr("group", 1), node.attr("offset_group", 1)
+    kernel, outputs = kernel_h * kernel_w, height * width
+    places = _kernel_places(node, kernel_h, kernel_w, height, width)
+    # (batch·groups of offsets, kernel·outputs, (x, y)); the offsets have y first.
+    moved = op.Reshape(offset, [-1, kernel, 2, outputs])
+    moved = op.Reshape(op.Transpose(moved, perm=[0, 1, 3, 2]), [-1, kernel * outputs, 2])
+    points = op.Gather(moved, [1, 0], axis=2) + op.constant(places, node.dtype("offset"))
+    image = op.Reshape(x, op.vector([-1, channels // offset_groups, op.size(x, 2), op.size(x, 3)]))
+    columns = sample(op, image, points)
+    if (mask := node["mask"]) is not None:
+        columns = columns * op.Reshape(mask, [-1, kernel * outputs, 1])
+    columns = op.Transpose(columns, perm=[0, 2, 1])
+    columns = op.Reshape(columns, [-1, groups, channels * kernel // groups, outputs])
+    flat_weight = op.Reshape(weight, [1, groups, out_channels // groups, -1])
+    result = op.Reshape(op.MatMul(flat_weight, columns), [-1, out_channels, height, width])
+    if (bias := node["B"]) is not None:
+        result = result + op.Reshape(bias, [1, -1, 1, 1])
+    return result
+
+
+def _kernel_places(node: Call, kernel_h: int, kernel_w: int, height: int, width: int) -> np.ndarray:
+    """Where a convolution reads: (1, kernel·outputs, (x, y))."""
+    strides, dilations, pads = node.attr("strides", [1, 1]), node.attr("dilations", [1, 1]), node.attr("pads", [0] * 4)
+    rows = np.arange(height)[:, None] * strides[0] - pads[0] + np.arange(kernel_h)[None] * dilations[0]
+    columns = np.arange(width)[:, None] * strides[1] - pads[1] + np.arange(kernel_w)[None] * dilations[1]
+    y = np.broadcast_to(rows.T[:, None, :, None], (kernel_h, kernel_w, height, width))
+    x = np.broadcast_to(columns.T[None, :, None, :], (kernel_h, kernel_w, height, width))
+    return np.stack([x, y], -1).reshape(1, -1, 2)
+
+
+@down("RoiAlign", 10)
+def roi_align(op: Builder, node: Call) -> ir.Value:
+    """Every bin of a region: the mean of some points in it, read between the pixels."""
+    x, rois = node.need("X"), node.need("rois")
+    high, wide = node.attr("output_height", 1), node.attr("output_width", 1)
+    ratio = node.attr("sampling_ratio", 0)
+    if ratio <= 0 or node.attr("mode", "avg") != "avg":
+        raise Blocked("only the mean of a fixed number of points (sampling_ratio) is written out")
+    dtype = node.dtype("X")
+    left_top, right_bottom = split(op, rois * node.attr("spatial_scale", 1.0), 1, [2, 2])
+    extent = op.Max(right_bottom - left_top, op.constant(1.0, dtype))  # regions are at least one pixel
+    left, top = split(op, left_top, 1, [1, 1])
+    width, height = split(op, extent, 1, [1, 1])
+
+    def points(start: ir.Value, length: ir.Value, bins: int) -> ir.Value:
+        """(regions, bins·ratio): the middles of equal parts."""
+        middles = (np.arange(bins * ratio) + 0.5) / (bins * ratio)
+        return start + length * op.constant(middles, dtype)
+
+    columns = unsqueeze(op, points(left, width, wide), 1, 3)
+    rows = unsqueeze(op, points(top, height, high), 2, 3)
+    zeros = op.constant(np.zeros((1, high * ratio, wide * ratio, 1)), dtype)
+    places = op.Reshape(op.Concat(columns + zeros, rows + zeros, axis=3), [0, -1, 2])
+    batches = op.cast(node.need("batch_indices"), T.INT64)
+    values = sample(op, x, places, "linear", "border", batches=batches)
+    # More than a pixel outside there is nothing; nearer, the border.
+    sizes = spatial_sizes(op, x, dtype)
+    outside = op.Or(op.Less(places, op.constant(-1.0, dtype)), op.Greater(places, sizes))
+    inside = reduce(op, "ReduceMin", op.Cast(op.Not(outside), to=int(dtype)), [2])
+    bins = op.Reshape(values * inside, op.vector([-1, high, ratio, wide, ratio, op.size(x, 1)]))
+    return op.Transpose(reduce(op, "ReduceMean", bins, [2, 4], keepdims=False), perm=[0, 3, 1, 2])
+
+
+impossible("NonMaxSuppression", 10, "nothing older chooses boxes one after the other")

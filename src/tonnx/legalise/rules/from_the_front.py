@@ -1,0 +1,61 @@
+"""The steps to opset 11 that brought negative axes and negative indices."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.legalise.axes import count_from_front, indices_from_front
+from tonnx.legalise.call import Call
+from tonnx.legalise.rules.reduce import REDUCTIONS
+from tonnx.legalise.table import UP, down, same
+
+_FAMILY = (
+    *REDUCTIONS,
+    *("ArgMax", "ArgMin", "Softmax", "LogSoftmax", "Hardmax"),
+    *("Squeeze", "Unsqueeze", "Split", "Concat", "Flatten", "Compress"),
+)
+down(_FAMILY, 11)(count_from_front)
+
+
+@down("Slice", 11)
+def slice_axes(op: Builder, node: Call) -> ir.Value | None:
+    """Negative axes are counted from the front."""
+    axes = node.ints("axes")
+    if axes is None or all(axis >= 0 for axis in axes):
+        return None
+    rank = node.rank("data")
+    inputs = node.inputs
+    inputs[3] = op.constant([axis % rank for axis in axes], ir.DataType.INT64)
+    for at in (1, 2, 4):  # one type for all of them
+        if at < len(inputs) and (value := inputs[at]) is not None:
+            inputs[at] = op.cast(value, ir.DataType.INT64)
+    return op.Slice(*inputs)
+
+
+@down("Gather", 11)
+def gather_indices(op: Builder, node: Call) -> ir.Value | None:
+    """Negative indices and axes are counted from the front."""
+    count_from_front(op, node)
+    data, indices = node.need("data"), node.need("indices")
+    if data.shape is None:
+        size: int | ir.Value = op.Gather(op.Shape(data), node.attr("axis", 0), axis=0)
+    else:
+        size = op.size(data, node.attr("axis", 0))
+    front = indices_from_front(op, indices, size)
+    return None if front is indices else op.Gather(data, front, axis=node.attr("axis"))
+
+
+@down("OneHot", 11)
+def one_hot_indices(op: Builder, node: Call) -> ir.Value | None:
+    """Negative indices and axes are counted from the front; -1 alone means the last axis as before."""
+    if node.attr("axis", -1) != -1:
+        count_from_front(op, node)
+    indices = node.need("indices")
+    front = indices_from_front(op, indices, node.need("depth"))
+    return None if front is indices else op.OneHot(front, node["depth"], node["values"], axis=node.attr("axis"))
+
+
+same((*_FAMILY, "Slice", "Gather", "OneHot"), 11, "counting from the front is still allowed", direction=UP)
+same("NonMaxSuppression", 11, "the description of scores was corrected")
+same("NegativeLogLikelihoodLoss", 13, "the text was corrected")

@@ -1,0 +1,211 @@
+"""QuantizeLinear and DequantizeLinear: precision (23), blocks (21), half precision (19), per axis (13)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.table import UP, down, same
+
+T = ir.DataType
+_RANGES = {
+    T.INT4: (-8, 7),
+    T.UINT4: (0, 15),
+    T.INT8: (-128, 127),
+    T.UINT8: (0, 255),
+    T.INT16: (-32768, 32767),
+    T.UINT16: (0, 65535),
+}
+
+
+def quantize(op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value | None, dtype: ir.DataType) -> ir.Value:
+    """saturate(round(x / scale) + zero_point), written out. The scale must broadcast against ``x``."""
+    if dtype not in _RANGES:
+        raise Blocked(f"{dtype.name.lower()} does not exist there")
+    low, high = _RANGES[dtype]
+    wide = T.FLOAT  # exact for every integer of 16 bits
+    result = op.Round(op.cast(x, wide) / op.cast(scale, wide))
+    if zero_point is not None:
+        result = result + op.cast(zero_point, wide)
+    return op.Cast(op.Clip(result, op.constant(low, wide), op.constant(high, wide)), to=int(dtype))
+
+
+def dequantize(op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value | None) -> ir.Value:
+    """(x − zero_point) · scale, written out. The scale must broadcast against ``x``."""
+    wide = T.FLOAT
+    if zero_point is None:
+        result = op.cast(x, wide)
+    elif x.dtype == T.INT32:  # 32 bits do not fit a float32
+        result = op.cast(op.Sub(x, zero_point), wide)
+    else:
+        result = op.cast(x, wide) - op.cast(zero_point, wide)
+    return op.cast(result * op.cast(scale, wide), scale.dtype or wide)
+
+
+def is_per_tensor(scale: ir.Value) -> bool:
+    """One scale for everything."""
+    if scale.shape is None:
+        raise Blocked("the rank of its scale is not known")
+    return scale.shape.rank() == 0 or list(scale.shape.dims) == [1]
+
+
+def along_axis(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int) -> ir.Value | None:
+    """A scale or zero point with one element for every slice along ``axis``, shaped to broadcast."""
+    if parameter is None or is_per_tensor(parameter):
+        return parameter
+    if x.shape is None:
+        raise Blocked("the rank of its input is not known")
+    rank = x.shape.rank()
+    return op.Reshape(parameter, [-1] + [1] * (rank - 1 - axis % rank))
+
+
+def in_blocks(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int, block: int) -> ir.Value | None:
+    """A scale or zero point with one element for every ``block`` along ``axis``, repeated to the shape of ``x``."""
+    if parameter is None:
+        return None
+    if x.shape is None:
+        raise Blocked("the rank of its input is not known")
+    rank = x.shape.rank()
+    axis %= rank
+    each = op.Unsqueeze(parameter, [axis + 1])
+    repeated = op.Expand(each, [1] * (axis + 1) + [block] + [1] * (rank - 1 - axis))
+    sizes = op.sizes(parameter)
+    sizes[axis] = -1
+    merged = op.Reshape(repeated, op.vector(sizes))
+    # The last block may be shorter.
+    return op.Slice(merged, [0], op.vector([op.size(x, axis)]), [axis])
+
+
+def _target(node: Call) -> ir.DataType:
+    zero_point = node["y_zero_point"]
+    if zero_point is not None and zero_point.dtype is not None:
+        return zero_point.dtype
+    return T(node.attr("output_dtype", 0) or int(T.UINT8))
+
+
+@down("QuantizeLinear", 23)
+def quantize_precision(op: Builder, node: Call) -> ir.Value:
+    """The division in the precision that was asked for; before 23, input and scale share one type."""
+    scale = node.need("y_scale")
+    precision = T(node.attr("precision", 0) or int(node.dtype("y_scale")))
+    x = node.need("x")
+    if x.dtype == T.INT32 or precision == T.FLOAT8E8M0:
+        precision = T.FLOAT
+    return op.QuantizeLinear(
+        op.cast(x, precision), op.cast(scale, precision), node["y_zero_point"], **node.attributes("precision")
+    )
+
+
+@down("QuantizeLinear", 21)
+def quantize_blocks(op: Builder, node: Call) -> ir.Value:
+    """Blocks, and types of 4 and 16 bits, are written out; an output type becomes a zero point of that type."""
+    x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
+    axis, block, dtype = node.attr("axis", 1), node.attr("block_size", 0), _target(node)
+    if block:
+        return quantize(op, x, _there(in_blocks(op, x, scale, axis, block)), in_blocks(op, x, zero_point, axis, block), dtype)
+    if dtype in (T.INT16, T.UINT16):
+        return quantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis), dtype)
+    if zero_point is None and dtype != T.UINT8:
+        zero_point = _zeros_like(op, scale, dtype)
+    return op.QuantizeLinear(x, scale, zero_point, **node.attributes("block_size", "output_dtype"))
+
+
+def _zeros_like(op: Builder, scale: ir.Value, dtype: ir.DataType) -> ir.Value:
+    if is_per_tensor(scale):
+        return op.constant(np.zeros([1] * op.rank(scale), dtype.numpy()))
+    zero = op.constant(np.zeros([1], dtype.numpy()))
+    return op.Expand(zero, op.vector(op.sizes(scale)))
+
+
+def _there(value: ir.Value | None) -> ir.Value:
+    assert value is not None
+    return value
+
+
+@down("QuantizeLinear", 19)
+def quantize_half(op: Builder, node: Call) -> ir.Value:
+    """Input and scale are float32."""
+    x = node.need("x")
+    x = x if x.dtype == T.INT32 else op.cast(x, T.FLOAT)
+    scale = op.cast(node.need("y_scale"), T.FLOAT)
+    return op.QuantizeLinear(x, scale, node["y_zero_point"], **node.attributes("saturate"))
+
+
+@down("QuantizeLinear", 13)
+def quantize_per_tensor(op: Builder, node: Call) -> ir.Value:
+    """One scale for each slice along an axis is written out."""
+    x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
+    if not is_per_tensor(scale):
+        axis = node.attr("axis", 1)
+        return quantize(
+            op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis), _target(node)
+        )
+    return op.QuantizeLinear(x, _as_scalar(op, scale), None if zero_point is None else _as_scalar(op, zero_point))
+
+
+def _as_scalar(op: Builder, value: ir.Value) -> ir.Value:
+    if value.shape is not None and value.shape.rank() == 0:
+        return value
+    if (array := constant_of(value)) is not None:
+        return op.constant(array.reshape(()))
+    return op.Reshape(value, op.constant([], T.INT64))
+
+
+@down("DequantizeLinear", 23)
+def dequantize_output_type(op: Builder, node: Call) -> ir.Value:
+    """The result is of the scale's type, cast where another was asked for."""
+    scale = node.need("x_scale")
+    wanted = T(node.attr("output_dtype", 0) or int(node.dtype("x_scale")))
+    if scale.dtype == T.FLOAT8E8M0:
+        scale = op.cast(scale, T.FLOAT)
+    result = op.DequantizeLinear(node["x"], scale, node["x_zero_point"], **node.attributes("output_dtype"))
+    return op.cast(result, wanted)
+
+
+@down("DequantizeLinear", 21)
+def dequantize_blocks(op: Builder, node: Call) -> ir.Value:
+    """Blocks, and types of 4 and 16 bits, are written out."""
+    scale, zero_point = node.need("x_scale"), node["x_zero_point"]
+    x, axis, block = _without_nibbles(op, node.need("x")), node.attr("axis", 1), node.attr("block_size", 0)
+    if zero_point is not None:
+        zero_point = _without_nibbles(op, zero_point)
+    if block:
+        return dequantize(op, x, _there(in_blocks(op, x, scale, axis, block)), in_blocks(op, x, zero_point, axis, block))
+    if x.dtype in (T.INT16, T.UINT16):
+        return dequantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis))
+    return op.DequantizeLinear(x, scale, zero_point, **node.attributes("block_size"))
+
+
+def _without_nibbles(op: Builder, value: ir.Value) -> ir.Value:
+    """Weights of 4 bits as weights of 8: twice the space, the same numbers."""
+    wider = {T.INT4: np.int8, T.UINT4: np.uint8}.get(value.dtype or T.UNDEFINED)
+    if wider is None:
+        return value
+    if (array := constant_of(value)) is None:
+        raise Blocked(f"{value.dtype!s} does not exist before opset 21")
+    return op.constant(array.astype(wider))
+
+
+@down("DequantizeLinear", 19)
+def dequantize_half(op: Builder, node: Call) -> ir.Value:
+    """The scale is float32."""
+    scale = node.need("x_scale")
+    result = op.DequantizeLinear(node["x"], op.cast(scale, T.FLOAT), node["x_zero_point"], **node.attributes())
+    return op.cast(result, node.dtype("x_scale"))
+
+
+@down("DequantizeLinear", 13)
+def dequantize_per_tensor(op: Builder, node: Call) -> ir.Value:
+    """One scale for each slice along an axis is written out."""
+    x, scale, zero_point = node.need("x"), node.need("x_scale"), node["x_zero_point"]
+    if not is_per_tensor(scale):
+        axis = node.attr("axis", 1)
+        return dequantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis))
+    return op.DequantizeLinear(x, _as_scalar(op, scale), None if zero_point is None else _as_scalar(op, zero_point))
+
+
+for _since in (13, 19, 21, 23):
+    same("QuantizeLinear", _since, "what is new is off by default", direction=UP)
+    same("DequantizeLinear", _since, "what is new is off by default", direction=UP)

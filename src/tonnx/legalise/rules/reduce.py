@@ -1,0 +1,69 @@
+"""Reductions: axes as an input (18, ReduceSum 13); ArgMax and ArgMin's choice among equals (12)."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.legalise.call import Call
+from tonnx.legalise.forms import END
+from tonnx.legalise.table import UP, down, same, up
+
+REDUCTIONS = tuple(
+    f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
+)
+_SINCE_18 = tuple(name for name in REDUCTIONS if name != "ReduceSum")
+
+
+def _axes_to_attribute(op: Builder, node: Call) -> ir.Value:
+    """The axes become an attribute."""
+    x, axes = node.need("data"), node["axes"]
+    emit = getattr(op, node.op_type)
+    known = None if axes is None or axes.shape == (0,) else node.ints("axes")
+    if known:
+        return emit(x, axes=known, keepdims=node.attr("keepdims"))
+    if node.attr("noop_with_empty_axes", 0):
+        # Nothing is summed, but the logarithm or square still applies: reduce over a new axis of size 1.
+        rank = node.rank("data")
+        return emit(op.Reshape(x, op.vector([*[0] * rank, 1])), axes=[rank], keepdims=0)
+    return emit(x, keepdims=node.attr("keepdims"))
+
+
+def _axes_to_input(op: Builder, node: Call) -> ir.Value:
+    """The axes become an input."""
+    return getattr(op, node.op_type)(node["data"], node.attr("axes"), keepdims=node.attr("keepdims"))
+
+
+down(_SINCE_18, 18)(_axes_to_attribute)
+down("ReduceSum", 13)(_axes_to_attribute)
+up(_SINCE_18, 18)(_axes_to_input)
+up("ReduceSum", 13)(_axes_to_input)
+
+
+@down(("ReduceMax", "ReduceMin"), 20)
+def extremum_of_booleans(op: Builder, node: Call) -> ir.Value | None:
+    """Booleans as numbers; the maximum of nothing, the smallest number, is false."""
+    if node.dtype("data") != ir.DataType.BOOL:
+        return None
+    numbers = op.Cast(node.need("data"), to=int(ir.DataType.INT32))
+    result = getattr(op, node.op_type)(numbers, node["axes"], **node.attributes())
+    return op.Greater(result, op.constant(0, ir.DataType.INT32))
+
+
+same(("ReduceMax", "ReduceMin"), 20, "only the accepted types changed", direction=UP)
+
+
+@down(("ArgMax", "ArgMin"), 12)
+def arg_last_index(op: Builder, node: Call) -> ir.Value | None:
+    """The last of equals is the first of the reversed axis."""
+    if not node.attr("select_last_index", 0):
+        node.node.attributes.pop("select_last_index", None)
+        return None
+    x = node.need("data")
+    axis = node.attr("axis", 0) % node.rank("data")
+    reverse = op.Slice(x, [-1], [-END], [axis], [-1])
+    last = op.vector([op.size(x, axis)]) - 1
+    return last - getattr(op, node.op_type)(reverse, axis=axis, keepdims=node.attr("keepdims"))
+
+
+same(("ArgMax", "ArgMin"), 12, "the first of equals is the default", direction=UP)

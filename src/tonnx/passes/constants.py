@@ -1,0 +1,104 @@
+"""Constant folding: what depends on weights and constants only is computed now.
+
+Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view of
+the framework's memory; a result that would make the file larger than its inputs is left to the runtime, and so is one
+whose weight is read elsewhere as well, since it would be stored twice.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.fold import fold
+from tonnx.rewrite import replace_node
+
+SMALL = 1 << 16
+"""Bytes that may be added to the file without a second thought."""
+
+
+def fold_constants(model: ir.Model) -> int:
+    """Fold in the main graph; returns how many nodes went."""
+    graph = model.graph
+    folded = 0
+    for node in list(graph):
+        if node.domain != "" or len(node.outputs) != 1 or not node.inputs:
+            continue
+        result = _evaluate(node)
+        if result is None:
+            continue
+        replace_node(node, [_initializer(graph, node, result)])
+        folded += 1
+    return folded
+
+
+def _evaluate(node: ir.Node) -> np.ndarray | None:
+    arrays: list[np.ndarray | None] = []
+    stored_already = 0
+    for value in node.inputs:
+        if value is None:
+            arrays.append(None)
+        elif value.const_value is None or value.is_graph_input():
+            return None
+        else:
+            tensor = value.const_value
+            if len(value.uses()) == 1 or tensor.nbytes <= SMALL:
+                stored_already += tensor.nbytes
+            arrays.append(tensor.numpy())
+    if stored_already == 0:
+        return None
+    if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
+        return None
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    result = fold(node.op_type, arrays, attributes, limit=None)
+    if result is None or result.nbytes > stored_already + SMALL:
+        return None
+    return result
+
+
+def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:
+    """The result, named after the weight that it came from."""
+    output = node.outputs[0]
+    origin = max((v for v in node.inputs if v is not None and v.const_value is not None), key=lambda v: v.const_value.nbytes)  # type: ignore[union-attr]
+    name = output.name or "folded"
+    dtype = output.dtype
+    value = ir.Value(
+        name=f"{origin.name}.{name}",
+        type=None if dtype is None else ir.TensorType(dtype),
+        shape=ir.Shape(array.shape),
+        const_value=ir.Tensor(array, dtype=dtype),
+    )
+    value.meta.update(origin.meta)
+    graph.initializers.add(value)
+    return value
+
+
+def merge_equal_initializers(model: ir.Model) -> int:
+    """Weights of equal contents are stored once. A few sampled bytes decide who is compared in full."""
+    graph = model.graph
+    seen: dict[tuple[object, ...], list[ir.Value]] = {}
+    merged = 0
+    for name, value in list(graph.initializers.items()):
+        if value.is_graph_output() or value.is_graph_input() or value.const_value is None:
+            continue
+        if value.dtype is None or value.dtype == ir.DataType.STRING:
+            continue
+        array = value.const_value.numpy()
+        sample = array.reshape(-1)[:: max(1, array.size // 16)][:17] if array.flags.c_contiguous else array.flat[:16]
+        bucket = seen.setdefault((value.dtype, array.shape, sample.tobytes()), [])
+        twin = next((v for v in bucket if _equal(v.const_value.numpy(), array)), None)  # type: ignore[union-attr]
+        if twin is None:
+            bucket.append(value)
+            continue
+        for user, index in tuple(value.uses()):
+            user.replace_input_with(index, twin)
+        del graph.initializers[name]
+        merged += 1
+    return merged
+
+
+def _equal(a: np.ndarray, b: np.ndarray) -> bool:
+    """Equal to the bit: NaN equals NaN, and 0 is not -0."""
+    if a is b:
+        return True
+    return bool(np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))) if a.ndim else a.tobytes() == b.tobytes()
