@@ -18,12 +18,19 @@ from tonnx.errors import (
 )
 
 if TYPE_CHECKING:
-    from tonnx.api import ExportResult, export
+    from tonnx.api import export
+    from tonnx.result import ExportResult
+    from tonnx.retargeting import RetargetResult, retarget
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `tonnx --help` and `import tonnx` cost milliseconds.
-_LATER = {"ExportResult": "tonnx.api", "export": "tonnx.api"}
+_LATER = {
+    "ExportResult": "tonnx.result",
+    "RetargetResult": "tonnx.retargeting",
+    "export": "tonnx.api",
+    "retarget": "tonnx.retargeting",
+}
 
 __all__ = [
     "CaptureError",
@@ -33,12 +40,14 @@ __all__ = [
     "LoweringError",
     "MissingDependency",
     "RetargetError",
+    "RetargetResult",
     "TonnxError",
     "UnsupportedArgument",
     "UnsupportedOp",
     "VerificationFailed",
     "__version__",
     "export",
+    "retarget",
 ]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tonnx.frontends.torch import Converted
     from tonnx.passes import Optimised
 
-__all__ = ["ExportResult", "export"]
+__all__ = ["export"]
 
 
 def export(

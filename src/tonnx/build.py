@@ -362,6 +362,11 @@ class Builder:
         if isinstance(size, ir.Value):
             if not self.rank(size):
                 return size
+            producer = size.producer()
+            if producer is not None and producer.op_type in ("Reshape", "Unsqueeze"):
+                made_from = producer.inputs[0]
+                if made_from is not None and made_from.shape is not None and made_from.shape.rank() == 0:
+                    return made_from  # a number of a tensor, such as the index of a loop
             return self.Squeeze(size, [0]) if self.opset >= 13 else self.Squeeze(size, axes=[0])
         return self.constant(size, ir.DataType.INT64)
 

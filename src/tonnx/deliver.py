@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import onnx_ir as ir
 
-    from tonnx.verify import Verification
+    from tonnx.proof import Verification
 
 
 class Result(Protocol):
@@ -112,7 +112,7 @@ def _to_object(result: Result, f: Any, stages: Stages, proof: Proof | None) -> N
 def _prove(result: Result, path: Path, stages: Stages, proof: Proof | None) -> None:
     if proof is None:
         return
-    from tonnx.verify import prove
+    from tonnx.proof import prove
 
     with stages("verify"):
         result.verification = prove(

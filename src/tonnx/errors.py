@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tonnx.verify import Verification
+    from tonnx.proof import Verification
 
 
 class TonnxError(Exception):

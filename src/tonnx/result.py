@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from tonnx.verify import Verification
+    from tonnx.proof import Verification
 
 
 @dataclass

@@ -22,7 +22,7 @@ from tonnx import __version__
 from tonnx.cli.console import Console, stdout_to_stderr
 from tonnx.errors import TonnxError
 
-COMMANDS = ("export",)
+COMMANDS = ("export", "retarget")
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 

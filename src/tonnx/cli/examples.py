@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,24 +28,6 @@ class Example:
     kwargs: dict[str, Any] = field(default_factory=dict)
     input_names: list[str] | None = None
     dynamic_axes: dict[str, dict[int, str | None]] = field(default_factory=dict)
-
-
-def read_arrays(paths: Sequence[str]) -> dict[str, np.ndarray]:
-    """``data.npz`` has its own names; ``x.npy`` is called by its file, ``ids=some.npy`` as it says."""
-    arrays: dict[str, np.ndarray] = {}
-    for text in paths:
-        name, equals, path = text.rpartition("=")
-        file = Path(path)
-        try:
-            content = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InvalidArgument(f"cannot read {file}", why=str(error), hint="give a .npz or .npy file") from error
-        if isinstance(content, np.ndarray):
-            arrays[name if equals else file.stem] = content
-        else:
-            with content:
-                arrays.update(content.items())
-    return arrays
 
 
 def make_example(

@@ -98,7 +98,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     with importable(options.model):
         loaded = load(options.model)
         from tonnx.api import export
-        from tonnx.cli.examples import make_example, read_arrays
+        from tonnx.cli.arrays import read_arrays
+        from tonnx.cli.examples import make_example
 
         example = make_example(loaded, given, read_arrays(options.inputs), options.dynamic, options.input_names)
         result = export(

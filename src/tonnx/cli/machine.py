@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tonnx.result import ExportResult
-    from tonnx.verify import Verification
+    from tonnx.proof import Verification
 
 
 def export_data(result: ExportResult) -> dict[str, Any]:

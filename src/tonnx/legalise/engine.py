@@ -106,6 +106,7 @@ class _Engine:
         builder.opset = reached
         builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
         builder.made = []
+        before = dict(node.attributes), len(node.inputs)
         try:
             if step.function is None:
                 raise Blocked(step.reason)
@@ -114,9 +115,11 @@ class _Engine:
         except (Blocked, UnknownRank) as blocked:
             self._blocked(node, str(blocked), since)
             return []
-        self.report.rewritten[node.op_type] += 1
-        if result is None:  # the rule changed attributes of the node itself
+        if result is None:  # the rule changed attributes of the node itself, or found nothing to change
+            if builder.made or before != (dict(node.attributes), len(node.inputs)):
+                self.report.rewritten[node.op_type] += 1
             return [*builder.made, node]
+        self.report.rewritten[node.op_type] += 1
         replace_node(node, [result] if isinstance(result, ir.Value) else list(result))
         return builder.made
 

@@ -160,7 +160,9 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     left, right = _lone_number(a), _lone_number(b)
     if left is not None and right is not None:
         if np.isfinite(left) and np.isfinite(right):
-            return op.Add(op.Mul(chosen, left - right), right) if right else op.Mul(chosen, left)
+            # Two products and not one with the difference, which would round.
+            other = op.Sub(1.0, chosen)
+            return op.Add(op.Mul(chosen, left), op.Mul(other, right)) if right else op.Mul(chosen, left)
         if left == 0 and right == -np.inf:
             return op.Log(chosen)
     # +inf where a is to come through, -inf where b is.

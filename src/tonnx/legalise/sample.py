@@ -72,13 +72,8 @@ def _inside(op: Builder, points: ir.Value, sizes: ir.Value, mode: str, padding: 
         points = op.Round(points)
     if padding == "reflection":
         return _reflected(op, points, sizes, aligned)
-    if padding == "border":
-        clipped = op.Max(op.Min(points, sizes - 1.0), number(op, 0, points))
-        if mode != "cubic" or aligned:
-            return clipped
-        # Half a pixel beyond the centres still belongs to the image, and four taps can tell.
-        outside = op.Or(op.Less(points, number(op, -0.5, points)), op.Greater(points, sizes - 0.5))
-        return op.Where(outside, clipped, points)
+    if padding == "border" and mode != "cubic":  # of four taps each is moved by itself, as in PyTorch
+        return op.Max(op.Min(points, sizes - 1.0), number(op, 0, points))
     return points
 
 

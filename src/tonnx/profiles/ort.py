@@ -27,7 +27,7 @@ _MISSING: dict[ir.DataType, frozenset[str]] = {
             "Acos Acosh Asin Asinh Atan Atanh AveragePool Conv ConvTranspose Cosh Det Elu Erf Gelu "
             "GlobalAveragePool GlobalMaxPool GridSample HardSigmoid HardSwish Hardmax InstanceNormalization "
             "LRN LeakyRelu LpPool Mean Mish OneHot PRelu RNN Resize Selu Sinh Softplus Softsign Tan "
-            "ThresholdedRelu"
+            "ThresholdedRelu Col2Im GroupNormalization"
         ),
         T.BFLOAT16: (
             f"{_REDUCTIONS} "
@@ -38,6 +38,7 @@ _MISSING: dict[ir.DataType, frozenset[str]] = {
             "Log LogSoftmax LpNormalization LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg NonZero PRelu "
             "Pad Pow RMSNormalization RNN Reciprocal Relu Resize Round Selu Sigmoid Sin Sinh Size Softmax "
             "Softplus Softsign SpaceToDepth Sqrt Sub Sum Tan Tanh ThresholdedRelu Tile TopK Trilu Where"
+            " AffineGrid Col2Im GroupNormalization Swish"
         ),
         T.BOOL: "DepthToSpace OneHot Resize SpaceToDepth Unique Where",
         T.INT8: "Einsum NonZero OneHot Trilu",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from tonnx.errors import InvalidModel
 
 
@@ -13,14 +10,20 @@ def damaged(why: str, *, hint: str | None = None) -> InvalidModel:
     return InvalidModel("the Paddle model cannot be read", why=why, hint=hint)
 
 
-@contextmanager
-def at(place: str) -> Iterator[None]:
+class at:  # reads as a word: with at("block 0")
     """Say where in the file a fault lies: ``model.json, block 0, op 3 (conv2d)``."""
-    try:
-        yield
-    except InvalidModel as error:
-        error.where = f"{place}, {error.where}" if error.where else place
-        raise
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if isinstance(error, InvalidModel):
+            error.where = f"{self.place}, {error.where}" if error.where else self.place
 
 
 def quoted(value: object, limit: int = 60) -> str:

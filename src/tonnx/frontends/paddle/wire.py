@@ -79,8 +79,10 @@ Spec = Mapping[int, Field]
 
 def varint(data: memoryview, at: int) -> tuple[int, int]:
     """The unsigned number at ``at``, and where the next byte is."""
-    value = shift = 0
     end = len(data)
+    if at < end and data[at] < 0x80:
+        return data[at], at + 1
+    value = shift = 0
     while at < end:
         byte = data[at]
         at += 1
@@ -98,7 +100,10 @@ def decode(data: memoryview, spec: Spec) -> dict[str, Any]:
     out: dict[str, Any] = {field.name: [] for field in spec.values() if field.repeated}
     position, end = 0, len(data)
     while position < end:
-        tag, position = varint(data, position)
+        tag = data[position]
+        position += 1
+        if tag >= 0x80:  # numbers of one byte, which most are, do not go through a call
+            tag, position = varint(data, position - 1)
         number, wire = tag >> 3, tag & 7
         if not number:
             raise damaged("a field has the number 0")

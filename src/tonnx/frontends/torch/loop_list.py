@@ -92,14 +92,17 @@ for _name in "insert pop remove sort index count clear copy __contains__ __setit
 
 def stacked(elements: list[Any]) -> torch.Tensor:
     """The elements of a list as one tensor, stacked along axis 0."""
-    if isinstance(elements, Listed):
-        return elements.tensor
+    return elements.tensor if isinstance(elements, Listed) else torch.stack(tensors(elements))
+
+
+def tensors(elements: list[Any]) -> list[torch.Tensor]:
+    """The elements of a list, which must be tensors of one kind."""
     for element in elements:
         if not isinstance(element, torch.Tensor):
             raise Unsuitable(f"it appends a {type(element).__name__} to a list, which is not a tensor")
         if element.dtype != elements[0].dtype or element.dim() != elements[0].dim():
             raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
-    return torch.stack(elements)
+    return elements
 
 
 def _together(one: Any, other: Any) -> torch.Tensor:

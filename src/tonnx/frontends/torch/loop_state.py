@@ -12,7 +12,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
 
-from tonnx.frontends.torch.loop_list import Listed, stacked
+from tonnx.frontends.torch.loop_list import Listed, stacked, tensors
 from tonnx.frontends.torch.loop_names import Unsuitable
 
 UNBOUND = object()
@@ -165,10 +165,10 @@ class Recording:
             elements = self._variables.get(name)
             if isinstance(elements, Listed) or elements:
                 self._several[name] = isinstance(elements, Listed) or len(elements) > 1
-                tensor = stacked(elements)
+                tensor = stacked(elements) if self._several[name] else tensors(elements)[0]
                 if not self._fixed(tensor):
                     raise Unsuitable(f"what it appends to {name} has another shape in each pass, {_kind(tensor)}")
-                self.stacked.append(tensor if self._several[name] else tensor.squeeze(0))
+                self.stacked.append(tensor)
         names = {carried.name for carried in self._carried}.union(self._written)
         for name in kinds.assigned:
             if name in kinds.kept and name not in names:

@@ -15,7 +15,7 @@ from tonnx.legalise.table import down
 T = ir.DataType
 
 _UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-_HALF_BITS = 32
+_HALF = 32
 
 
 @down("BitwiseNot", 18)
@@ -64,33 +64,31 @@ def _and(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
         known = constant_of(mask)
         if known is not None and known.size == 1 and (result := _masked(op, x, known)) is not None:
             return result
-    assert a.dtype is not None
-    weights, wide = _weights(a.dtype), []
-    for x in (a, b):
-        x = op.cast(x, T.INT64)
-        if a.dtype in (T.INT64, T.UINT64):
-            # 2^63 is no int64: two halves of 32 bits, side by side.
-            low = op.Mod(x, 2**_HALF_BITS)
-            high = op.Div(x - low, 2**_HALF_BITS)
-            x = op.Concat(unsqueeze(op, low, -1), unsqueeze(op, high, -1), axis=-1)
-        # Bit k is set where the rest modulo 2^(k+1) reaches 2^k; Mod is never negative here.
-        powers = np.left_shift(np.int64(1), np.arange(weights.shape[-1], dtype=np.int64))
-        rest = op.Mod(unsqueeze(op, x, -1), op.constant(powers * 2))
-        wide.append(op.Greater(rest, op.constant(powers - 1)))
-    both = op.Cast(op.And(*wide), to=int(T.INT64)) * op.constant(weights)
-    summed = reduce(op, "ReduceSum", both, list(range(-weights.ndim, 0)), keepdims=False)
-    return op.cast(summed, a.dtype)
+    dtype = a.dtype
+    assert dtype is not None
+    a, b = op.cast(a, T.INT64), op.cast(b, T.INT64)
+    if dtype not in (T.INT64, T.UINT64):
+        return op.cast(_bits_of_both(op, a, b, np.iinfo(dtype.numpy()).bits, dtype not in _UNSIGNED), dtype)
+    # In two halves: 2^64 is no int64, and runtimes sum up integers as float64.
+    half = 2**_HALF
+    low_a, low_b = op.Mod(a, half), op.Mod(b, half)
+    high_a, high_b = op.Div(a - low_a, half), op.Div(b - low_b, half)
+    low = _bits_of_both(op, low_a, low_b, _HALF, signed=False)
+    return op.cast(low + _bits_of_both(op, high_a, high_b, _HALF, signed=True) * half, dtype)
 
 
-def _weights(dtype: ir.DataType) -> np.ndarray:
-    """What each bit counts for, as int64: the highest one of a signed number is negative."""
-    if dtype in (T.INT64, T.UINT64):
-        return np.left_shift(np.int64(1), np.arange(2 * _HALF_BITS, dtype=np.int64)).reshape(2, _HALF_BITS)
-    bits = np.iinfo(dtype.numpy()).bits
-    weights = np.left_shift(np.int64(1), np.arange(bits, dtype=np.int64))
-    if dtype not in _UNSIGNED:
+def _bits_of_both(op: Builder, a: ir.Value, b: ir.Value, bits: int, signed: bool) -> ir.Value:
+    """a & b of int64 numbers of so many bits, with one more axis for the bits."""
+    powers = np.left_shift(np.int64(1), np.arange(bits, dtype=np.int64))
+    # Bit k is set where the rest modulo 2^(k+1) reaches 2^k; Mod is never negative here.
+    is_set = (
+        op.Greater(op.Mod(unsqueeze(op, x, -1), op.constant(powers * 2)), op.constant(powers - 1)) for x in (a, b)
+    )
+    weights = powers.copy()
+    if signed:
         weights[-1] = -weights[-1]
-    return weights
+    both = op.Cast(op.And(*is_set), to=int(T.INT64)) * op.constant(weights)
+    return reduce(op, "ReduceSum", both, [-1], keepdims=False)
 
 
 def _masked(op: Builder, x: ir.Value, mask: np.ndarray) -> ir.Value | None:

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import FLOATS, clip, fixed, not_a_number, number, reduce, rounded
+from tonnx.legalise.forms import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 from tonnx.legalise.table import down
 
 T = ir.DataType
@@ -228,3 +228,19 @@ def atanh(op: Builder, node: Call) -> ir.Value:
     """½·ln((1 + x)/(1 − x))."""
     x = node.need("input")
     return op.Log((x + 1.0) / (number(op, 1, x) - x)) * 0.5
+
+
+@down("MatMul", 9)
+def integer_product(op: Builder, node: Call) -> ir.Value | None:
+    """Before 9 only fractions were multiplied so; of integers, all products and their sums."""
+    if node.dtype("A") in FLOATS:
+        return None
+    a, b = node.need("A"), node.need("B")
+    rows, columns = node.rank("A") > 1, node.rank("B") > 1
+    if columns:
+        a = unsqueeze(op, a, node.rank("A"))
+        if rows:
+            b = unsqueeze(op, b, node.rank("B") - 2)
+    # (…, rows, inner, columns), without those that are not there.
+    products = a * b
+    return reduce(op, "ReduceSum", products, [op.rank(products) - (2 if columns else 1)], keepdims=False)

@@ -62,7 +62,9 @@ def _hand_out(op: Builder, node: ir.Node, elements: Sequence[ir.Value]) -> None:
     (sequence,) = node.outputs
     if sequence.is_graph_output():
         raise Blocked(_CAME_WITH_11)
+    here = op.before
     for user, _ in tuple(sequence.uses()):
+        op.before = user
         if user.op_type == "SequenceAt":
             replace_node(user, [elements[_place(user, 1, len(elements))]])
         elif user.op_type == "SequenceLength":
@@ -80,6 +82,7 @@ def _hand_out(op: Builder, node: ir.Node, elements: Sequence[ir.Value]) -> None:
             replace_node(user, [])
         else:
             raise Blocked(_CAME_WITH_11)
+    op.before = here
 
 
 def _place(user: ir.Node, index: int, length: int) -> int:
@@ -152,9 +155,11 @@ def sequence_map(op: Builder, node: Call) -> list[ir.Value]:
     body.graph.inputs.extend(carried)
     with body:
         elements = []
-        for value, formal in zip(values, inner.inputs, strict=True):
+        for i, (value, formal) in enumerate(zip(values, inner.inputs, strict=True)):
             element = value
-            if isinstance(value.type, ir.SequenceType):
+            if i > 0 and value.type is None:
+                raise Blocked("whether one of its inputs is a sequence is not known")
+            if i == 0 or isinstance(value.type, ir.SequenceType):
                 element = body.SequenceAt(value, place)
                 element.type, element.shape = formal.type, formal.shape
             elements.append(element)

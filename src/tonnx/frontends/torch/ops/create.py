@@ -11,7 +11,7 @@ import onnx_ir as ir
 from tonnx.build import Builder, Size
 from tonnx.fold import LIMIT
 from tonnx.frontends.torch.rules import lower
-from tonnx.frontends.torch.values import Operand, as_value
+from tonnx.frontends.torch.values import Operand, as_value, is_integer
 
 T = ir.DataType
 
@@ -164,8 +164,10 @@ def inclusive_range(
 
 @lower("aten.linspace")
 def linspace(op: Builder, start: Operand, end: Operand, steps: Size, dtype: ir.DataType | None = None) -> ir.Value:
-    first, last = as_value(op, start, T.DOUBLE), as_value(op, end, T.DOUBLE)
     dtype = dtype or T.FLOAT
+    # Among integers, torch cuts the ends to integers before it divides what lies between.
+    ends = T.INT64 if is_integer(dtype) else T.DOUBLE
+    first, last = (op.cast(as_value(op, number, ends), T.DOUBLE) for number in (start, end))
     if isinstance(steps, int) and steps <= 1:
         return op.cast(op.Reshape(first, [1]) if steps else full(op, [0], 0, T.DOUBLE), dtype)
     gaps = op.Sub(op.scalar(steps), 1)
@@ -181,8 +183,11 @@ def linspace(op: Builder, start: Operand, end: Operand, steps: Size, dtype: ir.D
 def logspace(
     op: Builder, start: Operand, end: Operand, steps: Size, base: float = 10.0, dtype: ir.DataType | None = None
 ) -> ir.Value:
+    dtype = dtype or T.FLOAT
+    if is_integer(dtype):
+        start, end = as_value(op, start, T.INT64), as_value(op, end, T.INT64)
     exponents = linspace(op, start, end, steps, T.DOUBLE)
-    return op.cast(op.Pow(op.constant(base, T.DOUBLE), exponents), dtype or T.FLOAT)
+    return op.cast(op.Pow(op.constant(base, T.DOUBLE), exponents), dtype)
 
 
 # Triangular

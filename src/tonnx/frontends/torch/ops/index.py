@@ -238,7 +238,9 @@ def unsafe_masked_index(
     op: Builder, x: ir.Value, mask: ir.Value, indices: Sequence[ir.Value | None], fill: ir.Value | float
 ) -> ir.Value:
     # Where the mask is false, the index may be out of range: read the first element there.
-    safe = [None if i is None else op.Where(mask, as_index(op, i), op.constant(0, as_index(op, i).dtype)) for i in indices]
+    safe = [
+        None if i is None else op.Where(mask, as_index(op, i), op.constant(0, as_index(op, i).dtype)) for i in indices
+    ]
     filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)  # type: ignore[arg-type]
     return op.Where(mask, index(op, x, safe), filler)
 
@@ -287,4 +289,3 @@ def bincount(op: Builder, x: ir.Value, weights: ir.Value | None = None, minlengt
         weights = op.cast(weights, T.DOUBLE)
     start = op.Expand(op.constant(0, weights.dtype), length)
     return op.ScatterElements(start, values, weights, axis=0, reduction="add")
-

@@ -279,4 +279,3 @@ _diagonal = diagonal  # the argument of diag has the same name
 @lower("aten.diagflat")
 def diagflat(op: Builder, x: ir.Value, offset: int = 0) -> ir.Value:
     return diag_embed(op, op.reshape(x, [-1]), offset)
-

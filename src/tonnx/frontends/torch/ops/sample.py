@@ -54,13 +54,16 @@ def embedding_bag(
     bag = _bag_of_each(op, indices, offsets)
     shape = op.vector([op.size(offsets, 0), op.size(weight, 1)])
     rows = op.Gather(weight, indices, axis=0)
+    if rows.dtype in (T.FLOAT16, T.BFLOAT16):
+        rows = op.cast(rows, T.FLOAT)  # runtimes do not scatter sums of the half types
     kept = op.Expand(op.constant(True), op.Shape(indices))
     if padding_idx is not None:
         kept = op.Not(op.Equal(indices, padding_idx if padding_idx >= 0 else op.Add(op.size(weight, 0), padding_idx)))
         neutral = -math.inf if mode == _MAX else 0.0
         rows = op.Where(op.Unsqueeze(kept, [1]), rows, op.constant(neutral, rows.dtype))
     if per_sample_weights is not None:
-        rows = op.Mul(rows, op.Unsqueeze(per_sample_weights, [1]))
+        assert rows.dtype is not None
+        rows = op.Mul(rows, op.Unsqueeze(op.cast(per_sample_weights, rows.dtype), [1]))
     zeros = op.Expand(op.constant(0, rows.dtype), shape)
     if mode == _SUM:
         return [op.ScatterND(zeros, bag, rows, reduction="add")]

@@ -44,9 +44,7 @@ def masked_scatter(op: Builder, x: ir.Value, mask: ir.Value, source: ir.Value) -
 # Elements
 
 
-def _elements(
-    op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduction: str = "none"
-) -> ir.Value:
+def _elements(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduction: str = "none") -> ir.Value:
     """ScatterElements, with torch's scalars, and with sources larger than the index."""
     index = as_index(op, index)
     if op.rank(x) == 0 or op.rank(index) == 0:
@@ -117,9 +115,7 @@ def scatter_reduce(
     return _elements(op, x, dim, index, src, _REDUCTIONS[reduce])
 
 
-def _scatter_mean(
-    op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, include_self: bool
-) -> ir.Value:
+def _scatter_mean(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, include_self: bool) -> ir.Value:
     assert x.dtype is not None
     dtype = T.FLOAT if x.dtype in (T.FLOAT16, T.BFLOAT16) else x.dtype
     start = x if include_self else scatter_value(op, x, dim, index, 0)
@@ -150,9 +146,7 @@ def _neutral(op: Builder, reduce: str, x: ir.Value) -> ir.Value:
 # Whole rows along one axis
 
 
-def _rows(
-    op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, reduction: str = "none"
-) -> ir.Value:
+def _rows(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, reduction: str = "none") -> ir.Value:
     """Write row i of ``source`` to row index[i] of ``x``."""
     if op.rank(x) == 0:
         return _elements(op, x, 0, index, source, reduction)
@@ -178,9 +172,7 @@ def index_copy(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.V
 
 
 @lower("aten.index_add")
-def index_add(
-    op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, alpha: Operand = 1
-) -> ir.Value:
+def index_add(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, alpha: Operand = 1) -> ir.Value:
     from tonnx.frontends.torch.ops.math import mul
 
     if isinstance(alpha, ir.Value) or alpha != 1:
@@ -246,9 +238,7 @@ def index_put(
     count = op.rank(tuples) - 1
     # The values are shaped like x[indices]; ScatterND wants the axes of the indices first.
     like = [*found[count : count + place.at], *found[:count], *found[count + place.at :]]
-    updates = movedim(
-        op, expand(op, values, like), list(range(place.at, place.at + count)), list(range(count))
-    )
+    updates = movedim(op, expand(op, values, like), list(range(place.at, place.at + count)), list(range(count)))
     target = transposed(op, x, place.order)
     written = _reducing(op, "ScatterND", target, tuples, updates, "add" if accumulate else "none")
     back = [place.order.index(i) for i in range(len(place.order))]

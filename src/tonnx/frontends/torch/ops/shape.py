@@ -64,7 +64,9 @@ def view_dtype(op: Builder, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     if x.dtype == dtype:
         return x
     if x.dtype is None or x.dtype.bitwidth != dtype.bitwidth or T.BOOL in (x.dtype, dtype):
-        raise UnsupportedArgument(f"the bits of {x.dtype} cannot be read as {dtype}: ONNX has BitCast for equal widths only")
+        raise UnsupportedArgument(
+            f"the bits of {x.dtype} cannot be read as {dtype}: ONNX has BitCast for equal widths only"
+        )
     return op.BitCast(x, to=dtype)
 
 
@@ -354,9 +356,7 @@ def pixel_shuffle(op: Builder, x: ir.Value, upscale_factor: int) -> ir.Value:
         result = op.cast(op.DepthToSpace(images, blocksize=factor, mode="CRD"), x.dtype)  # type: ignore[arg-type]
         if len(batch) == 1:
             return result
-    return op.reshape(
-        result, [*batch, channels, sizes.multiply(op, height, factor), sizes.multiply(op, width, factor)]
-    )
+    return op.reshape(result, [*batch, channels, sizes.multiply(op, height, factor), sizes.multiply(op, width, factor)])
 
 
 @lower("aten.pixel_unshuffle")

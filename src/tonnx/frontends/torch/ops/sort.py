@@ -11,7 +11,7 @@ from tonnx.build import Builder, Size
 from tonnx.frontends.torch.ops.create import full
 from tonnx.frontends.torch.ops.reduce import reduce
 from tonnx.frontends.torch.rules import lower
-from tonnx.frontends.torch.values import Number, Operand, as_value, axis_of, is_float, promote
+from tonnx.frontends.torch.values import Number, Operand, as_value, axis_of, is_float, opmath, promote
 
 T = ir.DataType
 
@@ -297,7 +297,7 @@ def _rank_in(op: Builder, sequence: ir.Value, wanted: Operand, *, right: bool) -
 
 @lower("aten.histc")
 def histc(op: Builder, x: ir.Value, bins: int = 100, min: Number = 0, max: Number = 0) -> ir.Value:
-    x = op.Reshape(x, [-1])
+    x = opmath(op, op.Reshape(x, [-1]))
     if min == max == 0:
         low, high = op.ReduceMin(x, keepdims=0), op.ReduceMax(x, keepdims=0)
         same = op.Equal(low, high)

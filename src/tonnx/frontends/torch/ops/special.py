@@ -258,6 +258,7 @@ def digamma(op: Builder, x: ir.Value) -> ir.Value:
     square = op.Reciprocal(op.Mul(shifted, shifted))
     series = op.Mul(polynomial(op, square, _DIGAMMA), square)
     result = op.Sub(op.Sub(op.Log(shifted), op.Div(0.5, shifted)), op.Add(series, below))
-    # psi(1 - x) = psi(x) + pi / tan(pi x); the fraction keeps the tangent exact far from 0.
-    angle = op.Mul(op.Mod(given, 1, fmod=1), math.pi)
-    return op.Where(mirrored, op.Sub(result, op.Div(math.pi, op.Tan(angle))), result)
+    # psi(1 - x) = psi(x) + pi / tan(pi x), undefined at whole x; the fraction keeps the tangent exact far from 0.
+    fraction = op.Mod(given, 1, fmod=1)
+    cotangent = op.Where(op.Equal(fraction, 0), math.nan, op.Reciprocal(op.Tan(op.Mul(fraction, math.pi))))
+    return op.Where(mirrored, op.Sub(result, op.Mul(cotangent, math.pi)), result)

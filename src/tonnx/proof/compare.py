@@ -91,6 +91,7 @@ class Comparison:
     tolerance: Tolerance = EXACT
     excess: float = 0.0
     nans: int = 0
+    largest: float = 0.0  # the largest finite magnitude in the model's output
     measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
 
 
@@ -125,6 +126,7 @@ def compare(
         tolerance=tolerance,
         excess=figures.excess,
         nans=figures.nans,
+        largest=figures.largest,
     )
 
 
@@ -173,6 +175,7 @@ class _Figures:
     excess: float = 0.0
     mismatched: int = 0
     nans: int = 0
+    largest: float = 0.0
     worst: int = 0  # flat index
 
 
@@ -201,6 +204,7 @@ def _float_block(
     figures.max_rel = max(figures.max_rel, float(relative.max()))
     figures.mismatched += int(np.count_nonzero(excess > 1))
     figures.nans += int(np.count_nonzero(both_nan))
+    figures.largest = max(figures.largest, float(size.max(initial=0.0, where=np.isfinite(size))))
 
 
 def _exact_block(

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from tonnx.errors import VerificationFailed
-from tonnx.verify.compare import Comparison, compare, incomparable
-from tonnx.verify.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
-from tonnx.verify.session import Session, check_model, one_line
+from tonnx.proof.compare import Comparison, compare, incomparable
+from tonnx.proof.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
+from tonnx.proof.session import Session, check_model, one_line
 
 Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
 
@@ -44,10 +44,13 @@ class OutputSummary:
     reason: str | None = None
     at: str | None = None
     all_nan: bool = False
+    faint: bool = False  # no value exceeds the absolute tolerance, so that zeros would have passed as well
 
     def __str__(self) -> str:
         head = f"[{'✓' if self.ok else '✗'}] {self.name} {self.shapes[0]} {self.dtype}"
         note = "  (nothing but NaN: this proves little)" if self.all_nan else ""
+        if self.faint:
+            note = "  (all values are below the absolute tolerance: this proves little)"
         return f"{head}  max abs {self.max_abs:.2g}  max rel {self.max_rel:.2g}{note}"
 
 
@@ -226,6 +229,12 @@ def _summary(name: str, group: list[tuple[Trial, Comparison]]) -> OutputSummary:
         reason=worst.reason,
         at=None if worst.ok else _place(trial),
         all_nan=all(comparison.total and comparison.nans == comparison.total for comparison in comparisons),
+        faint=all(
+            comparison.total > comparison.nans and comparison.largest <= comparison.tolerance.atol
+            for comparison in comparisons
+            if comparison.tolerance.atol and comparison.measured
+        )
+        and any(comparison.tolerance.atol for comparison in comparisons),
     )
 
 

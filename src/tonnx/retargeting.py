@@ -15,14 +15,14 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass, ShapeInferencePass
 
 from tonnx import serialize
-from tonnx.deliver import Proof, deliver
+from tonnx.deliver import Proof, check_options, deliver
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up
 from tonnx.result import format_size, signature_of
 from tonnx.stages import Progress, Stages
 from tonnx.target import Target
-from tonnx.verify import Session, Verification
+from tonnx.proof import Session, Verification
 
 _UNNAMED = 2
 """The size given to a dimension that the file leaves open."""
@@ -96,6 +96,7 @@ def retarget(
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
     """
     target = Target(opset)
+    check_options(f, external_data, rtol, atol)
     stages = Stages(progress)
     with stages("read"):
         original, fresh = _load(model)

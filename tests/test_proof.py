@@ -16,9 +16,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tonnx.errors import InvalidArgument, InvalidModel, VerificationFailed
-from tonnx.verify import Session, Tolerance, compare, default_tolerance, other_sizes, prove, resize
-from tonnx.verify import compare as compare_function
-from tonnx.verify.session import one_line
+from tonnx.proof import Session, Tolerance, Trial, Verification, compare, default_tolerance, other_sizes, prove, resize
+from tonnx.proof import compare as compare_function
+from tonnx.proof.session import one_line
 
 FLOAT = TensorProto.FLOAT
 NAN, INF = float("nan"), float("inf")
@@ -446,7 +446,7 @@ def test_one_line_is_short() -> None:
 def test_nothing_heavy_is_imported() -> None:
     """Neither a framework nor ONNX Runtime, so that help texts stay quick."""
     code = (
-        "import sys, tonnx.verify; print([m for m in ('torch', 'paddle', 'onnxruntime') if m in sys.modules])"
+        "import sys, tonnx.proof; print([m for m in ('torch', 'paddle', 'onnxruntime') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -712,3 +712,13 @@ def test_the_seed_repeats_the_inputs() -> None:
     assert len(seen) == 6
     assert np.array_equal(seen[1], seen[3])
     assert not np.array_equal(seen[1], seen[5])
+
+
+@pytest.mark.parametrize(("scale", "faint"), [(1e-7, True), (0.0, True), (1.0, False)])
+def test_output_below_the_tolerance_is_said_to_prove_little(scale: float, faint: bool) -> None:
+    values = np.full(4, scale, dtype=np.float32)
+    trial = Trial("example", {}, {}, (compare("y", values, values),))
+    (summary,) = Verification((trial,)).per_output()
+    assert summary.ok
+    assert summary.faint is faint
+    assert ("proves little" in str(summary)) is faint

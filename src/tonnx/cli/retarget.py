@@ -1,0 +1,81 @@
+"""Take any ONNX file to another opset, up or down, and prove that it still computes the same.
+
+Examples:
+  tonnx retarget model.onnx --opset 11 -o model-11.onnx
+  tonnx retarget model.onnx --opset 9 -o model-9.onnx --inputs real.npz
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from tonnx.cli import specs
+from tonnx.cli.console import Console, Report
+from tonnx.target import CANON, OLDEST
+
+if TYPE_CHECKING:
+    from tonnx.retargeting import RetargetResult
+
+HELP = "any ONNX file to another opset, proven"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx retarget``."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    parser.add_argument("--opset", type=specs.opset, required=True, metavar="N", help=f"{OLDEST} to {CANON}")
+    parser.add_argument(
+        "--inputs",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise",
+    )
+    parser.add_argument(
+        "--external-data",
+        action=argparse.BooleanOptionalAction,
+        help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
+    )
+    parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
+    parser.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
+    parser.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Retarget, report."""
+    from tonnx.cli.arrays import read_arrays
+    from tonnx.retargeting import retarget
+
+    result = retarget(
+        options.model,
+        options.opset,
+        options.output,
+        inputs=read_arrays(options.inputs),
+        verify=not options.no_verify,
+        rtol=options.rtol,
+        atol=options.atol,
+        external_data=options.external_data,
+        progress=console.stage,
+    )
+    return Report(str(result), lambda: _data(result))
+
+
+def _data(result: RetargetResult) -> dict[str, Any]:
+    from tonnx.cli.machine import value_data, verification_data
+
+    graph = result.model.graph
+    return {
+        "path": str(result.path),
+        "source_opset": result.source,
+        "opset": result.opset,
+        "ir_version": result.model.ir_version,
+        "nodes": {"before": result.before.total(), "after": result.after.total()},
+        "changes": [{"operator": name, "before": b, "after": a} for name, b, a in result.changes()],
+        "size": result.size,
+        "timings": {stage: round(seconds, 6) for stage, seconds in result.timings.items()},
+        "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
+        "outputs": [value_data(value) for value in graph.outputs],
+        "notes": list(result.notes),
+        "verification": None if result.verification is None else verification_data(result.verification),
+    }

@@ -1,0 +1,318 @@
+"""Python loops over a dynamic size: they become an ONNX Loop, from the user's plain code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tonnx
+from tests.torch_ops.harness import Case, check, table
+
+
+class Cell(nn.Module):
+    """A recurrent cell with weights of its own."""
+
+    def __init__(self, size: int = 4) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2 * size, size)
+
+    def forward(self, x: Tensor, h: Tensor) -> Tensor:
+        return torch.tanh(self.inner(torch.cat([x, h], -1)))
+
+
+class Recurrent(nn.Module):
+    """A loop in a forward, over the axis 1 of its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = Cell()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = x.new_zeros(x.shape[0], x.shape[2])
+        outputs = []
+        for t in range(x.shape[1]):
+            h = self.cell(x[:, t], h)
+            outputs.append(h)
+        return torch.stack(outputs, dim=1), h
+
+
+class Outer(nn.Module):
+    """The loop is in the forward of a submodule, which runs twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Recurrent(), Recurrent()
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in (self.first, self.second):
+            x = layer(x)[0] + x
+        return x
+
+
+class Stateful(nn.Module):
+    """The LSTM of many tutorials: a tuple as state, None at first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(4, 3)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state = None
+        outputs = []
+        for x_t in x.unbind(1):
+            state = self.cell(x_t, state)
+            outputs += [state[0]]
+        return torch.stack(outputs, 1), state[1]
+
+
+def cumulative(x: Tensor) -> Tensor:
+    total = torch.zeros_like(x[0])
+    for i in range(x.shape[0]):
+        total = total + x[i]
+    return total
+
+
+def two_carried(x: Tensor) -> tuple[Tensor, Tensor]:
+    a, b = x[0], x[0] * 0
+    for i in range(x.shape[0]):
+        a, b = b + x[i], a * 0.5
+    return a, b
+
+
+def concatenated(x: Tensor) -> Tensor:
+    parts = []
+    for i in range(x.shape[1]):
+        parts.append(x[:, i : i + 1] * i)
+    return torch.cat(parts, dim=1)
+
+
+def concatenated_rows(x: Tensor) -> Tensor:
+    parts = [x[:1] * 0]
+    for i in range(x.shape[0]):
+        parts.append(x[i : i + 1].expand(2, -1))
+        parts.append(x[i : i + 1].expand(2, -1) * 2)
+    return torch.cat(parts[1:], 0)
+
+
+def nested(x: Tensor) -> Tensor:
+    rows = []
+    for i in range(x.shape[0]):
+        total = x[i, 0] * 0
+        for j in range(x.shape[1]):
+            total = total + x[i, j] * (i - j)
+        rows.append(total)
+    return torch.stack(rows)
+
+
+def triangular(x: Tensor) -> Tensor:
+    total = x[0] * 0
+    for i in range(x.shape[0]):
+        for j in range(i):
+            total = total + x[i] * x[j]
+    return total
+
+
+def nested_appends(x: Tensor) -> Tensor:
+    flat = []
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            flat.append(x[i, j] + 1)
+    return torch.stack(flat)
+
+
+def from_one(x: Tensor) -> tuple[Tensor, Tensor]:
+    h = x[:, 0]
+    differences = []
+    for t in range(1, x.shape[1]):
+        h = h * 0.5 + x[:, t]
+        differences.append(x[:, t] - x[:, t - 1])
+    return h, torch.stack(differences, -1)
+
+
+def downwards(x: Tensor) -> Tensor:
+    h = x[-1] * 0
+    for t in range(x.shape[0] - 1, -1, -1):
+        h = h * 0.5 + x[t]
+    return h
+
+
+def with_step(x: Tensor) -> Tensor:
+    h = x[0] * 0
+    for t in range(0, x.shape[0], 2):
+        h = h * 0.5 + x[t]
+    return h
+
+
+def index_arithmetic(x: Tensor) -> Tensor:
+    h, n = x[0], x.shape[0]
+    for i in range(n):
+        h = h + x[(i + 1) % n] * (i / n) + i**2
+    return h
+
+
+def counters(x: Tensor) -> tuple[Tensor, Tensor]:
+    h, count, weight = x[0] * 0, 0, 1.0
+    for i in range(x.shape[0]):
+        h = h + x[i] * weight
+        count += 2
+        weight = weight * 0.5
+    return h + count, h * weight
+
+
+def enumerated(x: Tensor, y: Tensor) -> Tensor:
+    h = x[0] * 0
+    for i, (a, b) in enumerate(zip(x, y, strict=False), start=1):
+        h = h + a * b * i
+    return h
+
+
+def backwards(x: Tensor) -> Tensor:
+    h = x[0] * 0
+    outputs = []
+    for row in reversed(x):
+        h = 0.5 * h + row
+        outputs.append(h)
+    return torch.stack(outputs[::-1])
+
+
+def comprehension(x: Tensor) -> Tensor:
+    return torch.stack([torch.softmax(row, -1) * i for i, row in enumerate(x)], dim=0)
+
+
+def writes_in_place(x: Tensor) -> tuple[Tensor, Tensor]:
+    out = torch.zeros_like(x)
+    total = x[0] * 0
+    for i in range(x.shape[0]):
+        out[i] = x[i] * 2
+        out[i, 0] += 1
+        total += x[i]
+    return out, total
+
+
+def list_of_states(x: Tensor) -> tuple[Tensor, Tensor]:
+    states = [x[0] * 0, x[0] + 1]
+    for i in range(x.shape[0]):
+        for layer in range(2):
+            states[layer] = torch.tanh(states[layer] + states[layer - 1] + x[i])
+    return states[0], states[1]
+
+
+def last_values(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(x.shape[0]):
+        y = x[i] * 2
+        z = y + i
+    return z, i
+
+
+def first_pass_differs(x: Tensor) -> tuple[Tensor, Tensor]:
+    total: Any = 0
+    for i in range(x.shape[0]):
+        if i == 0:
+            h = x[i] * 3
+        else:
+            h = h + x[i]
+        total = total + h
+    return total, h
+
+
+def list_afterwards(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    outputs = []
+    for i in range(x.shape[0]):
+        outputs.append(x[i] * i)
+    total = outputs[0]
+    for output in outputs:
+        total = total + output
+    mean = total / len(outputs)
+    outputs.append(total)
+    return mean, outputs[-2], torch.stack(outputs)
+
+
+def data_dependent(x: Tensor, count: Tensor) -> Tensor:
+    h = x
+    for _ in range(count.item()):
+        h = h * 0.5 + x
+    return h
+
+
+def prefixes(x: Tensor) -> Tensor:
+    outputs = []
+    for i in range(x.shape[0]):
+        outputs.append(x[: i + 1].sum(0))
+    return torch.stack(outputs)
+
+
+def helper(x: Tensor, weight: float) -> Tensor:
+    h = x[:, 0] * 0
+    for t in range(x.shape[1]):
+        h = h * weight + x[:, t]
+    return h
+
+
+def static_and_dynamic(x: Tensor) -> Tensor:
+    # The same line, once over a fixed size and once over a dynamic one.
+    return helper(x, 0.5) + helper(x[:, :2], 2.0)
+
+
+def with_closure(weight: Tensor) -> Callable[[Tensor], Tensor]:
+    def run(x: Tensor) -> Tensor:
+        def step(h: Tensor) -> Tensor:
+            for t in range(x.shape[0]):
+                h = h * weight + x[t]
+            return h
+
+        return step(x[0]) - weight
+
+    return run
+
+
+def static(x: Tensor) -> Tensor:
+    h = x[0]
+    for i in range(x.shape[1]):
+        h = h + x[:, i].sum() * i
+    return h
+
+
+def rows(*shape: int) -> Tensor:
+    return torch.randn(*shape)
+
+
+CASES = [
+    Case("recurrent", Recurrent(), [rows(3, 5, 4)], {0: [0, 1]}, has=["Loop"]),
+    Case("submodule", Outer(), [rows(2, 5, 4)], {0: [0, 1]}, has=["Loop"]),
+    Case("state_none_at_first", Stateful(), [rows(2, 5, 4)], {0: [0, 1]}, has=["Loop"]),
+    Case("cumulative", cumulative, [rows(5, 3)], "all", has=["Loop"]),
+    Case("two_carried", two_carried, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("concatenated", concatenated, [rows(2, 5, 3)], {0: [1]}, has=["Loop"]),
+    Case("concatenated_rows", concatenated_rows, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("nested", nested, [rows(3, 4)], "all", has=["Loop"]),
+    Case("triangular", triangular, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("nested_appends", nested_appends, [rows(3, 4, 2)], {0: [0, 1]}, has=["Loop"]),
+    Case("from_one", from_one, [rows(2, 5)], {0: [0, 1]}, has=["Loop"]),
+    Case("downwards", downwards, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("with_step", with_step, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("index_arithmetic", index_arithmetic, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("counters", counters, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("enumerated", enumerated, [rows(5, 3), rows(5, 3)], {0: {0: "n"}, 1: {0: "n"}}, has=["Loop"]),
+    Case("backwards", backwards, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("comprehension", comprehension, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("writes_in_place", writes_in_place, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("list_of_states", list_of_states, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("last_values", last_values, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("first_pass_differs", first_pass_differs, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("list_afterwards", list_afterwards, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("data_dependent", data_dependent, [rows(2, 3), torch.tensor(4)], has=["Loop"]),
+    Case("prefixes", prefixes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("free_function", lambda x: helper(x, 0.5), [rows(2, 5)], {0: [1]}, has=["Loop"]),
+    Case("static_and_dynamic", static_and_dynamic, [rows(2, 5)], {0: [1]}, has=["Loop"]),
+    Case("closure", with_closure(torch.tensor(0.5)), [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("static_stays_unrolled", static, [rows(3, 4)], {0: [0]}, has_not=["Loop"]),
+]
+
+
+@table(CASES)
+def test_loops(case: Case) -> None:
+    check(case)
