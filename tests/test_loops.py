@@ -91,11 +91,11 @@ def concatenated(x: Tensor) -> Tensor:
 
 
 def concatenated_rows(x: Tensor) -> Tensor:
-    parts = [x[:1] * 0]
+    parts = [torch.ones(2, x.shape[1])]
     for i in range(x.shape[0]):
         parts.append(x[i : i + 1].expand(2, -1))
         parts.append(x[i : i + 1].expand(2, -1) * 2)
-    return torch.cat(parts[1:], 0)
+    return torch.cat(parts, 0)
 
 
 def nested(x: Tensor) -> Tensor:
@@ -213,6 +213,7 @@ def first_pass_differs(x: Tensor) -> tuple[Tensor, Tensor]:
     for i in range(x.shape[0]):
         if i == 0:
             h = x[i] * 3
+            total = total + 1
         else:
             h = h + x[i]
         total = total + h
@@ -254,7 +255,7 @@ def helper(x: Tensor, weight: float) -> Tensor:
 
 def static_and_dynamic(x: Tensor) -> Tensor:
     # The same line, once over a fixed size and once over a dynamic one.
-    return helper(x, 0.5) + helper(x[:, :2], 2.0)
+    return helper(x, 0.5) + helper(x.mean(1, keepdim=True).expand(-1, 3), 2.0)
 
 
 def with_closure(weight: Tensor) -> Callable[[Tensor], Tensor]:
@@ -316,3 +317,132 @@ CASES = [
 @table(CASES)
 def test_loops(case: Case) -> None:
     check(case)
+
+
+@pytest.mark.parametrize("opset", [8, 9, 11, 13, 26])
+def test_opsets(opset: int) -> None:
+    check(Case("recurrent", Recurrent(), [rows(3, 5, 4)], {0: [0, 1]}, has=["Loop"], opset=opset))
+    check(Case("nothing_carried", comprehension, [rows(5, 3)], {0: [0]}, has=["Loop"], opset=opset))
+    check(Case("nested", nested, [rows(3, 4)], "all", has=["Loop"], opset=opset))
+
+
+# What cannot be recorded
+
+
+def breaks(x: Tensor) -> Tensor:
+    h = x[0]
+    for i in range(x.shape[0]):
+        h = h + x[i]
+        if h.shape[0] == 100:
+            break
+    return h
+
+
+def returns(x: Tensor) -> Tensor:
+    h = x[0]
+    for i in range(x.shape[0]):
+        return h + x[i]
+    return h
+
+
+def has_else(x: Tensor) -> Tensor:
+    h = x[0]
+    for i in range(x.shape[0]):
+        h = h + x[i]
+    else:
+        h = h * 2
+    return h
+
+
+class Attribute(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.h = x[0]
+        for i in range(x.shape[0]):
+            self.h = self.h + x[i]
+        return self.h
+
+
+def grows(x: Tensor) -> Tensor:
+    h = x[:1]
+    for i in range(x.shape[0]):
+        h = torch.cat([h, x[i : i + 1]])
+    return h
+
+
+def uneven(x: Tensor) -> Tensor:
+    parts = []
+    for i in range(x.shape[0]):
+        parts.append(x[i:])
+    return torch.cat(parts)
+
+
+def reads_list(x: Tensor) -> Tensor:
+    parts = [x[0]]
+    for i in range(x.shape[0]):
+        parts.append(x[i] + parts[-1])
+    return torch.stack(parts)
+
+
+def decides(x: Tensor) -> Tensor:
+    h = x[0]
+    for i in range(x.shape[0]):
+        h = h + x[i] if i % 2 == 0 else h - x[i]
+    return h
+
+
+def shared_list(x: Tensor) -> Tensor:
+    parts: list[Tensor] = []
+    alias = parts
+    for i in range(x.shape[0]):
+        parts.append(x[i])
+    return torch.stack(alias)
+
+
+def outer_dict(x: Tensor) -> Tensor:
+    cache: dict[str, Tensor] = {}
+    for i in range(x.shape[0]):
+        cache.update(last=x[i])
+    return cache["last"]
+
+
+REFUSED = [
+    (breaks, "its body has a `break`"),
+    (returns, "its body has a `return`"),
+    (has_else, "it has an `else:`"),
+    (Attribute(), "its body assigns to an attribute, `self.h`"),
+    (grows, "h is float32["),
+    (uneven, "what it appends to parts has another shape in each pass"),
+    (reads_list, "its body does more with the list parts than to append to it"),
+    (decides, "the control flow of"),
+    (shared_list, "the list parts that it fills is held elsewhere too"),
+    (outer_dict, "its body changes an object from outside of it, `cache.update`"),
+]
+
+
+@pytest.mark.parametrize("model, reason", REFUSED, ids=[reason for _, reason in REFUSED])
+def test_refused(model: Any, reason: str) -> None:
+    with pytest.raises(tonnx.CaptureError) as caught:
+        check(Case("refused", model, [rows(5, 3)], {0: {0: "n"}}))
+    text = str(caught.value)
+    assert "dimension 0 of the input 'in0' (n) cannot be dynamic: the model fixes it to 5" in text
+    assert "for i in range(x.shape[0])" in text
+    assert reason in text
+
+
+def test_functions_are_put_back() -> None:
+    code, forward = cumulative.__code__, Recurrent.forward.__code__
+    check(CASES[0])
+    check(next(case for case in CASES if case.model is cumulative))
+    with pytest.raises(tonnx.CaptureError):
+        check(Case("refused", grows, [rows(5, 3)], {0: [0]}))
+    assert cumulative.__code__ is code
+    assert Recurrent.forward.__code__ is forward
+    assert "tonnx_loops" not in grows.__code__.co_names + grows.__code__.co_varnames
+
+
+def test_source_lines_are_the_users() -> None:
+    result = check(CASES[0])
+    sources = {node.metadata_props.get("tonnx.source", "") for node in result.model.graph.all_nodes()}
+    line = Recurrent.forward.__code__.co_firstlineno + 4  # x[:, t]
+    assert f"tests/test_loops.py:{line}" in sources
+    assert all("loops.py" not in source or "test_loops.py" in source for source in sources)

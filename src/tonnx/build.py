@@ -315,6 +315,8 @@ class Builder:
             return dim
         if dim.value is not None and (known := self.known_size(dim.value)) is not None:
             return known
+        if dim.value is not None:
+            x, axis = self._bearer(x, axis, dim.value)
         if self.opset >= 15:
             size = self.Shape(x, start=axis, end=axis + 1)
         else:
@@ -322,6 +324,15 @@ class Builder:
         if dim.value is not None:
             self.name_size(size, dim.value)
         return size
+
+    def _bearer(self, x: ir.Value, axis: int, dim: str) -> tuple[ir.Value, int]:
+        """Where to read a named dimension: at a graph input that has it, so that ``x`` need not be computed for it."""
+        if self.before is None and self.parent is None:
+            for given in self.graph.inputs:
+                for at, found in enumerate(given.shape or ()):
+                    if isinstance(found, ir.SymbolicDim) and found.value == dim:
+                        return given, at
+        return x, axis
 
     def known_size(self, dim: str) -> ir.Value | None:
         """The value that holds a named dimension, if one was made in this graph or around it."""

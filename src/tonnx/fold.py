@@ -95,6 +95,12 @@ def _squeeze(x: Array, axes: Array | None = None) -> Array:
     return np.squeeze(x, _axes(axes, x.ndim))
 
 
+def _pow(x: Array, y: Array) -> Array | None:
+    if np.issubdtype(x.dtype, np.integer) and np.any(y < 0):
+        return None
+    return np.power(x, y).astype(x.dtype)
+
+
 _TABLE: dict[str, Callable[..., Array | None]] = {
     "Identity": lambda x: x,
     "Add": np.add,
@@ -102,6 +108,8 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Mul": np.multiply,
     "Div": _divide,
     "Mod": _mod,
+    "Pow": _pow,
+    "Round": np.rint,
     "Neg": np.negative,
     "Abs": np.absolute,
     "Sqrt": np.sqrt,

@@ -113,7 +113,7 @@ _SAME_AS_FIRST = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitShift BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear "
     "Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization "
     "IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear "
-    "RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax "
+    "RMSNormalization Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax "
     "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CastLike RotaryEmbedding Bernoulli RandomNormalLike "
     "RandomUniformLike MeanVarianceNormalization EyeLike ReverseSequence BatchNormalization BitCast CumProd"
 )
@@ -460,6 +460,9 @@ def _recurrent(call: Call) -> Inferred:
         return None
     directions = 2 if call.attributes.get("direction") == "bidirectional" else 1
     hidden = call.attributes.get("hidden_size", UNKNOWN)
+    if call.attributes.get("layout", 0):
+        batch_first: Dims = [dims[0], directions, hidden]
+        return [[dims[0], dims[1], directions, hidden], batch_first, batch_first]
     state: Dims = [directions, dims[1], hidden]
     return [[dims[0], directions, dims[1], hidden], state, state]
 

@@ -27,8 +27,8 @@ class Formal:
     variadic: bool
     homogeneous: bool
     dtypes: frozenset[ir.DataType]
-    containers: bool = False
-    """Whether sequences or optionals are accepted."""
+    containers: frozenset[str] = frozenset()
+    """The sequence and optional types that are accepted, as onnx writes them."""
 
     @property
     def fixed(self) -> ir.DataType | None:
@@ -72,7 +72,7 @@ def _formal(parameter: onnx.defs.OpSchema.FormalParameter) -> Formal:
         variadic=parameter.option == _OPTION.Variadic,
         homogeneous=parameter.is_homogeneous,
         dtypes=frozenset(_ELEMENT_TYPES[t] for t in parameter.types if t in _ELEMENT_TYPES),
-        containers=any(t.startswith(("seq(", "optional(")) for t in parameter.types),
+        containers=frozenset(t for t in parameter.types if t.startswith(("seq(", "optional("))),
     )
 
 

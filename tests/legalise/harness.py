@@ -79,15 +79,20 @@ def retarget(model: onnx.ModelProto, opset: int) -> tuple[onnx.ModelProto, Repor
     return proto, report
 
 
-def run(model: onnx.ModelProto, inputs: Sequence[Array]) -> list[Any]:
-    """What ONNX Runtime computes, without its own optimiser, which may hide what we wrote."""
+def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    """ONNX Runtime, without its own optimiser, which may hide what we wrote."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def run(model: onnx.ModelProto, inputs: Sequence[Array]) -> list[Any]:
+    """What ONNX Runtime computes."""
+    runtime = session(model)
     feeds = {f"in{i}": array for i, array in enumerate(inputs)}
-    return list(session.run(None, {x.name: feeds[x.name] for x in session.get_inputs() if x.name in feeds}))
+    return list(runtime.run(None, {x.name: feeds[x.name] for x in runtime.get_inputs() if x.name in feeds}))
 
 
 def reference(model: onnx.ModelProto, inputs: Sequence[Array]) -> list[Any]:

@@ -53,10 +53,8 @@ def test_attention_with_dynamic_sizes(case: str) -> None:
     attributes, given = ATTENTION[case]
     inputs = [x for x in given if x is not None]
     axes = (0, 1) if "flat" in case else (0, 2)
-    dynamic = {i: axes for i in range(len(inputs))}
-    check(
-        _attention(attributes, given), inputs, source=23, targets=(*TARGETS, 7), dynamic=dynamic, oracle=reference
-    )
+    dynamic = dict.fromkeys(range(len(inputs)), axes)
+    check(_attention(attributes, given), inputs, source=23, targets=(*TARGETS, 7), dynamic=dynamic, oracle=reference)
 
 
 @pytest.mark.parametrize("mode", range(4))
@@ -70,9 +68,7 @@ def test_scores_shown(mode: int) -> None:
 def test_softmax_in_another_precision() -> None:
     given = [x.astype(np.float16) for x in SAME]
     attributes = {"softmax_precision": 1}
-    check(
-        _attention(attributes, given), given, source=23, targets=(22, 13), oracle=reference, rtol=5e-3, atol=5e-3
-    )
+    check(_attention(attributes, given), given, source=23, targets=(22, 13), oracle=reference, rtol=5e-3, atol=5e-3)
 
 
 def test_no_keys_are_copied_for_a_group() -> None:

@@ -77,5 +77,3 @@ def test_sequence_map() -> None:
         made, _ = retarget(model, opset)
         onnx.checker.check_model(made, full_check=True)
         np.testing.assert_allclose(run(made, [A, B])[0], expected)
-
-

@@ -64,4 +64,6 @@ def test_short_time_transform(onesided: int, dynamic: Any) -> None:
 
 
 def test_unknown_length_is_refused() -> None:
-    blocked(lambda op, x: op.DFT(x, None, op.constant(np.int64(1))), [random(2, 7, 1)], 16, "size of the axis", dynamic=True)
+    blocked(
+        lambda op, x: op.DFT(x, None, op.constant(np.int64(1))), [random(2, 7, 1)], 16, "size of the axis", dynamic=True
+    )

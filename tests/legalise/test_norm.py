@@ -45,9 +45,7 @@ def test_batch_normalization() -> None:
 
 def test_batch_normalization_of_two_types() -> None:
     half = [X.astype(np.float16), *(random(6, low=0.1) for _ in range(4))]
-    check(
-        lambda op, *xs: op.BatchNormalization(*xs), half, targets=(14, 13, 9), rtol=1e-2, atol=1e-2, oracle=reference
-    )
+    check(lambda op, *xs: op.BatchNormalization(*xs), half, targets=(14, 13, 9), rtol=1e-2, atol=1e-2, oracle=reference)
 
 
 def test_batch_normalization_in_training() -> None:

@@ -62,7 +62,8 @@ def enliven(built: Example) -> None:
         if norms:
             built.model(*[torch.cat([x, torch.randn_like(x)]) for x in built.args])
             for norm in norms:
-                norm.running_mean.add_(0.05 * torch.randn_like(norm.running_mean))
+                spread = norm.running_var.sqrt()  # a shift in units of the signal: anything else would amplify noise
+                norm.running_mean.add_(0.1 * spread * torch.randn_like(spread))
                 norm.eval()
 
 

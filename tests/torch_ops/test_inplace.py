@@ -394,15 +394,24 @@ def test_inplace(case: Case) -> None:
     check(case)
 
 
-def test_a_slice_write_is_one_concat() -> None:
+def test_a_number_written_to_a_slice_is_one_choice() -> None:
     def column(x: Tensor) -> Tensor:
         y = x * 1
-        y[:, 0] = 1
+        y[:, 1:] = 1
         return y
 
-    kinds = [node.op_type for node in check(Case("column", column, [r(2, 3)])).model.graph]
-    assert "ScatterND" not in kinds
-    assert "Where" not in kinds
+    result = check(Case("column", column, [r(2, 3)], {0: [0]}))
+    assert [node.op_type for node in result.model.graph] == ["Where"]
+
+
+def test_a_tensor_written_to_a_slice_is_one_concat() -> None:
+    def column(x: Tensor) -> Tensor:
+        y = x * 1
+        y[:, 1:] = x.exp()[:, :-1]
+        return y
+
+    result = check(Case("column", column, [r(2, 3)], {0: [0]}))
+    assert sorted(node.op_type for node in result.model.graph) == ["Concat", "Exp", "Slice", "Slice"]
 
 
 def test_the_model_keeps_its_buffers() -> None:

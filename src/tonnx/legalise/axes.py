@@ -55,7 +55,11 @@ def indices_from_front(op: Builder, indices: ir.Value, size: ir.Value | int) -> 
         return indices
     if indices.dtype is None:
         raise Blocked("the element type of its indices is not known")
-    length = op.cast(size, indices.dtype) if isinstance(size, ir.Value) else op.constant(size, indices.dtype)
+    if isinstance(size, ir.Value):
+        scalar = indices.shape is not None and not indices.shape.rank()
+        length = op.cast(op.scalar(size) if scalar else size, indices.dtype)
+    else:
+        length = op.constant(size, indices.dtype)
     return op.Where(op.Less(indices, op.constant(0, indices.dtype)), indices + length, indices)
 
 

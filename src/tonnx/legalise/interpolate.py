@@ -1,7 +1,7 @@
 """Interpolation along one axis, written out: gather the neighbours of every output position and weigh them.
 
-For versions of Resize and Upsample that lack a coordinate mode. With fixed sizes the builder folds positions and weights
-to constants, so that what is left is one Gather for each neighbour.
+For versions of Resize and Upsample that lack a coordinate mode. With fixed sizes the builder folds positions and
+weights to constants, so that what is left is one Gather for each neighbour.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 What "loses nothing" means here:
 
-- Booleans and integers of up to 32 bits fit int64 and double; casting a result back wraps around as the narrow type would.
+- Booleans and integers of up to 32 bits fit int64 and double; a result that is cast back wraps around like the narrow
+  type would.
 - float16 and bfloat16 fit float: a result is rounded once instead of at every step.
 - int64 does not fit double. Sizes and token ids would, but graphs also hold INT64_MAX as "no limit", which comes back
   from double as INT64_MIN. So int64 is never moved through a float: Max, Min, Clip, Relu, Pad and Flatten have rules
@@ -56,9 +57,9 @@ def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
         wanted[formal.type_str] = _wider(op, node, value.dtype, formal.dtypes)
     if not wanted:
         return False
-    for i, value in enumerate(node.inputs):
-        if value is not None and (dtype := wanted.get(schema.input(i).type_str)) is not None:
-            node.replace_input_with(i, op.cast(value, dtype))
+    for i, read in enumerate(node.inputs):
+        if read is not None and (dtype := wanted.get(schema.input(i).type_str)) is not None:
+            node.replace_input_with(i, op.cast(read, dtype))
     for i, output in enumerate(node.outputs):
         dtype = wanted.get(schema.output(i).type_str)
         if dtype is not None and output.dtype is not None and output.dtype != dtype:
@@ -81,7 +82,15 @@ def _accepted(value: ir.Value, formal: Formal) -> bool:
         return True
     if isinstance(kind, ir.TensorType):
         return kind.dtype in formal.dtypes
-    return formal.containers
+    return _as_onnx_writes(kind) in formal.containers
+
+
+def _as_onnx_writes(kind: ir.TypeProtocol) -> str:
+    if isinstance(kind, ir.SequenceType):
+        return f"seq({_as_onnx_writes(kind.elem_type)})"
+    if isinstance(kind, ir.OptionalType):
+        return f"optional({_as_onnx_writes(kind.elem_type)})"
+    return f"tensor({kind.dtype.name.lower()})"
 
 
 def _bound_by_input(formal: Formal, schema: Signature) -> bool:

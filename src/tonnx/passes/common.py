@@ -11,7 +11,10 @@ from tonnx.rewrite import all_graphs, replace_node
 _NOT_REPEATABLE = frozenset(
     "RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli Dropout Constant".split()
 )
-_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+_NOT_COMPARED = frozenset(
+    ir.AttributeType[kind]
+    for kind in "GRAPH GRAPHS TYPE_PROTO TYPE_PROTOS SPARSE_TENSOR SPARSE_TENSORS TENSORS".split()
+)
 
 
 def merge_common(model: ir.Model) -> int:
@@ -35,7 +38,7 @@ def _key(node: ir.Node) -> Any:
         return None
     attributes = []
     for name, attribute in sorted(node.attributes.items()):
-        if attribute.type in _GRAPHS or attribute.is_ref():
+        if attribute.type in _NOT_COMPARED or attribute.is_ref():
             return None
         attributes.append((name, _frozen(attribute)))
     return node.op_type, len(node.outputs), tuple(map(id, node.inputs)), tuple(attributes)

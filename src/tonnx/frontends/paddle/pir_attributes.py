@@ -25,8 +25,8 @@ def item(holder: Any, key: str, kind: type[_T]) -> _T:
 
 
 def text(value: Any) -> str:
-    """A name."""
-    if not isinstance(value, str) or not value:
+    """A name, which later has to be written as UTF-8: JSON can spell half a character."""
+    if not isinstance(value, str) or not value or any("\ud800" <= c <= "\udfff" for c in value):
         raise damaged(f"a name is {quoted(value)}")
     return value
 

@@ -17,7 +17,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
-from tonnx.frontends.torch import recurrent
+from tonnx.frontends.torch import standins
 from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch
 from tonnx.frontends.torch.loop_swap import Rewrites, with_loops
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
@@ -64,7 +64,7 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, loops: Rewrites) 
     args, kwargs = call.with_tensors(_example(call))
     with (
         _explicit_keywords(model, call),
-        recurrent.stand_ins(),
+        standins.stand_ins(),
         loops.applied(),
         froze.recorded(),
         quiet_torch(),

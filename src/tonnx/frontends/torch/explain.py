@@ -9,12 +9,13 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TextIO
 
 import torch
+from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
@@ -43,32 +44,41 @@ class Frozen:
 
     places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     spots: list[tuple[str, int]] = field(default_factory=list)
-    """The same lines as file and number."""
+    """All lines where a symbolic number became a plain one, as file and number."""
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
-        """Listen to torch while it captures. What it records costs nothing unless a dimension freezes."""
-        name = "_set_replacement"  # private: without it errors lack the line, and nothing else changes
-        original = getattr(ShapeEnv, name, None)
-        if original is None:
-            yield
-            return
+        """Listen to torch while it captures. What it records costs nothing unless a number is fixed."""
 
-        def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
-            if value.is_Integer:
-                frame = _calling_frame(sys._getframe(1))
-                line = None if frame is None else _line(frame, frame.f_lineno)
-                for source in env.var_to_sources.get(symbol, ()):
-                    self.places.setdefault(source.name, (int(value), line))
-                if frame is not None:
-                    self.spots.append((frame.f_code.co_filename, frame.f_lineno))
-            return original(env, symbol, value, *rest)
+        def fixes(original: Any) -> Any:
+            def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
+                if value.is_Integer:
+                    frame = self._spot()
+                    line = None if frame is None else _line(frame, frame.f_lineno)
+                    for source in env.var_to_sources.get(symbol, ()):
+                        self.places.setdefault(source.name, (int(value), line))
+                return original(env, symbol, value, *rest)
 
-        setattr(ShapeEnv, name, listen)
-        try:
+            return listen
+
+        def converts(original: Any) -> Any:
+            # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
+            def listen(node: Any, *rest: Any) -> Any:
+                if node.maybe_as_int() is None:
+                    self._spot()
+                return original(node, *rest)
+
+            return listen
+
+        # Private: without them errors lack the line, loops stay unrolled, and nothing else changes.
+        with _wrapped(ShapeEnv, "_set_replacement", fixes), _wrapped(SymNode, "guard_int", converts):
             yield
-        finally:
-            setattr(ShapeEnv, name, original)
+
+    def _spot(self) -> FrameType | None:
+        frame = _calling_frame(sys._getframe(2))
+        if frame is not None:
+            self.spots.append((frame.f_code.co_filename, frame.f_lineno))
+        return frame
 
     def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
         """The dimensions that were asked to be dynamic and are not; None if there is none."""
@@ -79,6 +89,19 @@ class Frozen:
                 if place is not None and not wanted.optional:
                     found.append((leaf, axis, wanted, *place))
         return frozen(found) if found else None
+
+
+@contextlib.contextmanager
+def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    original = getattr(owner, name, None)
+    if original is None:
+        yield
+        return
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
 
 
 def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> CaptureError:

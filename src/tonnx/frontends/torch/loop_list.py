@@ -86,7 +86,8 @@ def _refusing(name: str) -> Callable[..., Any]:
     return method
 
 
-for _name in "insert pop remove sort index count clear copy __contains__ __setitem__ __delitem__ __mul__ __rmul__".split():
+_OTHERS = "insert pop remove sort index count clear copy __contains__ __setitem__ __delitem__ __mul__ __rmul__"
+for _name in _OTHERS.split():
     setattr(Listed, _name, _refusing(_name))
 
 

@@ -12,8 +12,8 @@
             BODY
         tonnx_loops.run(tonnx_items_12, tonnx_body_12, <what happens to which name>)
 
-The body stays a closure over the function's own variables, so `loops.run` reads and sets them through its cells. Nothing
-moves to another line: errors and the graph's source metadata point to the user's own.
+The body stays a closure over the function's own variables, so `loops.run` reads and sets them through its cells.
+Nothing moves to another line: errors and the graph's source metadata point to the user's own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from tonnx.frontends.torch.loop_names import NESTED, Unsuitable, analyse, growth
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.ListComp
 
+BODY = "tonnx_body_"  # names of the functions that bodies become begin so
 _LOOPS = "tonnx_loops"  # the name under which rewritten functions import `loops`
 _LAZY = ("range", "enumerate", "zip", "reversed", "len", "unbind")
 _CHANGES = frozenset("extend insert pop remove clear update setdefault popitem appendleft popleft".split())
@@ -164,7 +165,7 @@ class Rewriter(ast.NodeTransformer):
             return self.generic_visit(node)
         body = _flat(self.visit(statement) for statement in _as_appends(copy.deepcopy(node.body)))
         plain: ast.For = self.generic_visit(node)  # type: ignore[assignment]
-        items, function = f"tonnx_items_{node.lineno}", f"tonnx_body_{node.lineno}"
+        items, function = f"tonnx_items_{node.lineno}", f"{BODY}{node.lineno}"
         statements = _parse(
             f"{items} = {_LOOPS}.items(_)\n"
             f"if not {_LOOPS}.is_dynamic({items}): pass\n"
@@ -288,6 +289,8 @@ def _parse(text: str, at: ast.AST) -> list[ast.stmt]:
         for node in ast.walk(statement):
             if isinstance(node, (ast.expr, ast.stmt, ast.arg)):
                 ast.copy_location(node, at)
+                # The compiler counts the call of a method to the line where its name ends, and `at` may be a block.
+                node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
     return statements
 
 

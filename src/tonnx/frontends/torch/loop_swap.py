@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.explain import Frozen, user_frame
 from tonnx.frontends.torch.loop_names import Unsuitable
-from tonnx.frontends.torch.loop_source import Function, Rewriter, check, loops_at
+from tonnx.frontends.torch.loop_source import BODY, Function, Rewriter, check, loops_at
 
 T = TypeVar("T")
 _Key: TypeAlias = tuple[str, int]  # a function's name and first line
@@ -23,23 +23,32 @@ _ATTEMPTS = 20  # each costs a capture, and records at least one loop more
 
 
 def with_loops(attempt: Callable[[Frozen, Rewrites], T]) -> T:
-    """Capture; if a loop's header is what fixed a size, capture once more with that loop recorded."""
+    """Capture; if a loop's header is what fixed a size, capture once more with that loop recorded.
+
+    A capture may also succeed although a header fixed something: torch fixes n // 64 without fixing n. It serves if
+    recording that loop fails.
+    """
     rewrites = Rewrites()
     first: CaptureError | None = None
+    done: list[T] = []
     for _ in range(_ATTEMPTS):
         froze = Frozen()
+        last = None
         try:
-            return attempt(froze, rewrites)
-        except CaptureError as error:
-            first = first or error
+            done.append(attempt(froze, rewrites))
             spots = froze.spots
+        except CaptureError as error:
+            last, first = error, first or error
             at = user_frame(error.__cause__) if error.__cause__ is not None else None
-            if at is not None:
-                spots = [*spots, (at[0].f_code.co_filename, at[1])]
-            if not any([rewrites.add(*spot) for spot in dict.fromkeys(spots)]):
-                raise rewrites.explained(first, error) from error.__cause__
-    assert first is not None
-    raise first
+            spots = [*froze.spots, *([(at[0].f_code.co_filename, at[1])] if at is not None else [])]
+        new = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
+        if any(new):
+            continue
+        if done:
+            return done[-1]
+        assert first is not None and last is not None
+        raise rewrites.explained(first, last) from last.__cause__
+    raise CaptureError(f"the model has more than {_ATTEMPTS} loops over dynamic sizes that do not show at once")
 
 
 class Rewrites:
@@ -130,7 +139,7 @@ def _rewritten(file: str, lines: set[int]) -> dict[_Key, tuple[CodeType, CodeTyp
             loops[id(loop)] = (loop, around)
     keys = {_key(function) for _, around in loops.values() for function in around}
     before = _codes(compile(tree, file, "exec", dont_inherit=True))
-    after = _codes(compile(Rewriter(list(loops.values())).visit(tree), file, "exec", dont_inherit=True))
+    after = _codes(_renamed(compile(Rewriter(list(loops.values())).visit(tree), file, "exec", dont_inherit=True)))
     return {key: (before[key], after[key]) for key in keys if key in before and key in after}
 
 
@@ -138,10 +147,22 @@ def _key(function: Function) -> _Key:
     return function.name, min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
+def _renamed(code: CodeType) -> CodeType:
+    """Bodies under the name of their function: PyTorch notes the lines of functions called ``forward`` only."""
+    constants = []
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_name.startswith(BODY):
+                constant = constant.replace(co_name=code.co_name)
+            constant = _renamed(constant)
+        constants.append(constant)
+    return code.replace(co_consts=tuple(constants))
+
+
 def _codes(code: CodeType) -> dict[_Key, CodeType]:
     """All functions of a compiled file."""
-    found = {(code.co_name, code.co_firstlineno): code}
+    found: dict[_Key, CodeType] = {}
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             found |= _codes(constant)
-    return found
+    return {**found, (code.co_name, code.co_firstlineno): code}

@@ -4,8 +4,8 @@
     … the body, traced as everything else …
     h, y = tonnx::loop_end(index, trips, [h], [last], [output])
 
-The rewritten functions (see `loop_source`) call what is public here. A loop is recorded in the graph that is being traced
-anyway, so parameters, outer tensors and sizes need no care; `ops.loop` cuts it out again when it lowers.
+The rewritten functions (see `loop_source`) call what is public here. A loop is recorded in the graph that is being
+traced anyway, so parameters, outer tensors and sizes need no care; `ops.loop` cuts it out again when it lowers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ from tonnx.frontends.torch.loop_state import Differs, Kinds, Recording, Variable
 def _operators() -> Any:
     library = torch.library.Library("tonnx", "FRAGMENT")
     library.define("loop_begin(SymInt trips, Tensor[] carried) -> Tensor[]")
-    library.define("loop_end(Tensor index, SymInt trips, Tensor[] carried, Tensor[] last, Tensor[] stacked) -> Tensor[]")
+    library.define(
+        "loop_end(Tensor index, SymInt trips, Tensor[] carried, Tensor[] last, Tensor[] stacked) -> Tensor[]"
+    )
     library.define("loop_drop(Tensor index) -> ()")  # what was recorded since loop_begin is not wanted after all
 
     def begin(trips: Any, carried: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -205,4 +207,3 @@ def put(target: Any, index: Any, value: Any, owned: bool) -> None:
         target[index].copy_(value)
     else:
         target[index].fill_(value)
-

@@ -66,7 +66,7 @@ def _storage(node: Node) -> int | None:
 
 
 # In inference these return their very input, though the fake tensors of the capture say that it is a copy.
-_GIVE_BACK = frozenset(f"aten::{name}" for name in "dropout feature_dropout alpha_dropout feature_alpha_dropout".split())
+_GIVE_BACK = frozenset(f"aten::{kind}dropout" for kind in ("", "feature_", "alpha_", "feature_alpha_"))
 
 
 def _parent(node: Node) -> Node | None:

@@ -6,6 +6,7 @@
 
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
 other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
+A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
-from tonnx.infer import dims_of
 from tonnx.legalise.call import Call
 from tonnx.legalise.table import UP, down, same
 
@@ -32,9 +31,8 @@ def _attention_with(op: Builder, node: Call, visible: ir.Value, *without: str) -
 
 def _padded(op: Builder, mask: ir.Value, keys: Size) -> ir.Value:
     """Beside a padded cache the mask may be shorter than the keys."""
-    dims = dims_of(mask)
     last = op.size(mask, -1)
-    if isinstance(last, int) and last == keys or (dims and isinstance(keys, ir.Value) and last is keys):
+    if last is keys or (isinstance(last, int) and last == keys):
         return mask
     rank = op.rank(mask)
     missing = op.vector([keys]) - op.vector([last])
@@ -100,6 +98,8 @@ def attention_padding(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     visible = op.Less(keys, op.Unsqueeze(node.need("nonpad_kv_seqlen"), [1, 2, 3]))
     if node.attr("is_causal", 0):
         visible = op.And(visible, op.LessOrEqual(keys, _query_positions(op, node)))
+    else:  # ONNX Runtime does not broadcast a mask over the queries
+        visible = op.Expand(visible, op.vector([1, 1, _query_length(op, node), 1]))
     inner = Call(node.node, node.signature)
     inner_inputs = inner.inputs[:6]
     inner.node.resize_inputs(len(inner_inputs))

@@ -9,7 +9,27 @@ from tonnx.infer import Dims, dims_of
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.table import UP, down, same, up
 
-same(("If", "Loop"), 11, "shapes that may differ, and the rank of the condition, were written down")
+same("If", 11, "shapes that may differ were written down")
+same("Loop", 11, "what was allowed still is", direction=UP)
+
+
+@down("Loop", 11)
+def loop_that_carries(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+    """A Loop carries at least one value."""
+    if len(node.inputs) > 2:
+        return None
+    body = node.attr("body")
+    spare = ir.Value(name=op.names.unique("spare"), type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    body.inputs.append(spare)
+    kept = ir.Node("", "Identity", [spare], name=op.names.unique("Identity"))
+    (result,) = kept.outputs
+    result.name, result.dtype, result.shape = op.names.unique("spare"), ir.DataType.BOOL, ir.Shape([])
+    body.append(kept)
+    body.outputs.insert(1, result)
+    outputs = [(ir.DataType.BOOL, []), *[(value.dtype, dims_of(value)) for value in node.node.outputs]]
+    trips, condition = (*node.inputs, None, None)[:2]
+    node.node.attributes.pop("body")  # a graph belongs to one node
+    return op.node("Loop", [trips, condition, op.constant(True)], [ir.AttrGraph("body", body)], outputs)[1:]
 
 
 @down("Scan", 11)

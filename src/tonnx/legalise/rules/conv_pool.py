@@ -198,9 +198,7 @@ def average_pool_ceil(op: Builder, node: Call) -> ir.Value | None:
         x, pads, include, fits = _pad(op, node, pads, 0.0), [0] * (2 * n), False, True
     if not fits:
         raise Blocked("more padding than the window is wide")
-    return op.AveragePool(
-        x, count_include_pad=int(include), **window.attributes(pads=_more_at_the_end(pads, extra))
-    )
+    return op.AveragePool(x, count_include_pad=int(include), **window.attributes(pads=_more_at_the_end(pads, extra)))
 
 
 same("AveragePool", 19, "dilations are 1 by default", direction=UP)
@@ -235,17 +233,13 @@ def max_pool_windows(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...]
 def _maximum_over_places(op: Builder, node: Call, x: ir.Value, window: Window) -> ir.Value:
     """The maximum along each axis in turn: a window of 3 × 3 takes 3 + 3 slices, not 9."""
     rank = node.rank("X")
-    for i, (size, dilation, stride) in enumerate(
-        zip(window.kernel, window.dilations, window.strides, strict=True)
-    ):
+    for i, (size, dilation, stride) in enumerate(zip(window.kernel, window.dilations, window.strides, strict=True)):
         axis = rank - len(window.kernel) + i
         length = op.size(x, axis)
         span = window.spans[i]
         if isinstance(length, int):
             count = (length - span) // stride + 1
-            parts = [
-                op.Gather(x, [at * dilation + stride * j for j in range(count)], axis=axis) for at in range(size)
-            ]
+            parts = [op.Gather(x, [at * dilation + stride * j for j in range(count)], axis=axis) for at in range(size)]
         else:
             if stride != 1:
                 raise Blocked("a dilated window with a stride, over a size known only at run time")

@@ -26,13 +26,15 @@ def gather_elements(op: Builder, node: Call) -> ir.Value:
     if rank == 1:
         return op.Gather(data, index, axis=0)
     flat = index if axis == rank - 1 else op.Mul(index, op.vector([op.product(sizes[axis + 1 :])]))
+    places = None  # along the other axes, added up first: that much is often known
     for other in range(rank):
-        if other != axis and (sizes[other] != 1):
+        if other != axis and sizes[other] != 1:
             own = arange(op, op.size(indices, other))
             step = op.product(sizes[other + 1 :])
             own = own if step == 1 else op.Mul(own, op.vector([step]))
-            flat = flat + (own if other == rank - 1 else unsqueeze(op, own, *range(1, rank - other)))
-    return op.Gather(op.Reshape(data, [-1]), flat, axis=0)
+            own = own if other == rank - 1 else unsqueeze(op, own, *range(1, rank - other))
+            places = own if places is None else places + own
+    return op.Gather(op.Reshape(data, [-1]), flat if places is None else flat + places, axis=0)
 
 
 @down("GatherND", 11)

@@ -14,7 +14,8 @@ from tonnx.legalise.forms import arange
 from tonnx.legalise.table import UP, down, same, up
 
 T = ir.DataType
-_FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE)
+# None: the element type is not known, behind a node of another domain. The type rule lets that pass, too.
+_FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE, None)
 
 # Clip
 
@@ -22,9 +23,9 @@ _FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE)
 @down("Clip", 12)
 def clip_integers(op: Builder, node: Call) -> ir.Value | None:
     """Before 12 only floats are clipped; integers are chosen, which loses nothing."""
-    if node.dtype("input") in _FLOATS:
-        return None
     x = node.need("input")
+    if x.dtype in _FLOATS:
+        return None
     if (low := node["min"]) is not None:
         x = op.Where(op.Less(x, low), low, x)
     if (high := node["max"]) is not None:
@@ -37,7 +38,7 @@ def clip_attributes(op: Builder, node: Call) -> ir.Value:
     """The bounds become attributes; one that is computed at run time becomes a Max or Min."""
     x, low, high = node.need("input"), node["min"], node["max"]
     bounds: dict[str, float] = {}
-    if node.dtype("input") == T.DOUBLE:  # by default the bounds are those of float32
+    if x.dtype == T.DOUBLE:  # by default the bounds are those of float32
         bounds = {"min": -math.inf, "max": math.inf}
     for name, value in (("min", low), ("max", high)):
         if value is not None and (array := constant_of(value)) is not None:
@@ -70,7 +71,7 @@ same("Clip", 12, "only the accepted types changed", direction=UP)
 def extremum_of_integers(op: Builder, node: Call) -> ir.Value | None:
     """Before 12 only floats are compared so; integers are chosen, which loses nothing."""
     inputs = [value for value in node.inputs if value is not None]
-    if inputs[0].dtype is None or inputs[0].dtype in _FLOATS:
+    if inputs[0].dtype in _FLOATS:
         return None
     best = inputs[0]
     for value in inputs[1:]:
@@ -81,10 +82,10 @@ def extremum_of_integers(op: Builder, node: Call) -> ir.Value | None:
 @down("Relu", 14)
 def relu_of_integers(op: Builder, node: Call) -> ir.Value | None:
     """Before 14 for floats only."""
-    x, dtype = node.need("X"), node.dtype("X")
-    if dtype in _FLOATS:
+    x = node.need("X")
+    if x.dtype in _FLOATS:
         return None
-    zero = op.constant(0, dtype)
+    zero = op.constant(0, x.dtype)
     return op.Where(op.Less(x, zero), zero, x)
 
 
@@ -92,7 +93,7 @@ def relu_of_integers(op: Builder, node: Call) -> ir.Value | None:
 def equal_floats(op: Builder, node: Call) -> ir.Value | None:
     """Before 11 only integers are compared so: neither less nor greater, and both are numbers."""
     a, b = node.need("A"), node.need("B")
-    if node.dtype("A") not in _FLOATS:
+    if a.dtype is None or a.dtype not in _FLOATS:
         return None
     result = op.Not(op.Or(op.Less(a, b), op.Greater(a, b)))
     for value in (a, b):
@@ -106,7 +107,9 @@ def equal_floats(op: Builder, node: Call) -> ir.Value | None:
 @down("Pow", 12)
 def power_of_one_type(op: Builder, node: Call) -> ir.Value | None:
     """Before 12 base and exponent are floats of one type; a whole power of integers is a product."""
-    x, y, dtype = node.need("X"), node.need("Y"), node.dtype("X")
+    x, y = node.need("X"), node.need("Y")
+    if (dtype := x.dtype) is None or y.dtype is None:
+        return None
     exponent = constant_of(y)
     if dtype not in _FLOATS:
         if exponent is not None and exponent.size == 1 and exponent.item() in (1, 2, 3, 4):
@@ -128,16 +131,24 @@ def power_of_one_type(op: Builder, node: Call) -> ir.Value | None:
 def flatten_any_type(op: Builder, node: Call) -> ir.Value | None:
     """Before 9 for floats only; Reshape takes every type."""
     x, axis = node.need("input"), node.attr("axis", 1)
-    if node.dtype("input") in _FLOATS:
+    if x.dtype in _FLOATS:
         return None
     if axis in (0, 1):
         return op.Reshape(x, [1, -1] if axis == 0 else [0, -1])
     return op.Reshape(x, op.vector([op.product(op.sizes(x)[:axis]), -1]))
 
 
+@down("BitShift", 28)
+def shift_unsigned(op: Builder, node: Call) -> None:
+    """Signed integers came with 28, and what it means to shift them too far."""
+    if node.dtype("X") not in (T.UINT8, T.UINT16, T.UINT32, T.UINT64):
+        raise Blocked("before 28 only unsigned integers are shifted")
+
+
 same(("Max", "Min", "Pow"), 12, "only the accepted types changed", direction=UP)
 same("Relu", 14, "only the accepted types changed", direction=UP)
 same("Equal", 11, "only the accepted types changed", direction=UP)
+same("BitShift", 28, "only the accepted types changed", direction=UP)
 same("Flatten", 9, "only the accepted types changed", direction=UP)
 
 # Dropout

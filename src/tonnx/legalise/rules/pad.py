@@ -9,7 +9,7 @@ from tonnx.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.table import UP, down, same, up
 
-_FLOATS = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
+_FLOATS = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, None)  # or not known
 
 
 def _pads(op: Builder, node: Call) -> list[Size]:
@@ -42,7 +42,7 @@ def pad_wrap(op: Builder, node: Call) -> ir.Value | None:
         if isinstance(before, int) and isinstance(after, int):
             if before == after == 0:
                 continue
-            if 0 <= before and 0 <= after and _at_most(x, axis, max(before, after)):
+            if min(before, after) >= 0 and _at_most(x, axis, max(before, after)):
                 parts = [x]
                 if before:
                     parts.insert(0, op.Slice(x, [-before], [np.iinfo(np.int64).max], [axis]))
@@ -82,7 +82,7 @@ def pad_axes(op: Builder, node: Call) -> ir.Value | None:
 @down("Pad", 11)
 def pad_attributes(op: Builder, node: Call) -> ir.Value:
     """Pads and value become attributes, for floats; what they cannot say is written out."""
-    mode, dtype = node.attr("mode", "constant"), node.dtype("data")
+    mode, dtype = node.attr("mode", "constant"), node.need("data").dtype
     value = node["constant_value"]
     fill = constant_of(value) if value is not None else np.zeros(1)
     pads = constant_of(node.need("pads"))

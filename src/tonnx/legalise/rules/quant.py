@@ -104,7 +104,8 @@ def quantize_blocks(op: Builder, node: Call) -> ir.Value:
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     axis, block, dtype = node.attr("axis", 1), node.attr("block_size", 0), _target(node)
     if block:
-        return quantize(op, x, _there(in_blocks(op, x, scale, axis, block)), in_blocks(op, x, zero_point, axis, block), dtype)
+        scales, zeros = (in_blocks(op, x, value, axis, block) for value in (scale, zero_point))
+        return quantize(op, x, _there(scales), zeros, dtype)
     if dtype in (T.INT16, T.UINT16):
         return quantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis), dtype)
     if zero_point is None and dtype != T.UINT8:
@@ -172,7 +173,8 @@ def dequantize_blocks(op: Builder, node: Call) -> ir.Value:
     if zero_point is not None:
         zero_point = _without_nibbles(op, zero_point)
     if block:
-        return dequantize(op, x, _there(in_blocks(op, x, scale, axis, block)), in_blocks(op, x, zero_point, axis, block))
+        scales, zeros = (in_blocks(op, x, value, axis, block) for value in (scale, zero_point))
+        return dequantize(op, x, _there(scales), zeros)
     if x.dtype in (T.INT16, T.UINT16):
         return dequantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis))
     return op.DequantizeLinear(x, scale, zero_point, **node.attributes("block_size"))

@@ -9,9 +9,7 @@ from tonnx.legalise.call import Call
 from tonnx.legalise.forms import END
 from tonnx.legalise.table import UP, down, same, up
 
-REDUCTIONS = tuple(
-    f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
-)
+REDUCTIONS = tuple(f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split())
 _SINCE_18 = tuple(name for name in REDUCTIONS if name != "ReduceSum")
 
 

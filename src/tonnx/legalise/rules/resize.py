@@ -40,7 +40,9 @@ def _element(op: Builder, vector: ir.Value, at: int) -> ir.Value:
 class Plan:
     """The output size of every axis, and its scale where that was given instead of a size."""
 
-    def __init__(self, op: Builder, node: Call, axes: list[int], scales: ir.Value | None, sizes: ir.Value | None) -> None:
+    def __init__(
+        self, op: Builder, node: Call, axes: list[int], scales: ir.Value | None, sizes: ir.Value | None
+    ) -> None:
         self.node, self.axes = node, axes
         x = node.need("X")
         self.inputs = [op.size(x, axis) for axis in axes]
@@ -69,6 +71,14 @@ class Plan:
     def ratios(self) -> list[float | None]:
         return [self.ratio(i) for i in range(len(self.axes))]
 
+    @property
+    def rounded_up(self) -> bool:
+        """Whether a size is more than its scale gives, rounding down."""
+        return any(
+            _scaled_known(size, scale) != out
+            for size, scale, out in zip(self.inputs, self.scales, self.sizes, strict=True)
+        )
+
     def interpolate(self, op: Builder, style: Style) -> ir.Value:
         """All axes in turn, written out."""
         x = self.node.need("X")
@@ -78,10 +88,16 @@ class Plan:
         return op.Identity(x) if x is self.node["X"] else x
 
 
-def _scaled(op: Builder, size: Size, scale: ir.Value | float | None) -> Size:
-    """floor(size · scale), in float32 as runtimes do."""
+def _scaled_known(size: Size, scale: ir.Value | float | None) -> int | None:
     if isinstance(size, int) and isinstance(scale, float):
         return int(np.floor(np.float32(size) * np.float32(scale)))
+    return None
+
+
+def _scaled(op: Builder, size: Size, scale: ir.Value | float | None) -> Size:
+    """floor(size · scale), in float32 as runtimes do."""
+    if (known := _scaled_known(size, scale)) is not None:
+        return known
     if scale == 1.0:
         return size
     factor = scale if isinstance(scale, ir.Value) else op.constant([scale], T.FLOAT)
@@ -98,7 +114,7 @@ def resize_symmetric(op: Builder, node: Call) -> ir.Value | None:
         rank = node.rank("X")
         plan = Plan(op, node, [axis % rank for axis in node.attr("axes") or range(rank)], scales, None)
         whole = [
-            scale is not None and (scale.is_integer() or isinstance(size, int) and (size * scale).is_integer())
+            scale is not None and (scale.is_integer() or (isinstance(size, int) and (size * scale).is_integer()))
             for scale, size in zip(plan.ratios, plan.inputs, strict=True)
         ]
         if not all(whole):
@@ -122,7 +138,12 @@ def resize_all_axes(op: Builder, node: Call) -> ir.Value:
     axes = [axis % rank for axis in node.attr("axes") or range(rank)]
     plan = Plan(op, node, axes, scales, sizes)
     if sizes is not None and policy != "stretch":
-        plan.sizes = _keeping_aspect(op, plan, policy)
+        _keep_aspect(op, plan, policy)
+        if not all(isinstance(size, int) for size in plan.inputs) or plan.rounded_up:
+            if antialias:
+                raise Blocked("antialiasing at a common scale has no older form")
+            return plan.interpolate(op, _style(node))
+        sizes = None  # the scale says it all
     if antialias and not all(ratio is not None and ratio >= 1 for ratio in plan.ratios):
         return _antialias(op, plan, _style(node))
     if roi is not None:
@@ -142,24 +163,26 @@ def resize_all_axes(op: Builder, node: Call) -> ir.Value:
     return op.Resize(node["X"], roi, None, op.vector(every), **attributes)
 
 
-def _keeping_aspect(op: Builder, plan: Plan, policy: str) -> list[Size]:
-    """One scale for all axes: the smallest (or largest) that was asked for."""
+def _keep_aspect(op: Builder, plan: Plan, policy: str) -> None:
+    """One scale for all axes, the smallest (or largest) that was asked for; sizes are rounded to the nearest."""
     if all(isinstance(s, int) for s in (*plan.sizes, *plan.inputs)):
         known = [out / size for out, size in zip(plan.sizes, plan.inputs, strict=True)]  # type: ignore[operator]
         scale = min(known) if policy == "not_larger" else max(known)
-        return [int(np.floor(scale * size + 0.5)) for size in plan.inputs]  # type: ignore[operator]
+        plan.sizes = [int(np.floor(scale * size + 0.5)) for size in plan.inputs]  # type: ignore[operator]
+        plan.scales = [scale] * len(known)
+        return
     lengths = op.cast(op.vector(plan.inputs), T.FLOAT)
     asked = op.cast(op.vector(plan.sizes), T.FLOAT) / lengths
     kind = op.ReduceMin if policy == "not_larger" else op.ReduceMax
-    wanted = op.cast(op.Floor(kind(asked, axes=[0], keepdims=1) * lengths + 0.5), T.INT64)
-    return [_element(op, wanted, i) for i in range(len(plan.axes))]
+    common = kind(asked, axes=[0], keepdims=1)
+    wanted = op.cast(op.Floor(common * lengths + 0.5), T.INT64)
+    plan.sizes = [_element(op, wanted, i) for i in range(len(plan.axes))]
+    plan.scales = [common] * len(plan.axes)
 
 
 def _antialias(op: Builder, plan: Plan, style: Style) -> ir.Value:
     x = plan.node.need("X")
-    for axis, size, out, scale, ratio in zip(
-        plan.axes, plan.inputs, plan.sizes, plan.scales, plan.ratios, strict=True
-    ):
+    for axis, size, out, scale, ratio in zip(plan.axes, plan.inputs, plan.sizes, plan.scales, plan.ratios, strict=True):
         if ratio == 1.0:
             continue
         if not isinstance(size, int) or not isinstance(out, int) or isinstance(scale, ir.Value):
@@ -173,7 +196,9 @@ def resize_empty_inputs(op: Builder, node: Call) -> ir.Value:
     """Inputs that are missing become empty tensors."""
     empty = op.constant([], T.FLOAT)
     roi, scales, sizes = (_given(node, name) for name in ("roi", "scales", "sizes"))
-    return op.Resize(node["X"], empty if roi is None else roi, empty if scales is None else scales, sizes, **node.attributes())
+    return op.Resize(
+        node["X"], empty if roi is None else roi, empty if scales is None else scales, sizes, **node.attributes()
+    )
 
 
 @down("Resize", 11)

@@ -39,9 +39,7 @@ def roi_align_output_half_pixel(op: Builder, node: Call) -> ir.Value | None:
     if boxes is None or ((boxes[:, 2:] - boxes[:, :2]) * scale < 1).any():
         raise Blocked("half-pixel boxes are not known to be at least one pixel wide, as older versions make them")
     shifted = node.need("rois") - 0.5 / scale
-    return op.RoiAlign(
-        node["X"], shifted, node["batch_indices"], **node.attributes("coordinate_transformation_mode")
-    )
+    return op.RoiAlign(node["X"], shifted, node["batch_indices"], **node.attributes("coordinate_transformation_mode"))
 
 
 @up("RoiAlign", 16)

@@ -64,7 +64,9 @@ def _elements(op: Builder, node: Call) -> ir.Value:
         )
     mine, theirs = dims_of(data), dims_of(indices)
     assert mine is not None
-    if theirs is None or not all(i == axis or same_dim(a, b) for i, (a, b) in enumerate(zip(mine, theirs, strict=True))):
+    if theirs is None or not all(
+        i == axis or same_dim(a, b) for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
+    ):
         raise Blocked("its indices are not known to be as large as the data in the other axes")
     # One more axis, in which every update is at its index and the neutral element elsewhere.
     size = op.size(data, axis)

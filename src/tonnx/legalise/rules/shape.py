@@ -39,7 +39,7 @@ def split_sizes(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     size = op.Gather(op.Shape(x), [axis], axis=0) if x.shape is None else op.size(x, axis)
     if isinstance(size, int):
         each = -(-size // parts)
-        sizes: ir.Value | list[int] = [each] * (parts - 1) + [size - each * (parts - 1)]
+        sizes: ir.Value | list[int] = [max(0, min(each, size - each * i)) for i in range(parts)]
     else:
         chunk = (size + (parts - 1)) / parts
         sizes = op.Concat(*[chunk] * (parts - 1), size - chunk * (parts - 1), axis=0)
@@ -71,9 +71,7 @@ def split_input(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 def split_count(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     """The number of equal parts must be said."""
     count = node.outputs if node["split"] is None else None
-    return op.Split(
-        node["input"], node["split"], axis=node.attr("axis"), num_outputs=count, _outputs=node.outputs
-    )
+    return op.Split(node["input"], node["split"], axis=node.attr("axis"), num_outputs=count, _outputs=node.outputs)
 
 
 # Slice
@@ -131,9 +129,7 @@ def _after(bound: int) -> int:
     return END if bound == -1 or bound >= 2**31 - 1 else bound + 1
 
 
-def _slice_at_run_time(
-    op: Builder, x: ir.Value, axis: int, start: ir.Value, end: ir.Value, step: int
-) -> ir.Value:
+def _slice_at_run_time(op: Builder, x: ir.Value, axis: int, start: ir.Value, end: ir.Value, step: int) -> ir.Value:
     if step < 0:
         raise Blocked("bounds computed at run time together with a negative step need Slice-10")
     size = op.vector([op.size(x, axis)])
@@ -187,8 +183,10 @@ def reshape_to_zero(op: Builder, node: Call) -> ir.Value | None:
     is_empty = dims is not None and 0 in dims
     if not allowed or (known is None and not is_empty) or (known is not None and (known != 0).all()):
         return None
-    if known is not None and dims is not None and all(s != 0 or (i < len(dims) and dims[i] == 0) for i, s in enumerate(known)):
-        return None
+    if known is not None and dims is not None:
+        copied = [i < len(dims) and dims[i] == 0 for i in np.flatnonzero(known == 0)]
+        if all(copied):  # "copy" gives the same
+            return None
     fill = ir.Tensor(np.zeros([1], dtype=node.dtype("data").numpy()))
     return op.ConstantOfShape(node["shape"], value=fill)
 
@@ -253,5 +251,3 @@ same("Scatter", 11, "removed there; a file that has it is older", direction=DOWN
 def scatter_renamed(op: Builder, node: Call) -> ir.Value:
     """Scatter was renamed."""
     return op.ScatterElements(node["data"], node["indices"], node["updates"], axis=node.attr("axis"))
-
-

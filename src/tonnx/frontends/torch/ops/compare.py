@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.frontends.torch.ops.create import full_like
-from tonnx.frontends.torch.ops.math import floor_divide, mul
+from tonnx.frontends.torch.ops.math import floor_divide
 from tonnx.frontends.torch.ops.reduce import reduce
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import Operand, as_value, is_float, promote, result_type
@@ -137,19 +137,20 @@ def bitwise_not(op: Builder, x: ir.Value) -> ir.Value:
 @lower("aten.bitwise_left_shift", "aten.__lshift__", "aten.__ilshift__")
 def left_shift(op: Builder, x: Operand, other: Operand) -> ir.Value:
     # ONNX shifts unsigned integers only; a multiplication wraps around just the same.
-    return mul(op, x, _power_of_two(op, x, other))
+    value, factor = _shifted(op, x, other)
+    return op.cast(op.Mul(value, factor), result_type(x, other))
 
 
 @lower("aten.bitwise_right_shift", "aten.__rshift__", "aten.__irshift__")
 def right_shift(op: Builder, x: Operand, other: Operand) -> ir.Value:
-    return floor_divide(op, x, _power_of_two(op, x, other))
+    value, divisor = _shifted(op, x, other)
+    return op.cast(floor_divide(op, value, divisor), result_type(x, other))
 
 
-def _power_of_two(op: Builder, x: Operand, exponent: Operand) -> Operand:
-    if not isinstance(exponent, ir.Value):
-        return 1 << int(exponent.real)
-    power = op.Pow(op.constant(2, T.INT64), op.cast(exponent, T.INT64))
-    return op.cast(power, result_type(x, exponent))
+def _shifted(op: Builder, x: Operand, places: Operand) -> tuple[ir.Value, ir.Value]:
+    """Both in int64, where the power of two has room even if everything is shifted out."""
+    exponent = as_value(op, places, T.INT64)
+    return as_value(op, x, T.INT64), op.Pow(op.constant(2, T.INT64), op.Min(exponent, 62))
 
 
 # Choice

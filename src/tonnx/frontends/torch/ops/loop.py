@@ -1,8 +1,8 @@
 """Recorded loops, cut out of the graph again: an ONNX Loop each.
 
-`frontends.torch.loops` records one pass between ``tonnx.loop_begin`` and ``tonnx.loop_end``. Here the nodes between the two
-are lowered into the body of a Loop, which sees the values around it as they are. What it carries: the variables that the
-recording names, and every outer tensor that the body writes to.
+`frontends.torch.loops` records one pass between ``tonnx.loop_begin`` and ``tonnx.loop_end``. Here the nodes between the
+two are lowered into the body of a Loop, which sees the values around it as they are. What it carries: the variables
+that the recording names, and every outer tensor that the body writes to.
 """
 
 from __future__ import annotations
@@ -81,6 +81,7 @@ def lower_loop(walk: Walk, end: Node, body: Body) -> list[ir.Value | None]:
         [("iteration", T.INT64, []), ("go_on", T.BOOL, []), *[("carried", v.dtype, v.shape.dims) for v in initial]],
     )
     iteration, go_on, *states = inner.graph.inputs
+    iteration.meta["tonnx.nonnegative"] = True
     with inner:
         walk.op = inner
         try:

@@ -163,7 +163,11 @@ def reciprocal(op: Builder, x: ir.Value) -> ir.Value:
 def power(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
     if isinstance(exponent, ir.Value) or not isinstance(x, ir.Value):
         a, b = promote(op, x, exponent)
-        return op.LessOrEqual(b, a) if a.dtype == T.BOOL else op.Pow(a, b)  # False ** True is the only False
+        if is_float(a.dtype):
+            return op.Pow(a, b)
+        if a.dtype == T.BOOL:
+            return op.LessOrEqual(b, a)  # False ** True is the only False
+        return op.cast(op.Pow(op.cast(a, T.INT64), op.cast(b, T.INT64)), a.dtype)  # type: ignore[arg-type]
     base = as_value(op, x, result_type(x, exponent))
     if is_float(base.dtype):
         return _real_power(op, base, exponent)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Normalisations."""
+"""Normalisations and distances."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
+from tonnx.frontends.torch.ops.math import add, sub
+from tonnx.frontends.torch.ops.reduce import vector_norm
 from tonnx.frontends.torch.rules import lower
+from tonnx.frontends.torch.values import promote, to_float
+from tonnx.infer import same_dim
 
 T = ir.DataType
 Parameter = ir.Value | None
@@ -213,3 +217,31 @@ def weight_norm(op: Builder, v: ir.Value, g: ir.Value, dim: int = 0) -> Any:
     axes = [axis for axis in range(op.rank(v)) if axis != dim]
     norm = op.ReduceL2(v, axes)
     return v * (g / norm)
+
+
+# Distances
+
+
+@lower("aten.cosine_similarity")
+def cosine_similarity(op: Builder, x1: ir.Value, x2: ir.Value, dim: int = 1, eps: float = 1e-8) -> ir.Value:
+    a, b = (to_float(op, x) for x in promote(op, x1, x2))
+    rank = max(op.rank(a), op.rank(b), 1)
+    axis = dim % rank - rank
+    if op.rank(a) == op.rank(b) == 0:
+        a, b = op.Unsqueeze(a, [0]), op.Unsqueeze(b, [0])
+    if not _same_along(op, a, b, axis):  # an axis that is repeated counts as often as it is repeated
+        a, b = op.Expand(a, op.Shape(b)), op.Expand(b, op.Shape(a))
+    lengths = [op.Max(vector_norm(op, x, 2, axis, True), op.constant(eps, x.dtype)) for x in (a, b)]
+    return op.ReduceSum((a / lengths[0]) * (b / lengths[1]), [axis], keepdims=0)
+
+
+def _same_along(op: Builder, a: ir.Value, b: ir.Value, axis: int) -> bool:
+    assert a.shape is not None and b.shape is not None
+    return -axis <= min(op.rank(a), op.rank(b)) and same_dim(a.shape[axis], b.shape[axis])
+
+
+@lower("aten.pairwise_distance")
+def pairwise_distance(
+    op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> ir.Value:
+    return vector_norm(op, add(op, sub(op, x1, x2), eps), p, -1, keepdim)

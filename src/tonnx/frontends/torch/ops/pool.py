@@ -163,6 +163,8 @@ def _range(op: Builder, count: Size) -> ir.Value:
 def _edges(op: Builder, size: Size, wanted: Size) -> tuple[ir.Value, ir.Value]:
     """Where the windows begin and end, as vectors."""
     i = _range(op, wanted)
+    if isinstance(wanted, ir.Value):
+        wanted = op.Max(wanted, 1)  # no window at all must not divide by zero
     begins = op.Div(op.Mul(i, size), wanted)
     after = op.Mul(op.Add(i, 1), size)
     ends = op.Div(op.Add(after, op.Sub(op.vector([wanted]), 1)), wanted)

@@ -285,6 +285,14 @@ def vector_norm(
     return op.Pow(reduce(op, "ReduceSum", powers, dim, keepdim), op.constant(1 / ord, x.dtype))
 
 
+@lower("aten.renorm")
+def renorm(op: Builder, x: ir.Value, p: float, dim: int, maxnorm: float) -> ir.Value:
+    """Every slice along ``dim`` whose norm is too large is scaled down to the largest allowed."""
+    axis, x = axis_of(op, x, dim), opmath(op, x)
+    size = vector_norm(op, x, p, [i for i in range(op.rank(x)) if i != axis], keepdim=True)
+    return op.Mul(x, op.Where(op.Greater(size, maxnorm), op.Div(maxnorm, op.Add(size, 1e-7)), 1.0))
+
+
 @lower("aten.dist")
 def dist(op: Builder, x: ir.Value, other: ir.Value, p: float = 2) -> ir.Value:
     return vector_norm(op, sub(op, x, other), p)

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
+from tonnx.fold import LIMIT
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops.index import Advanced, as_index, flat_mask, single_mask, without_scalar_masks
 from tonnx.frontends.torch.ops.parts import diagonal_mask, on_rows
@@ -311,6 +312,11 @@ def slice_scatter(
             return expand(op, src, op.sizes(x))
         if first >= stop:
             return x
+        if (value := _uniform(op, src)) is not None:
+            # One choice by a constant mask, instead of cutting x into parts.
+            mask = np.zeros((size, *[1] * (op.rank(x) - axis - 1)), dtype=bool)
+            mask[first:stop:step] = True
+            return op.Where(op.constant(mask), value, x)
     if step == 1 and not _may_cross(first, stop):
         parts = [] if isinstance(first, int) and first == 0 else [sizes.cut(op, x, axis, 0, first)]
         parts.append(_as_slice(op, src, x, axis))
@@ -324,6 +330,28 @@ def slice_scatter(
     replaced = sizes.arange(op, sizes.add(op, size, op.size(src, axis)), size)
     order = op.ScatterElements(rows, written, replaced, axis=0)
     return op.Gather(op.Concat(x, src, axis=axis), order, axis=axis)
+
+
+_NO_WHERE = (T.BOOL, T.INT16, T.UINT16, T.BFLOAT16)  # where ONNX Runtime would need casts around it
+
+
+def _uniform(op: Builder, x: ir.Value) -> ir.Value | None:
+    """The one number that all elements of ``x`` are, if that is plain from how it was made."""
+    producer = x.producer()
+    while producer is not None and producer.op_type in ("Unsqueeze", "Reshape"):
+        x = producer.inputs[0]  # type: ignore[assignment]
+        producer = x.producer()
+    if x.dtype in _NO_WHERE:
+        return None
+    if producer is not None and producer.op_type == "Expand":
+        x = producer.inputs[0]  # type: ignore[assignment]
+        return x if op.rank(x) == 0 else None
+    if producer is not None and producer.op_type == "ConstantOfShape":
+        return op.constant(producer.attributes["value"].as_tensor().numpy().reshape(()))
+    if x.const_value is not None and 0 < x.const_value.size <= LIMIT:
+        elements = x.const_value.numpy().reshape(-1)
+        return op.constant(elements[0]) if (elements == elements[0]).all() else None
+    return None
 
 
 def _may_cross(start: Size, end: Size) -> bool:

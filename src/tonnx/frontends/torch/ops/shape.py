@@ -13,6 +13,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import axis_of
+from tonnx.infer import dims_of
 
 T = ir.DataType
 
@@ -45,13 +46,22 @@ def shape_as_tensor(op: Builder, x: ir.Value) -> ir.Value:
 
 
 @lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias")
-def view(op: Builder, x: ir.Value, size: Sequence[Size], stride: Any = None) -> ir.Value:
-    return op.reshape(x, size)
+def view(op: Builder, x: ir.Value, size: Sequence[Size], stride: Any = None, node: Node | None = None) -> ir.Value:
+    return op.reshape(x, _without_rest(size, node))
 
 
 @lower("aten.reshape")
-def reshape(op: Builder, x: ir.Value, shape: Sequence[Size]) -> ir.Value:
-    return op.reshape(x, shape)
+def reshape(op: Builder, x: ir.Value, shape: Sequence[Size], node: Node | None = None) -> ir.Value:
+    return op.reshape(x, _without_rest(shape, node))
+
+
+def _without_rest(sizes: Sequence[Size], node: Node | None) -> Sequence[Size]:
+    """With the number that the capture knows for a -1: Reshape has only one -1, and a run-time size may need it."""
+    seen = node.meta.get("val") if node is not None else None
+    if seen is None or not any(isinstance(size, ir.Value) for size in sizes):
+        return sizes
+    known = [size if isinstance(size, int) else -1 for size in seen.shape]
+    return [known[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
 
 
 @lower("aten.view_as", "aten.reshape_as")
@@ -316,7 +326,7 @@ def _rolled(op: Builder, x: ir.Value, shift: Size, axis: int) -> ir.Value:
     if isinstance(shift, int) and shift == 0:
         return x
     at = sizes.subtract(op, size, shift)
-    return op.Concat(sizes.cut(op, x, axis, at), sizes.cut(op, x, axis, 0, at), axis=axis)
+    return op.Concat(sizes.cut(op, x, axis, at), sizes.cut(op, x, axis, 0, at), axis=axis, _shape=dims_of(x))
 
 
 @lower("aten.rot90")

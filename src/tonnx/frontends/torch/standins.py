@@ -1,4 +1,4 @@
-"""Recurrent layers during the capture: one operator of our own instead of an unrolled loop.
+"""What stands in for PyTorch's own code during a capture. Above all recurrent layers: one operator, not an unrolled loop.
 
 torch.export keeps ``aten.lstm`` and its like as one operator, but finds its result's shape by unrolling the loop over
 time, which freezes the time axis. For the length of a capture the functions that the layers call are replaced by
@@ -68,16 +68,27 @@ def _stand_in(kind: str, original: Any) -> Any:
     return call
 
 
+def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:
+    """nn.Transformer looks into the mask for whether it is causal: a hint for speed, and a branch on a tensor's values.
+
+    Without the hint the mask itself is used, which is right for every mask.
+    """
+    return bool(is_causal)
+
+
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
-    """Replace the recurrent kernels for the length of a capture."""
-    functions = torch._VF
+    """Replace what torch.export cannot look through, for the length of a capture."""
+    functions, layers = torch._VF, torch.nn.modules.transformer
     originals = {kind: getattr(functions, kind) for kind in _KINDS}
+    detect = layers._detect_is_causal_mask
     # torch._VF is a module object whose __getattr__ falls through to the C functions: setting shadows them.
     try:
         for kind, original in originals.items():
             setattr(functions, kind, _stand_in(kind, original))
+        layers._detect_is_causal_mask = _is_causal
         yield
     finally:
+        layers._detect_is_causal_mask = detect
         for kind in originals:
             delattr(functions, kind)

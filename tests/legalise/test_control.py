@@ -1,0 +1,104 @@
+"""Bodies of If, Loop and Scan are legalised with the rest; Scan's batch axis; functions; what is reported."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+
+from tests.legalise.harness import check, model_of, random, retarget, run
+from tonnx.legalise.rules import load
+from tonnx.legalise.schemas import versions
+from tonnx.legalise.table import DOWN, UP, key
+from tonnx.target import CANON, OLDEST
+
+X = random(3, 4)
+
+
+def test_if_bodies() -> None:
+    def build(op, x):  # type: ignore[no-untyped-def]
+        with_sum, with_max = op.inner("then"), op.inner("else")
+        with with_sum:
+            with_sum.graph.outputs.append(with_sum.ReduceSum(x, [-1], keepdims=0))
+        with with_max:
+            with_max.graph.outputs.append(with_max.Squeeze(with_max.ReduceMax(x, [-1]), [-1]))
+        condition = op.Greater(op.ReduceMean(x, keepdims=0), 0.0)
+        return op.If(condition, then_branch=with_sum.graph, else_branch=with_max.graph)
+
+    check(build, [X], targets=(18, 13, 11, 9, 7))
+
+
+def test_loop_body() -> None:
+    def build(op, x):  # type: ignore[no-untyped-def]
+        inputs = [("i", ir.DataType.INT64, []), ("on", ir.DataType.BOOL, []), ("sum", ir.DataType.FLOAT, [3, 4])]
+        body = op.inner("body", inputs)
+        _, on, total = body.graph.inputs
+        with body:
+            step = total + body.Clip(total, -0.5, 0.5)
+            body.graph.outputs.extend([body.Identity(on), step])
+        result = op.Loop(op.constant(3, ir.DataType.INT64), None, x, body=body.graph)
+        result.shape = ir.Shape([3, 4])
+        return result
+
+    check(build, [X], targets=(18, 13, 11, 10, 9, 7))
+
+
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_scan(axis: int) -> None:
+    def build(op, x):  # type: ignore[no-untyped-def]
+        size = 3 if axis else 4
+        inputs = [("sum", ir.DataType.FLOAT, [size]), ("row", ir.DataType.FLOAT, [size])]
+        body = op.inner("body", inputs)
+        total, row = body.graph.inputs
+        with body:
+            body.graph.outputs.extend([total + row, body.Softmax(total, axis=0)])
+        start = op.constant(np.zeros(size, np.float32))
+        return op.Scan(
+            start, x, body=body.graph, num_scan_inputs=1, scan_input_axes=[axis], scan_input_directions=[1], _outputs=2
+        )
+
+    check(build, [X], targets=(18, 11, 10, 9, 8))
+
+
+def test_function_bodies() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "my" : 1]>
+        g (float[3,4] in0) => (float[3] out0) { out0 = my.Total(in0) }
+        <domain: "my", opset_import: ["" : 21]>
+        Total (x) => (y) {
+            axes = Constant <value_ints = [-1]> ()
+            y = ReduceSum <keepdims = 0> (x, axes)
+        }""")
+    wanted = X.sum(axis=-1)
+    for opset in (18, 13, 11):
+        made, _ = retarget(model, opset)
+        assert {i.domain: i.version for i in made.functions[0].opset_import} == {"": opset}
+        np.testing.assert_allclose(run(made, [X])[0], wanted, rtol=1e-5)
+
+
+def test_other_domains_are_left_alone() -> None:
+    model = onnx.parser.parse_model("""
+        <ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
+        g (float[3,4] in0) => (float[3,4] out0) { y = com.microsoft.Gelu(in0)  out0 = Relu(y) }""")
+    made, report = retarget(model, 13)
+    assert [node.domain for node in made.graph.node] == ["com.microsoft", ""]
+    assert not report.rewritten
+
+
+def test_the_report_counts_what_changed() -> None:
+    model = model_of(lambda op, x: op.Relu(op.Squeeze(op.Unsqueeze(op.Cast(x, to=11), [0]), [0])), [X])
+    _, report = retarget(model, 12)
+    assert report.rewritten == {"Squeeze": 1, "Unsqueeze": 1}
+
+
+def test_every_version_step_is_covered() -> None:
+    load()
+    missing = []
+    for name, schemas in versions().items():
+        for i, schema in enumerate(schemas):
+            if OLDEST < schema.since_version <= CANON:
+                step = key(name, schema.since_version)
+                missing += [] if step in DOWN else [f"{step} down"]
+                missing += [] if i == 0 or step in UP else [f"{step} up"]
+    assert not missing
