@@ -13,7 +13,7 @@ from tonnx.stages import Progress, Stages
 from tonnx.target import DEFAULT, Target
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch import Converted
+    from tonnx.frontends.torch.convert import Converted
     from tonnx.passes import Optimised
 
 __all__ = ["export"]
@@ -105,9 +105,9 @@ def _convert(model: Any, args: Any, kwargs: Mapping[str, Any] | None, **options:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("exporting a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
-    from tonnx.frontends import torch as frontend
+    from tonnx.frontends.torch.convert import convert
 
-    return frontend.convert(model, args, kwargs, **options)
+    return convert(model, args, kwargs, **options)
 
 
 def _finish(converted: Converted, target: Target, stages: Stages, fold: bool, fuse: bool) -> Optimised:

@@ -55,14 +55,18 @@ def enliven(built: Example) -> None:
         for parameter in built.model.parameters():
             if parameter.numel() > 1 and parameter.min() == parameter.max():
                 centre = 1.0 if parameter.max() == 1 else 0.0
-                parameter.copy_(centre + 0.2 * torch.randn_like(parameter))
+                parameter.copy_(centre + 0.1 * torch.randn_like(parameter))
         for norm in norms:
             norm.momentum = None  # the plain average of what it sees
             norm.train()
         if norms:
-            built.model(*[torch.cat([x, torch.randn_like(x)]) for x in built.args])
+            built.model(*[torch.cat([x, *(torch.randn_like(x) for _ in range(3))]) for x in built.args])
             for norm in norms:
-                spread = norm.running_var.sqrt()  # a shift in units of the signal: anything else would amplify noise
+                # No channel is amplified much more than the others, nor is a small difference of large numbers:
+                # there, float32 itself would not be exact any more.
+                floor = (0.2 * norm.running_var.mean()).maximum(0.25 * norm.running_mean.square())
+                norm.running_var.copy_(norm.running_var.maximum(floor))
+                spread = norm.running_var.sqrt()
                 norm.running_mean.add_(0.1 * spread * torch.randn_like(spread))
                 norm.eval()
 

@@ -64,7 +64,12 @@ CASES = [
     Case("glu", nn.GLU(), [torch.randn(3, 6)], dynamic={0: [0]}),
     Case("glu dim", nn.GLU(1), [torch.randn(2, 6, 5)], dynamic={0: [0, 2]}),
     Case("glu dynamic axis", lambda x: F.glu(torch.cat([x, x], 0), 0), [torch.randn(3, 2)], dynamic="all"),
-    Case("dropouts", nn.Sequential(nn.Dropout(0.3), nn.AlphaDropout(0.2), nn.FeatureAlphaDropout(0.2)), [X], dynamic="all"),
+    Case(
+        "dropouts",
+        nn.Sequential(nn.Dropout(0.3), nn.AlphaDropout(0.2), nn.FeatureAlphaDropout(0.2)),
+        [X],
+        dynamic="all",
+    ),
     Case("dropout2d", nn.Sequential(nn.Dropout2d(0.3), nn.ReLU()), [torch.randn(2, 3, 4, 5)], has_not=["Dropout"]),
     Case("dropout nothing", lambda x: F.dropout(x, 0.0, training=True) + F.dropout(x, 1.0, training=True), [X]),
 ]

@@ -20,9 +20,13 @@ def _odd(*shape):
 CONVOLUTIONS = [
     Case("conv1d", nn.Conv1d(4, 6, 3, padding=1), [torch.randn(2, 4, 8)], dynamic={0: [0, 2]}, has=["Conv"]),
     Case("conv2d", nn.Conv2d(4, 6, 3, stride=2, padding=1), [IMAGE], dynamic=SPACE),
-    Case("conv2d pairs", nn.Conv2d(4, 6, (3, 5), stride=(1, 2), padding=(0, 2), dilation=(2, 1)), [IMAGE], dynamic=SPACE),
+    Case(
+        "conv2d pairs", nn.Conv2d(4, 6, (3, 5), stride=(1, 2), padding=(0, 2), dilation=(2, 1)), [IMAGE], dynamic=SPACE
+    ),
     Case("conv2d depthwise", nn.Conv2d(4, 8, 3, groups=4, bias=False), [IMAGE], dynamic=SPACE),
-    Case("conv3d", nn.Conv3d(2, 3, (1, 3, 2), padding=(0, 1, 1)), [torch.randn(1, 2, 4, 5, 6)], dynamic={0: [0, 2, 3, 4]}),
+    Case(
+        "conv3d", nn.Conv3d(2, 3, (1, 3, 2), padding=(0, 1, 1)), [torch.randn(1, 2, 4, 5, 6)], dynamic={0: [0, 2, 3, 4]}
+    ),
     Case("conv1d alone", nn.Conv1d(4, 6, 3), [torch.randn(4, 8)], dynamic={0: [1]}),
     Case("conv2d alone", nn.Conv2d(4, 6, 3), [torch.randn(4, 8, 8)], dynamic={0: [1, 2]}),
     Case("same odd", nn.Conv2d(4, 6, 3, padding="same"), [IMAGE], dynamic=SPACE),
@@ -30,7 +34,9 @@ CONVOLUTIONS = [
     Case("valid", nn.Conv2d(4, 6, 3, padding="valid"), [IMAGE], dynamic=SPACE),
     Case("circular", nn.Conv2d(4, 6, 3, padding=1, padding_mode="circular"), [IMAGE], dynamic=SPACE),
     Case("reflect", nn.Conv2d(4, 6, 3, padding=2, padding_mode="reflect"), [IMAGE], dynamic=SPACE),
-    Case("conv2d weight input", lambda x, w: F.conv2d(x, w), [IMAGE, torch.randn(6, 4, 2, 3)], dynamic={0: [0], 1: [0]}),
+    Case(
+        "conv2d weight input", lambda x, w: F.conv2d(x, w), [IMAGE, torch.randn(6, 4, 2, 3)], dynamic={0: [0], 1: [0]}
+    ),
     Case("conv2d not contiguous", nn.Conv2d(4, 6, 3), [_odd(2, 4, 9, 11)]),
     Case("conv2d empty batch", nn.Conv2d(4, 6, 3), [torch.randn(0, 4, 5, 5)]),
     Case("conv2d float16", nn.Conv2d(4, 6, 3).half(), [IMAGE.half()]),
@@ -43,12 +49,15 @@ CONVOLUTIONS = [
         dynamic=SPACE,
         has=["ConvTranspose"],
     ),
-    Case("transpose2d alone", nn.ConvTranspose2d(4, 6, (2, 3), bias=False), [torch.randn(4, 5, 6)], dynamic={0: [1, 2]}),
+    Case(
+        "transpose2d alone", nn.ConvTranspose2d(4, 6, (2, 3), bias=False), [torch.randn(4, 5, 6)], dynamic={0: [1, 2]}
+    ),
     Case("transpose3d", nn.ConvTranspose3d(2, 3, 2, stride=2), [torch.randn(1, 2, 3, 4, 5)], dynamic={0: [0, 3]}),
     Case("unfold", nn.Unfold((2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), [IMAGE], dynamic=SPACE),
     Case("unfold patches", nn.Unfold(2, stride=2), [torch.randn(2, 3, 8, 6)], dynamic={0: [0]}),
     Case("unfold alone", nn.Unfold(3), [torch.randn(3, 6, 7)], dynamic={0: [1, 2]}),
     Case("fold", nn.Fold((7, 8), (2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), [torch.randn(2, 12, 24)]),
+    Case("fold float64", nn.Fold((4, 5), 2), [torch.randn(1, 8, 12).double()]),
     Case("fold alone", nn.Fold((4, 5), 2, stride=1), [torch.randn(8, 12)]),
     Case(
         "fold dynamic",
@@ -88,14 +97,30 @@ PRODUCTS = [
     Case("mv", torch.mv, [WEIGHT, torch.randn(3)], dynamic={0: [0]}),
     Case("outer", torch.outer, [torch.randn(3), torch.arange(4)], dynamic="all"),
     Case("addmm", torch.addmm, [torch.randn(4), WEIGHT, torch.randn(3, 4)], dynamic={1: [0]}, has=["Gemm"]),
-    Case("addmm scaled", lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2), [torch.randn(5, 4), WEIGHT, torch.randn(3, 4)]),
-    Case("addmm no beta", lambda c, a, b: torch.addmm(c, a, b, beta=0), [torch.full((5, 4), torch.nan), WEIGHT, torch.randn(3, 4)]),
+    Case(
+        "addmm scaled",
+        lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2),
+        [torch.randn(5, 4), WEIGHT, torch.randn(3, 4)],
+    ),
+    Case(
+        "addmm no beta",
+        lambda c, a, b: torch.addmm(c, a, b, beta=0),
+        [torch.full((5, 4), torch.nan), WEIGHT, torch.randn(3, 4)],
+    ),
     Case("addmm int", lambda c, a: torch.addmm(c, a, a, alpha=2), [torch.arange(3), torch.arange(9).reshape(3, 3)]),
     Case("baddbmm", lambda c, a, b: torch.baddbmm(c, a, b, beta=0.5, alpha=2), [torch.randn(1, 4, 5), A, B]),
     Case("addbmm", lambda c, a, b: torch.addbmm(c, a, b, alpha=2), [torch.randn(4, 5), A, B]),
     Case("addmv", lambda c, a, b: torch.addmv(c, a, b, beta=2), [torch.randn(5), WEIGHT, torch.randn(3)]),
-    Case("addr", lambda c, a, b: torch.addr(c, a, b, beta=2, alpha=0.5), [torch.randn(3, 4), torch.randn(3), torch.randn(4)]),
-    Case("multi_dot", lambda a, b, c: torch.linalg.multi_dot([a, b, c]), [torch.randn(3), torch.randn(3, 4), torch.randn(4, 2)]),
+    Case(
+        "addr",
+        lambda c, a, b: torch.addr(c, a, b, beta=2, alpha=0.5),
+        [torch.randn(3, 4), torch.randn(3), torch.randn(4)],
+    ),
+    Case(
+        "multi_dot",
+        lambda a, b, c: torch.linalg.multi_dot([a, b, c]),
+        [torch.randn(3), torch.randn(3, 4), torch.randn(4, 2)],
+    ),
     Case("tensordot", lambda a, b: torch.tensordot(a, b, dims=1), [A, torch.randn(3, 6)], dynamic={0: [0, 1]}),
     Case("tensordot lists", lambda a, b: torch.tensordot(a, b, dims=([0, 2], [-2, 0])), [A, torch.randn(3, 2, 6)]),
     Case("kron", torch.kron, [torch.randn(2, 3), torch.randn(3, 2)]),
@@ -103,26 +128,55 @@ PRODUCTS = [
 ]
 
 EINSUMS = [
-    Case("einsum attention", lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k), [torch.randn(2, 5, 3, 4), torch.randn(2, 6, 3, 4)],
-         dynamic={0: {0: "b", 1: "q"}, 1: {0: "b", 1: "k"}}, has=["Einsum"]),
-    Case("einsum ellipsis", lambda a, b: torch.einsum("...ij,...jk->...ik", a, b), [A, torch.randn(3, 5)], dynamic={0: [0, 1]}),
-    Case("einsum ellipsis ranks", lambda a, b: torch.einsum("...i,i...->...", a, b), [torch.randn(2, 4, 3), torch.randn(3, 4)]),
+    Case(
+        "einsum attention",
+        lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k),
+        [torch.randn(2, 5, 3, 4), torch.randn(2, 6, 3, 4)],
+        dynamic={0: {0: "b", 1: "q"}, 1: {0: "b", 1: "k"}},
+        has=["Einsum"],
+    ),
+    Case(
+        "einsum ellipsis",
+        lambda a, b: torch.einsum("...ij,...jk->...ik", a, b),
+        [A, torch.randn(3, 5)],
+        dynamic={0: [0, 1]},
+    ),
+    Case(
+        "einsum ellipsis ranks",
+        lambda a, b: torch.einsum("...i,i...->...", a, b),
+        [torch.randn(2, 4, 3), torch.randn(3, 4)],
+    ),
     Case("einsum implicit", lambda a, b: torch.einsum("bi, ja", a, b), [torch.randn(2, 3), torch.randn(4, 5)]),
     Case("einsum implicit sum", lambda a, b: torch.einsum("ij,jk", a, b), [torch.randn(2, 3), torch.randn(3, 5)]),
     Case("einsum capitals", lambda a, b: torch.einsum("aB,Ba->B", a, b), [torch.randn(2, 3), torch.randn(3, 2)]),
     Case("einsum implicit capitals", lambda a: torch.einsum("aB", a), [torch.randn(2, 3)]),
-    Case("einsum permutation", lambda a: torch.einsum("bhwc->bchw", a), [IMAGE], dynamic=SPACE, has=["Transpose"], has_not=["Einsum"]),
+    Case(
+        "einsum permutation",
+        lambda a: torch.einsum("bhwc->bchw", a),
+        [IMAGE],
+        dynamic=SPACE,
+        has=["Transpose"],
+        has_not=["Einsum"],
+    ),
     Case("einsum sum", lambda a: torch.einsum("bij->jb", a), [A], dynamic={0: [0]}, has_not=["Einsum"]),
     Case("einsum diagonal", lambda a: torch.einsum("ii->i", a), [torch.randn(4, 4)]),
     Case("einsum trace", lambda a: torch.einsum("ii", a), [torch.randn(4, 4)]),
     Case("einsum outer", lambda a, b: torch.einsum("i,j->ij", a, b), [torch.randn(3), torch.randn(4)], dynamic="all"),
-    Case("einsum three", lambda a, b, c: torch.einsum("bn,anm,bm->ba", a, b, c), [torch.randn(2, 3), torch.randn(5, 3, 4), torch.randn(2, 4)]),
+    Case(
+        "einsum three",
+        lambda a, b, c: torch.einsum("bn,anm,bm->ba", a, b, c),
+        [torch.randn(2, 3), torch.randn(5, 3, 4), torch.randn(2, 4)],
+    ),
     Case("einsum broadcast one", lambda a, b: torch.einsum("bi,bi->bi", a, b), [torch.randn(4, 3), torch.randn(1, 3)]),
-    Case("einsum int", lambda a, b: torch.einsum("ij,jk->ik", a, b), [torch.arange(6).reshape(2, 3), torch.arange(6).reshape(3, 2)]),
+    Case(
+        "einsum int",
+        lambda a, b: torch.einsum("ij,jk->ik", a, b),
+        [torch.arange(6).reshape(2, 3), torch.arange(6).reshape(3, 2)],
+    ),
     Case("einsum int8", lambda a: torch.einsum("ij,jk->ik", a, a), [torch.randint(-5, 5, (3, 3)).to(torch.int8)]),
     Case("einsum sublists", lambda a, b: torch.einsum(a, [0, 1, 2], b, [0, 2, 3], [0, 1, 3]), [A, B]),
     Case("einsum float16", lambda a, b: torch.einsum("bij,bjk->bik", a, b), [A.half(), B.half()]),
-]  # fmt: skip
+]
 
 
 @table([*CONVOLUTIONS, *PRODUCTS, *EINSUMS])

@@ -32,8 +32,15 @@ CASES = [
     Case("constant vector", _pad(2, 0), [torch.randn(3)], dynamic="all"),
     Case("constant module", nn.ConstantPad2d((1, 0, 2, 1), 3.0), [IMAGE], dynamic=SPACE),
     Case("constant not contiguous", _pad(1, 2), [IMAGE.transpose(1, 3)]),
-    Case("constant by a size", lambda x, y: F.pad(x, (0, y.shape[0])), [torch.randn(2, 3), torch.randn(4)], dynamic={1: [0]}),
-    Case("constant to a multiple", lambda x: F.pad(x, (0, (4 - x.shape[-1] % 4) % 4)), [torch.randn(2, 6)], dynamic="all"),
+    Case(
+        "constant by a size",
+        lambda x, y: F.pad(x, (0, y.shape[0])),
+        [torch.randn(2, 3), torch.randn(4)],
+        dynamic={1: [0]},
+    ),
+    Case(
+        "constant to a multiple", lambda x: F.pad(x, (0, (4 - x.shape[-1] % 4) % 4)), [torch.randn(2, 6)], dynamic="all"
+    ),
     Case("reflect 1d", nn.ReflectionPad1d((1, 2)), [torch.randn(2, 3, 6)], dynamic={0: [0, 2]}),
     Case("reflect 2d", nn.ReflectionPad2d((1, 2, 3, 0)), [IMAGE], dynamic={0: [0]}),
     Case("reflect 2d alone", nn.ReflectionPad2d(2), [IMAGE[0]]),

@@ -28,6 +28,8 @@ class Loaded:
     program: Program
     params: dict[str, ir.Tensor]
     path: Path
+    weights: Path | None = None
+    """The weights file, or the folder that has one for each parameter; None if there are none."""
 
 
 def load(path: str | os.PathLike[str], params: str | os.PathLike[str] | None = None) -> Loaded:
@@ -44,11 +46,12 @@ def load(path: str | os.PathLike[str], params: str | os.PathLike[str] | None = N
     file = find_program(Path(path))
     with at(str(file)):
         found = read_program(file)
-    tensors = _read_weights(found, file, None if params is None else Path(params))
+    given = Path(params) if params is not None else _find_weights(found, file)
+    tensors = {} if given is None else _read_weights(found, given)
     for name, tensor in tensors.items():
         with at(f"parameter {name!r}"):
             _fit(found, name, tensor)
-    return Loaded(found, tensors, file)
+    return Loaded(found, tensors, file, given)
 
 
 def find_program(path: Path) -> Path:
@@ -95,12 +98,8 @@ def _is_pir(file: Path) -> bool:
         return False
 
 
-def _read_weights(found: Program, file: Path, given: Path | None) -> dict[str, ir.Tensor]:
+def _read_weights(found: Program, given: Path) -> dict[str, ir.Tensor]:
     names = list(found.parameters)
-    if given is None:
-        if all(name in found.unsaved for name in names):
-            return {}  # Paddle writes no file for no weights
-        given = _find_weights(found, file)
     if given.is_dir():
         return weights.separate(given, [name for name in names if name not in found.unsaved])
     if not given.is_file():
@@ -108,7 +107,9 @@ def _read_weights(found: Program, file: Path, given: Path | None) -> dict[str, i
     return weights.combined(given, names, found.unsaved)
 
 
-def _find_weights(found: Program, file: Path) -> Path:
+def _find_weights(found: Program, file: Path) -> Path | None:
+    if all(name in found.unsaved for name in found.parameters):
+        return None  # Paddle writes no file for no weights
     folder = file.parent
     stem = file.name.removesuffix(file.suffix) if file.suffix in _SUFFIXES else file.name
     candidates = [folder / (stem + suffix) for suffix in _WEIGHTS]

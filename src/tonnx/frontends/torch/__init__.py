@@ -1,5 +1,4 @@
-"""PyTorch: from a module, or a torch.export program, to an ONNX graph at CANON."""
+"""PyTorch: from a module, or a torch.export program, to an ONNX graph at CANON; see ``convert.convert``.
 
-from tonnx.frontends.torch.convert import Converted, convert
-
-__all__ = ["Converted", "convert"]
+Nothing is imported here. The rules in ``ops`` are plain functions without torch, which the Paddle front end calls too.
+"""

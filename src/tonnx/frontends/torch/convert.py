@@ -5,10 +5,8 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
@@ -16,30 +14,18 @@ from torch.utils import _pytree as pytree
 
 from tonnx.build import DIM, Builder, Names
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.converted import Converted, add_output
 from tonnx.frontends.torch.bind import to_onnx_dtype
 from tonnx.frontends.torch.capture import Captured, capture, describe, inference_mode
 from tonnx.frontends.torch.dynamic import apply_dynamic_axes, apply_dynamic_shapes, unknown_axes_name
 from tonnx.frontends.torch.program import name_dimensions, program_call
-from tonnx.frontends.torch.reference import Reference, reference
+from tonnx.frontends.torch.reference import reference
 from tonnx.frontends.torch.signature import Call, bind_call, checked_names
 from tonnx.frontends.torch.symbolic import NUMBER, DimNames
 from tonnx.frontends.torch.walk import Walk, number_as_value
 from tonnx.frontends.torch.weights import as_numpy
 from tonnx.profiles import ort
 from tonnx.target import CANON
-
-
-@dataclass
-class Converted:
-    """A model at CANON, and what is needed to prove it."""
-
-    model: ir.Model
-    reference: Reference
-    example: dict[str, np.ndarray]
-    dynamic: dict[str, dict[int, str]]
-    limits: dict[str, tuple[int, int | None]]
-    timings: dict[str, float] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
 
 
 def convert(
@@ -162,7 +148,7 @@ def _lower(
                 raise unknown_axes_name(name, inputs_by_name, final)
         taken = {dim.name: dim.name for leaf in captured.inputs.values() for dim in leaf.dynamic.values()}
         for i, name in zip(kept, final, strict=True):
-            value = _add_output(op, _as_value(op, results[i]), name)
+            value = add_output(op, _as_value(op, results[i]), name)
             notes += _name_axes(value, output_axes.get(name, {}), taken)
     return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[]), kept, notes
 
@@ -189,17 +175,6 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
         graph.inputs.append(value)
         inputs[placeholder] = value
     return inputs
-
-
-def _add_output(op: Builder, value: ir.Value, name: str) -> ir.Value:
-    """Every output is a value of its own: an input passed through, a constant or a repetition gets an Identity."""
-    producer = value.producer()
-    if producer is None or value.is_graph_output() or value.const_value is not None or producer.graph is not op.graph:
-        shape = value.shape.dims if value.shape is not None else None
-        (value,) = op.node("Identity", [value], [], [(value.dtype, shape)])
-    value.name = name
-    op.graph.outputs.append(value)
-    return value
 
 
 def _name_axes(value: ir.Value, axes: dict[int, str], taken: dict[str, str]) -> list[str]:

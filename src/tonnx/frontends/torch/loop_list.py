@@ -26,15 +26,28 @@ class _Element:
 
 
 class Listed(list):  # type: ignore[type-arg]
-    """A list of tensors whose length is known only at run time, held as one tensor, stacked along axis 0."""
+    """A list of tensors whose length is known only at run time, held as one tensor, stacked along an axis."""
 
-    def __init__(self, tensor: torch.Tensor) -> None:
+    def __init__(self, tensor: torch.Tensor, axis: int = 0) -> None:
         super().__init__([_Element()])  # a list for C++, which does not ask `__iter__`
-        self.tensor = tensor
+        self._held, self._axis = tensor, axis
+
+    @property
+    def tensor(self) -> torch.Tensor:
+        """The elements, stacked along axis 0."""
+        return self._held.movedim(self._axis, 0) if self._axis else self._held
+
+    @tensor.setter
+    def tensor(self, tensor: torch.Tensor) -> None:
+        self._held, self._axis = tensor, 0
 
     def size(self) -> Any:
         """The length, symbolic."""
-        return self.tensor.shape[0]
+        return self._held.shape[self._axis]
+
+    def element(self, index: Any) -> torch.Tensor:
+        """One of them."""
+        return self._held.select(self._axis, index)
 
     def __len__(self) -> int:
         return int(self.size())  # fixes the length; rewritten functions ask `size` instead
@@ -43,17 +56,17 @@ class Listed(list):  # type: ignore[type-arg]
         return bool(self.size() > 0)
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.tensor[k] for k in range(self.size()))
+        return (self.element(k) for k in range(self.size()))
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
-            return self.tensor.select(0, index)
+            return self.element(index)
         if index == slice(None, None, -1):
             return Listed(self.tensor.flip(0))
         return Listed(self.tensor[index])
 
     def __add__(self, other: Any) -> Listed:
-        return self.extended(other) if isinstance(other, list) else NotImplemented
+        return Listed(_together(self, other)) if isinstance(other, list) else NotImplemented
 
     def __radd__(self, other: Any) -> Listed:
         return Listed(_together(other, self))
@@ -69,10 +82,6 @@ class Listed(list):  # type: ignore[type-arg]
     def extend(self, other: Any) -> None:
         """Add several at the end."""
         self.tensor = _together(self, other)
-
-    def extended(self, other: list[Any]) -> Listed:
-        """A new list with those of ``other`` at the end."""
-        return Listed(_together(self, other))
 
     def reverse(self) -> None:
         """Turn the order round."""

@@ -20,29 +20,31 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from tonnx.frontends.torch.loop_names import NESTED, Unsuitable, analyse, growths, stored
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-Loop = ast.For | ast.ListComp
+Comprehension = ast.ListComp | ast.GeneratorExp
+Loop = ast.For | Comprehension
 
 BODY = "tonnx_body_"  # names of the functions that bodies become begin so
 _LOOPS = "tonnx_loops"  # the name under which rewritten functions import `loops`
-_LAZY = ("range", "enumerate", "zip", "reversed", "len", "unbind")
+_HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
+_ANYWHERE = frozenset(("len", "sum", "tuple", "list", "unbind", "split"))
+"""Functions that would count what has no fixed length: in the headers of loops, and anywhere in their functions."""
 _CHANGES = frozenset("extend insert pop remove clear update setdefault popitem appendleft popleft".split())
 
 
-def loops_at(tree: ast.AST, line: int) -> list[tuple[Loop, list[Function]]]:
-    """The loops whose header is on a line, each with the functions around it, outermost first."""
-    found: list[tuple[Loop, list[Function]]] = []
+def sites_at(tree: ast.AST, line: int) -> list[tuple[Loop | ast.Call, list[Function]]]:
+    """The loops whose header is on a line, and calls there that count; with the functions around, outermost first."""
+    found: list[tuple[Loop | ast.Call, list[Function]]] = []
 
     def visit(node: ast.AST, around: list[Function]) -> None:
-        if isinstance(node, (ast.For, ast.ListComp)) and around:
-            iterable = node.iter if isinstance(node, ast.For) else node.generators[0].iter
-            first = node.lineno if isinstance(node, ast.For) else iterable.lineno
-            if first <= line <= (iterable.end_lineno or first):
-                found.append((node, around))
+        if around and _first_line(node) <= line <= _last_line(node):
+            found.append((node, around))  # type: ignore[arg-type]
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             around = [*around, node]
         for child in ast.iter_child_nodes(node):
@@ -52,11 +54,29 @@ def loops_at(tree: ast.AST, line: int) -> list[tuple[Loop, list[Function]]]:
     return found
 
 
-def check(loop: Loop, function: Function) -> None:
+def _first_line(node: ast.AST) -> float:
+    if isinstance(node, ast.For) or (isinstance(node, ast.Call) and _called(node) in _ANYWHERE):
+        return node.lineno
+    return node.generators[0].iter.lineno if isinstance(node, (ast.ListComp, ast.GeneratorExp)) else math.inf
+
+
+def _last_line(node: ast.AST) -> int:
+    last: Any = node
+    if isinstance(node, (ast.For, ast.ListComp, ast.GeneratorExp)):
+        last = node.iter if isinstance(node, ast.For) else node.generators[0].iter
+    return getattr(last, "end_lineno", None) or 0
+
+
+def _called(call: ast.Call) -> str:
+    return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
+
+
+def check(loop: Loop | ast.Call, function: Function) -> None:
     """Raise `Unsuitable` with the reason if a loop cannot be recorded."""
-    if isinstance(loop, ast.ListComp):
-        if len(loop.generators) > 1 or loop.generators[0].ifs or loop.generators[0].is_async:
-            raise Unsuitable("the list comprehension has a condition or a second loop")
+    if not isinstance(loop, ast.For):
+        generators = [] if isinstance(loop, ast.Call) else loop.generators
+        if len(generators) > 1 or any(generator.ifs or generator.is_async for generator in generators):
+            raise Unsuitable("the comprehension has a condition or a second loop")
         return
     if loop.orelse:
         raise Unsuitable(f"it has an `else:` (line {loop.orelse[0].lineno})")
@@ -119,12 +139,11 @@ def _leaving(body: Iterable[ast.AST]) -> Iterator[ast.Break | ast.Continue]:
 class Rewriter(ast.NodeTransformer):
     """Rewrites the given loops of a parsed file, in place."""
 
-    def __init__(self, loops: Sequence[tuple[Loop, list[Function]]]) -> None:
+    def __init__(self, sites: Sequence[tuple[Loop | ast.Call, list[Function]]]) -> None:
         # Bodies are copied, so a loop is known by its place; and its names are sorted while nothing is changed yet.
-        self._loops = {
-            _place(loop): analyse(loop, around[-1]) if isinstance(loop, ast.For) else None for loop, around in loops
-        }
-        self._functions = {_place(around[-1]) for _, around in loops}
+        self._names = {_place(loop): analyse(loop, around[-1]) for loop, around in sites if isinstance(loop, ast.For)}
+        self._comprehensions = {_place(loop) for loop, _ in sites if isinstance(loop, (ast.ListComp, ast.GeneratorExp))}
+        self._functions = {_place(around[-1]) for _, around in sites}
         self._around: list[Function] = []
 
     def _function(self, node: Function) -> Function:
@@ -144,12 +163,11 @@ class Rewriter(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
         chosen = bool(self._around) and _place(self._around[-1]) in self._functions
-        # A list that a loop fills has a length that only our own len() can tell.
-        return _lazy_call(node) if chosen and isinstance(node.func, ast.Name) and node.func.id == "len" else node
+        return _lazy_call(node) if chosen and _called(node) in _ANYWHERE else node
 
-    def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
+    def _comprehension(self, node: Comprehension) -> ast.AST:
         self.generic_visit(node)
-        if _place(node) not in self._loops:
+        if _place(node) not in self._comprehensions:
             return node
         generator = node.generators[0]
         (made,) = _parse(f"{_LOOPS}.listed({_LOOPS}.items(_), lambda tonnx_item: [_ for _ in (tonnx_item,)][0])", node)
@@ -159,8 +177,11 @@ class Rewriter(ast.NodeTransformer):
         one.elt, one.generators[0].target = node.elt, generator.target
         return call
 
+    visit_ListComp = _comprehension
+    visit_GeneratorExp = _comprehension
+
     def visit_For(self, node: ast.For) -> ast.AST | list[ast.stmt]:
-        names = self._loops.get(_place(node))
+        names = self._names.get(_place(node))
         if names is None:
             return self.generic_visit(node)
         body = _flat(self.visit(statement) for statement in _as_appends(copy.deepcopy(node.body)))
@@ -262,8 +283,7 @@ def _as_appends(body: list[ast.stmt]) -> list[ast.stmt]:
 
 def _lazy(iterable: ast.expr) -> ast.expr:
     """What a loop runs over, with the functions that would count it replaced by ours."""
-    name = getattr(iterable.func, "id", getattr(iterable.func, "attr", "")) if isinstance(iterable, ast.Call) else ""
-    if not isinstance(iterable, ast.Call) or name not in _LAZY:
+    if not isinstance(iterable, ast.Call) or _called(iterable) not in _HEADER:
         return iterable
     iterable.args = [_lazy(argument) for argument in iterable.args]
     return _lazy_call(iterable)
@@ -278,7 +298,7 @@ def _name(name: str, at: ast.AST) -> ast.Name:
     return ast.copy_location(ast.Name(name, ast.Load()), at)
 
 
-def _place(node: Loop | Function) -> tuple[int, int]:
+def _place(node: ast.expr | ast.stmt) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
 

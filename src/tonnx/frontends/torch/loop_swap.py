@@ -6,14 +6,16 @@ import ast
 import contextlib
 import gc
 import linecache
+import warnings
 from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType
 from typing import TypeAlias, TypeVar
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.torch.explain import Frozen, user_frame
+from tonnx.frontends.torch.explain import Frozen, user_frame, user_line
+from tonnx.frontends.torch.loop_list import Listed
 from tonnx.frontends.torch.loop_names import Unsuitable
-from tonnx.frontends.torch.loop_source import BODY, Function, Rewriter, check, loops_at
+from tonnx.frontends.torch.loop_source import BODY, Function, Rewriter, check, sites_at
 
 T = TypeVar("T")
 _Key: TypeAlias = tuple[str, int]  # a function's name and first line
@@ -64,7 +66,7 @@ class Rewrites:
         if line in self._lines.get(file, ()):
             return False
         try:
-            found = loops_at(_parsed(file), line)
+            found = sites_at(_parsed(file), line)
             for loop, around in found:
                 check(loop, around[-1])
         except Unsuitable as reason:
@@ -76,10 +78,20 @@ class Rewrites:
 
     def explained(self, first: CaptureError, last: CaptureError) -> CaptureError:
         """The error of the first attempt, with the reason why recording its loop did not help."""
-        cause = last.__cause__
-        reasons = [str(cause)] if isinstance(cause, Unsuitable) else self.reasons
-        if last is not first and not reasons:
-            reasons = [last.what]
+        cause, reasons = last.__cause__, self.reasons
+        if isinstance(cause, Unsuitable):
+            reasons = [str(cause)]
+        elif type(cause).__name__.startswith("GuardOnDataDependent"):
+            assert cause is not None
+            reasons = [f"its body needs a number that differs from pass to pass ({user_line(cause)})"]
+        elif f"{Listed.__name__}'> in output" in str(cause):
+            reasons = [
+                "the list that it fills is returned, and ONNX has no list of any length; return torch.stack of it"
+            ]
+        elif last.what != first.what and not reasons:
+            reasons = [f"{last.what} ({last.where})"]
+        elif last.where != first.where and not reasons:
+            reasons = [f"then {last.where} fixes the size"]
         if reasons:
             kept = f"the loop cannot become one of ONNX, since {'; '.join(dict.fromkeys(reasons))}"
             first.why = f"{first.why}; {kept}" if first.why else kept
@@ -122,9 +134,17 @@ class Rewrites:
 
 def _parsed(file: str) -> ast.Module:
     try:
-        return ast.parse("".join(linecache.getlines(file)), file)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of an old escape or comparison: the user has seen it already
+            return ast.parse("".join(linecache.getlines(file)), file)
     except SyntaxError:
         raise Unsuitable(f"the source of {file} cannot be read") from None
+
+
+def _compiled(tree: ast.Module, file: str) -> CodeType:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile(tree, file, "exec", dont_inherit=True)
 
 
 def _rewritten(file: str, lines: set[int]) -> dict[_Key, tuple[CodeType, CodeType]]:
@@ -132,14 +152,11 @@ def _rewritten(file: str, lines: set[int]) -> dict[_Key, tuple[CodeType, CodeTyp
 
     A function inside another one is made anew whenever the outer one runs, from the code that the outer one holds.
     """
-    loops = {}
     tree = _parsed(file)
-    for line in sorted(lines):
-        for loop, around in loops_at(tree, line):
-            loops[id(loop)] = (loop, around)
-    keys = {_key(function) for _, around in loops.values() for function in around}
-    before = _codes(compile(tree, file, "exec", dont_inherit=True))
-    after = _codes(_renamed(compile(Rewriter(list(loops.values())).visit(tree), file, "exec", dont_inherit=True)))
+    sites = {id(site): (site, around) for line in sorted(lines) for site, around in sites_at(tree, line)}
+    keys = {_key(function) for _, around in sites.values() for function in around}
+    before = _codes(_compiled(tree, file))
+    after = _codes(_renamed(_compiled(Rewriter(list(sites.values())).visit(tree), file)))
     return {key: (before[key], after[key]) for key in keys if key in before and key in after}
 
 

@@ -5,12 +5,13 @@
     h, y = tonnx::loop_end(index, trips, [h], [last], [output])
 
 The rewritten functions (see `loop_source`) call what is public here. A loop is recorded in the graph that is being
-traced anyway, so parameters, outer tensors and sizes need no care; `ops.loop` cuts it out again when it lowers.
+traced anyway, so parameters, outer tensors and sizes need no care; `loop_lower` cuts it out again when it lowers.
 """
 
 from __future__ import annotations
 
 import builtins
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -75,30 +76,36 @@ def is_dynamic(found: Any) -> bool:
 
 def items(found: Any) -> Any:
     """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
-    if isinstance(found, Listed):
-        found = found.tensor
     if isinstance(found, torch.Tensor) and found.dim() and _symbolic(found.shape[0]):
-        tensor = found
-        return Items(tensor.shape[0], lambda k: tensor[k])
-    return found
+        found = Listed(found)
+    return Items(found.size(), found.element) if isinstance(found, Listed) else found
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """A function that a loop's header calls, without fixing a dynamic size to a number."""
-    lazy = None
-    if function is builtins.len and isinstance(args[0], (Listed, torch.Tensor)):
-        return args[0].size() if isinstance(args[0], Listed) else args[0].shape[0]
+    """A function that would count something, called without fixing a dynamic length to a number."""
+    first = args[0] if args else None
+    if isinstance(first, Listed):
+        if function is builtins.len:
+            return first.size()
+        if function in (builtins.list, builtins.tuple):
+            return Listed(first.tensor)
+        if function is builtins.sum:
+            return first.tensor.sum(0) if len(args) == 1 else args[1] + first.tensor.sum(0)
+    if function is builtins.len and isinstance(first, torch.Tensor):
+        return first.shape[0]
+    lazy: Any = None
     if function is builtins.range and any(map(_symbolic, args)):
         lazy = _range(*args)
-    elif function is builtins.enumerate and is_dynamic(inner := items(args[0])):
+    elif function is builtins.enumerate and is_dynamic(inner := items(first)):
         start = args[1] if len(args) > 1 else kwargs.get("start", 0)
         lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
-    elif function is builtins.reversed and is_dynamic(inner := items(args[0])):
+    elif function is builtins.reversed and is_dynamic(inner := items(first)):
         lazy = Items(inner.length, lambda k: inner.item(inner.length - 1 - k))
     elif function is builtins.zip and args and all(is_dynamic(found) for found in map(items, args)):
         lazy = _zip([items(found) for found in args])
-    elif getattr(function, "__name__", "") == "unbind":
-        lazy = _unbind(function, args, kwargs)
+    elif (name := getattr(function, "__name__", "")) in ("unbind", "split"):
+        owner = getattr(function, "__self__", None)
+        lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
     return lazy if lazy is not None else function(*args, **kwargs)
 
 
@@ -125,14 +132,18 @@ def _zip(parts: Sequence[Items]) -> Items:
     return Items(length, lambda k: tuple(part.item(k) for part in parts))
 
 
-def _unbind(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Items | None:
-    owner = getattr(function, "__self__", None)
-    given = ([owner] if isinstance(owner, torch.Tensor) else []) + [*args]
-    tensor = given[0] if given else kwargs.get("input")
-    dim = given[1] if len(given) > 1 else kwargs.get("dim", 0)
-    if not isinstance(tensor, torch.Tensor) or not _symbolic(tensor.shape[dim]):
+def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> Listed | None:
+    """``x.unbind(dim)`` and ``x.split(1, dim)`` of a dynamic axis."""
+    tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
+    given = list(args)
+    size = given.pop(0) if name == "split" and given else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+    dim = given.pop(0) if given else dim
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not _symbolic(tensor.shape[dim]):
         return None
-    return Items(tensor.shape[dim], lambda k: tensor.select(dim, k))
+    dim %= tensor.dim()
+    if name == "unbind":
+        return Listed(tensor, dim)
+    return Listed(tensor.unsqueeze(dim + 1), dim) if size == 1 else None
 
 
 # Recording
@@ -147,13 +158,34 @@ def _record(found: Items, recording: Recording, body: Callable[[Any], None]) -> 
         torch._check(number >= 0)
         torch._check(number < found.length)
         recording.open(number, inside)
-        body(found.item(number))
+        with _unchanged_modules():
+            body(found.item(number))
         recording.close()
     except BaseException:
         tonnx.loop_drop(index)
         raise
     results = (recording.finals, recording.lasts, recording.stacked)
     recording.finish(tonnx.loop_end(index, found.length, *results))
+
+
+@contextlib.contextmanager
+def _unchanged_modules() -> Iterator[None]:
+    """Refuse a body that keeps something in a module, by whatever it calls: the next pass would find it there."""
+    own = torch.nn.Module.__setattr__
+
+    def refuse(module: Any, name: str, value: Any) -> None:
+        before = getattr(module, name, None)
+        constant = isinstance(value, (bool, int, float, str, type(None)))
+        tracer = type(module).__module__.startswith("torch.")  # it keeps the constants that it finds
+        if value is not before and not (constant and value == before) and not tracer:
+            raise Unsuitable(f"its body sets the attribute {name} of a {type(module).__name__}")
+        own(module, name, value)
+
+    torch.nn.Module.__setattr__ = refuse
+    try:
+        yield
+    finally:
+        torch.nn.Module.__setattr__ = own
 
 
 def run(found: Items, body: Callable[[Any], None], **kinds: tuple[str, ...]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.converted import Reference
 from tonnx.frontends.torch.capture import inference_mode
 from tonnx.frontends.torch.signature import Call
 from tonnx.frontends.torch.weights import as_numpy
-
-Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 
 
 def reference(module: torch.nn.Module, call: Call, kept: Sequence[int]) -> Reference:

@@ -17,8 +17,8 @@ from tonnx.build import DIM, Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch import decompose, symbolic
 from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
+from tonnx.frontends.torch.loop_lower import Body, arrange, in_reach, kind_of, lower_loop
 from tonnx.frontends.torch.memory import Memory, mutates, written_argument
-from tonnx.frontends.torch.ops.loop import Body, arrange, in_reach, kind_of, lower_loop
 from tonnx.frontends.torch.rules import Rule, rule_for
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.frontends.torch.weights import Weights

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,8 +10,8 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.rules import lower
-from tonnx.frontends.torch.symbolic import compute
 from tonnx.frontends.torch.values import is_float
 
 T = ir.DataType
@@ -140,8 +139,8 @@ def convolution(
 
 def _windows(op: Builder, size: Size, kernel: int, dilation: int, padding: int, stride: int) -> tuple[ir.Value, Size]:
     """For each offset in a window (rows) and each window (columns), the position in the padded axis; and how many."""
-    span = compute(op, operator.add, [size, 2 * padding - dilation * (kernel - 1) - 1])
-    count = compute(op, operator.add, [compute(op, operator.floordiv, [span, stride]), 1])
+    span = sizes.add(op, size, 2 * padding - dilation * (kernel - 1) - 1)
+    count = sizes.add(op, sizes.divide(op, span, stride), 1)
     offsets = np.arange(kernel, dtype=np.int64).reshape(-1, 1) * dilation
     starts = op.Mul(op.Range(0, op.scalar(count), 1), stride)
     return op.Add(starts, offsets), count
@@ -174,6 +173,8 @@ def col2im(
     padding: Ints,
     stride: Ints,
 ) -> ir.Value:
+    if x.dtype in (T.DOUBLE, T.BFLOAT16):
+        x = op.cast(x, T.FLOAT)  # ONNX Runtime's only kernel
     x, single = batched(op, x, 3)
     y = op.Col2Im(
         x,

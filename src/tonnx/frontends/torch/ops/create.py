@@ -30,6 +30,8 @@ def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType)
     fixed = [size for size in sizes if isinstance(size, int)]
     if len(fixed) == len(sizes) and math.prod(fixed) <= _SMALL:
         return op.constant(np.full(fixed, array.reshape(()), dtype=array.dtype))
+    if dtype == T.BFLOAT16:  # which ConstantOfShape gives only from opset 20 on
+        return op.cast(full(op, sizes, value, T.FLOAT), dtype)
     return op.ConstantOfShape(op.vector(sizes), value=ir.Tensor(array.reshape(1)))
 
 
@@ -163,25 +165,23 @@ def inclusive_range(
 
 
 @lower("aten.linspace")
-def linspace(op: Builder, start: Operand, end: Operand, steps: Size, dtype: ir.DataType | None = None) -> ir.Value:
+def linspace(op: Builder, start: Operand, end: Operand, steps: int, dtype: ir.DataType | None = None) -> ir.Value:
     dtype = dtype or T.FLOAT
     # Among integers, torch cuts the ends to integers before it divides what lies between.
     ends = T.INT64 if is_integer(dtype) else T.DOUBLE
     first, last = (op.cast(as_value(op, number, ends), T.DOUBLE) for number in (start, end))
-    if isinstance(steps, int) and steps <= 1:
+    if steps <= 1:
         return op.cast(op.Reshape(first, [1]) if steps else full(op, [0], 0, T.DOUBLE), dtype)
-    gaps = op.Sub(op.scalar(steps), 1)
-    gap = op.Div(op.Sub(last, first), op.cast(op.Max(gaps, 1), T.DOUBLE))
-    count = _counted(op, steps)
+    gap = op.Div(op.Sub(last, first), steps - 1)
+    count = op.constant(np.arange(steps), T.DOUBLE)
     # From both ends, as torch does: the last one is `end` exactly, and a whole number stays one.
-    upper = op.Sub(last, op.Mul(op.Sub(op.cast(gaps, T.DOUBLE), count), gap))
-    lower_half = op.Less(count, op.Mul(op.cast(op.scalar(steps), T.DOUBLE), 0.5))
-    return op.cast(op.Where(lower_half, op.Add(op.Mul(count, gap), first), upper), dtype)
+    upper = op.Sub(last, op.Mul(op.constant(np.arange(steps)[::-1], T.DOUBLE), gap))
+    return op.cast(op.Where(op.Less(count, steps / 2), op.Add(op.Mul(count, gap), first), upper), dtype)
 
 
 @lower("aten.logspace")
 def logspace(
-    op: Builder, start: Operand, end: Operand, steps: Size, base: float = 10.0, dtype: ir.DataType | None = None
+    op: Builder, start: Operand, end: Operand, steps: int, base: float = 10.0, dtype: ir.DataType | None = None
 ) -> ir.Value:
     dtype = dtype or T.FLOAT
     if is_integer(dtype):

@@ -193,6 +193,8 @@ def group_norm(
     eps: float = 1e-5,
     cudnn_enabled: bool = True,
 ) -> ir.Value:
+    if x.dtype in (T.DOUBLE, T.BFLOAT16):
+        x = op.cast(x, T.FLOAT)  # below opset 21 this becomes InstanceNormalization, which runtimes have in float only
     channels = [op.size(x, 1)]
     scale = _parameter(op, weight, 1, channels, x.dtype)
     shift = _parameter(op, bias, 0, channels, x.dtype)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
-from torch.fx import Node
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
@@ -14,6 +14,9 @@ from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops.shape import atleast_1d, atleast_2d, atleast_3d, meshgrid, movedim
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import axis_of, promote
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 # Together
 

@@ -63,9 +63,7 @@ def randint(
 
 
 @lower("aten.randint_like")
-def randint_like(
-    op: Builder, x: ir.Value, high: Size, low: Size = 0, dtype: ir.DataType | None = None
-) -> ir.Value:
+def randint_like(op: Builder, x: ir.Value, high: Size, low: Size = 0, dtype: ir.DataType | None = None) -> ir.Value:
     return _whole(op, op.sizes(x), low, high)
 
 

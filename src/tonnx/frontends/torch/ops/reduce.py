@@ -163,9 +163,7 @@ def _place(op: Builder, op_type: str, x: ir.Value, dim: int | None, keepdim: boo
 # Moments
 
 
-def _variance(
-    op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: bool
-) -> tuple[ir.Value, ir.Value]:
+def _variance(op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: bool) -> tuple[ir.Value, ir.Value]:
     """The variance over the count less ``correction``, and the mean."""
     x = opmath(op, x)
     middle = mean(op, x, dim, keepdim=True)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
-import torch
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
@@ -75,6 +74,14 @@ def _request(
             raise UnsupportedArgument("a scale factor that is computed from a size: give the output size instead")
         axes.append(_Axis(size, output_size[i] if output_size is not None else None, factor))
     return axes
+
+
+def _copied(axes: Sequence[_Axis]) -> list[_Axis]:
+    """For the kernels that copy along an axis whose size stays, whatever the factor says."""
+    return [
+        _Axis(axis.size, None, 1.0) if axis.is_fixed and axis.scale and axis.result == axis.size else axis
+        for axis in axes
+    ]
 
 
 def _whole_scale(scale: float, size: Size) -> float:
@@ -161,6 +168,8 @@ def _picks(op: Builder, axis: _Axis, shift: float) -> ir.Value:
 
 
 def _nearest(op: Builder, x: ir.Value, axes: Sequence[_Axis], shift: float) -> ir.Value:
+    if len(axes) == 2 and not shift:  # torch has other code for images than for lines and volumes
+        axes = _copied(axes)
     if _agree(axes, shift):
         how = ("half_pixel", "round_prefer_ceil") if shift else ("asymmetric", "floor")
         return _resize(op, x, axes, mode="nearest", coordinate_transformation_mode=how[0], nearest_mode=how[1])
@@ -209,13 +218,14 @@ def _smooth(
     if not is_float(x.dtype):
         raise UnsupportedArgument(f"torch interpolates {x.dtype} in steps of its own", hint="cast to float32 before")
     fixed = all(axis.is_fixed for axis in axes)
+    if mode == "linear" and not antialias:
+        axes = _copied(axes)
     if all(axis.is_copy for axis in axes):
         return x
     unlike_torch = (
         mode == "lanczos"
         or (antialias and align_corners)
         or any(axis.contradicts and not align_corners for axis in axes)
-        or (antialias and fixed and any(axis.result == 1 for axis in axes))  # ONNX Runtime 1.31 gets these wrong
         or (mode == "cubic" and fixed and all(axis.result == axis.size for axis in axes))  # runtimes just copy
     )
     if unlike_torch:
@@ -254,6 +264,8 @@ def _weights(axis: _Axis, mode: str, align_corners: bool, antialias: bool) -> np
     names = {"linear": "upsample_bilinear2d", "cubic": "upsample_bicubic2d", "lanczos": "upsample_lanczos2d"}
     name = f"_{names[mode]}_aa" if antialias else names[mode]
     assert isinstance(axis.size, int)
+    import torch  # not above: other front ends use this module
+
     units = torch.eye(axis.size, dtype=torch.float64).reshape(1, axis.size, axis.size, 1)
     function = getattr(torch.ops.aten, name).default
     images = function(units.expand(-1, -1, -1, 3), [axis.result, 3], align_corners, axis.scale, None)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
-from torch.fx import Node
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
@@ -14,6 +13,9 @@ from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import axis_of
 from tonnx.infer import dims_of
+
+if TYPE_CHECKING:
+    from torch.fx import Node
 
 T = ir.DataType
 
@@ -422,7 +424,7 @@ def as_strided(
     storage_offset: Size | None = None,
     node: Node | None = None,
 ) -> ir.Value:
-    base = node.args[0].meta.get("val") if node is not None and isinstance(node.args[0], Node) else None
+    base = getattr(node.args[0], "meta", {}).get("val") if node is not None else None
     if base is None or not base.is_contiguous() or base.untyped_storage().nbytes() != base.numel() * base.itemsize:
         raise UnsupportedArgument("as_strided of a tensor that is not contiguous: ONNX has no memory layouts")
     # The position in memory of every element: a sum of one vector an axis.

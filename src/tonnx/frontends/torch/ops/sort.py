@@ -28,9 +28,7 @@ def _only(op: Builder, x: ir.Value) -> list[ir.Value]:
 
 
 @lower("aten.topk")
-def topk(
-    op: Builder, x: ir.Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True
-) -> list[ir.Value]:
+def topk(op: Builder, x: ir.Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[ir.Value]:
     if op.rank(x) == 0:
         return _only(op, x)
     return _ordered(op, x, k, axis_of(op, x, dim), largest=largest, in_order=sorted)
@@ -276,9 +274,7 @@ def searchsorted(
 
 
 @lower("aten.bucketize")
-def bucketize(
-    op: Builder, x: Operand, boundaries: ir.Value, out_int32: bool = False, right: bool = False
-) -> ir.Value:
+def bucketize(op: Builder, x: Operand, boundaries: ir.Value, out_int32: bool = False, right: bool = False) -> ir.Value:
     return _rank_in(op, boundaries, x, right=right)
 
 

@@ -146,7 +146,7 @@ def _written_outside(walk: Walk, body: Body) -> list[Node]:
 
 def _check_writes(walk: Walk, body: Body) -> None:
     """Refuse a write to a carried variable that shows outside: the first pass has the outer tensor itself."""
-    for node in body.nodes:
+    for node in _flat(walk, body):
         if not mutates(node):
             continue
         root = walk.root(written_argument(node))

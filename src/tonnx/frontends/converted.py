@@ -1,0 +1,39 @@
+"""What every front end hands over: a graph at CANON, and what is needed to prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+
+Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+"""The original model as a function on arrays: inputs by name to outputs in order."""
+
+
+@dataclass
+class Converted:
+    """A model at CANON, and what is needed to prove it."""
+
+    model: ir.Model
+    reference: Reference | None
+    """None: the framework is not there to compare with; the file is only checked, loaded and run."""
+    example: dict[str, np.ndarray]
+    dynamic: dict[str, dict[int, str]]
+    limits: dict[str, tuple[int, int | None]]
+    timings: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def add_output(op: Builder, value: ir.Value, name: str) -> ir.Value:
+    """Every output is a value of its own: an input passed through, a constant or a repetition gets an Identity."""
+    producer = value.producer()
+    if producer is None or value.is_graph_output() or value.const_value is not None or producer.graph is not op.graph:
+        shape = value.shape.dims if value.shape is not None else None
+        (value,) = op.node("Identity", [value], [], [(value.dtype, shape)])
+    value.name = name
+    op.graph.outputs.append(value)
+    return value

@@ -1,0 +1,126 @@
+"""A saved Paddle model as an ONNX graph at CANON. Needs neither paddle nor torch."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder, Names
+from tonnx.errors import InvalidArgument
+from tonnx.frontends.converted import Converted, add_output
+from tonnx.frontends.paddle.dims import Inputs, Wanted, example, inputs_of, usual_sizes
+from tonnx.frontends.paddle.load import Loaded, load
+from tonnx.frontends.paddle.reference import reference
+from tonnx.frontends.paddle.walk import Walk
+from tonnx.profiles import ort
+from tonnx.target import CANON
+
+
+def convert(
+    path: str | os.PathLike[str],
+    args: Any = (),
+    *,
+    params: str | os.PathLike[str] | None = None,
+    input_shapes: Wanted | None = None,
+    input_names: Sequence[str] | None = None,
+    output_names: Sequence[str] | None = None,
+    compare: bool = True,
+    announce: Callable[[str], None] | None = None,
+) -> Converted:
+    """Read and lower. ``announce`` is told the stage that begins; ``compare`` looks for Paddle to compare with."""
+    announce = announce or (lambda stage: None)
+    timings: dict[str, float] = {}
+    start = time.perf_counter()
+    announce("read")
+    loaded = load(path, params)
+    inputs = inputs_of(loaded.program, input_shapes)
+    renamed = _renamed("input_names", list(loaded.program.inputs), input_names)
+    outputs = _renamed("output_names", list(loaded.program.outputs), output_names)
+    _check_collisions(list(renamed.values()), list(outputs.values()))
+    given = _example(args, inputs, renamed)
+    timings["read"] = time.perf_counter() - start
+    start = time.perf_counter()
+    announce("lower")
+    model = _lower(loaded, inputs, renamed, list(outputs.values()))
+    timings["lower"] = time.perf_counter() - start
+    dynamic = {renamed[name]: axes for name, axes in inputs.dynamic().items()}
+    paddle, notes = reference(loaded, renamed) if compare else (None, [])
+    return Converted(model, paddle, given, dynamic, {}, timings, notes)
+
+
+def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_names: Sequence[str]) -> ir.Model:
+    names = Names([*renamed.values(), *output_names])
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
+    op = Builder(graph, names=names, profile=ort.instead)
+    values = {}
+    for name, shape in inputs.shapes.items():
+        value = ir.Value(name=renamed[name], type=ir.TensorType(inputs.dtypes[name]), shape=ir.Shape(shape))
+        graph.inputs.append(value)
+        values[name] = value
+    with op:
+        results = Walk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
+        op.scope, op.source = "", {}
+        for value, name in zip(results, output_names, strict=True):
+            add_output(op, value, name)
+    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[])
+
+
+def _renamed(argument: str, own: list[str], wanted: Sequence[str] | None) -> dict[str, str]:
+    """From the program's names to those of the file: the user's, in order, then the program's own."""
+    given = list(wanted or ())
+    if isinstance(wanted, str) or not all(isinstance(name, str) and name for name in given):
+        raise InvalidArgument(f"{argument} must be a list of names, not {wanted!r}")
+    if len(given) > len(own):
+        kind = argument.partition("_")[0]
+        raise InvalidArgument(
+            f"{argument} has {len(given)} names, but the model has {len(own)} {kind}s",
+            why=f"they are {', '.join(own)}",
+        )
+    return dict(zip(own, [*given, *own[len(given) :]], strict=True))
+
+
+def _check_collisions(inputs: list[str], outputs: list[str]) -> None:
+    names = [*inputs, *outputs]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidArgument(
+                f"the name {name!r} is given to two inputs or outputs",
+                hint="in an ONNX file every value has a name of its own: give input_names or output_names",
+            )
+
+
+def _example(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """What the file is run on: the user's arrays, and random ones for the rest."""
+    if args is None or (isinstance(args, (tuple, list)) and not args):
+        given = {}
+    elif isinstance(args, Mapping):
+        given = {str(name): np.asarray(value) for name, value in args.items()}
+    elif isinstance(args, np.ndarray):
+        given = dict(zip(inputs.shapes, [args], strict=False))
+    elif isinstance(args, (tuple, list)) and all(isinstance(value, np.ndarray) for value in args):
+        given = dict(zip(inputs.shapes, args, strict=False))
+    else:
+        raise InvalidArgument(
+            f"the inputs of a Paddle program are numpy arrays, not {type(args).__name__}",
+            hint='give the output file by name: tonnx.export(path, f="out.onnx")',
+        )
+    back = {new: old for old, new in renamed.items()}
+    sizes = usual_sizes(inputs)
+    taken: dict[str, np.ndarray] = {}
+    for name, array in given.items():
+        own = name if name in inputs.shapes else back.get(name)
+        if own is None:
+            raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(inputs.shapes)}")
+        shape = inputs.shapes[own]
+        fits = array.ndim == len(shape) and all(d == s for d, s in zip(shape, array.shape, strict=True) if isinstance(d, int))
+        if not fits:
+            raise InvalidArgument(f"the input {name!r} has the shape {list(array.shape)}", why=f"the model's is {shape}")
+        sizes.update({str(d.value): s for d, s in zip(shape, array.shape, strict=True) if isinstance(d, ir.SymbolicDim)})
+        taken[own] = array.astype(inputs.dtypes[own].numpy(), copy=False)
+    made = example(inputs, sizes)
+    return {renamed[name]: taken.get(name, array) for name, array in made.items()}

@@ -1,0 +1,99 @@
+"""The shapes of a model's inputs: names for what is dynamic, what the user fixed or renamed, and sizes to try.
+
+A leading -1 is called ``batch``, every other one ``DIM_n``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument
+from tonnx.frontends.paddle.graph import Kind, Program
+from tonnx.infer import Dim
+
+BATCH = "batch"
+Wanted = Mapping[str, Sequence[int | str | None]]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs in order, by their names in the program."""
+
+    shapes: dict[str, list[Dim]]
+    dtypes: dict[str, ir.DataType]
+    contradicts: bool
+    """Whether the user changed a dimension that the program has fixed: what it says of other shapes is not true then."""
+
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        """The dynamic axes of each input and their names."""
+        named = {
+            name: {axis: str(dim.value) for axis, dim in enumerate(shape) if isinstance(dim, ir.SymbolicDim)}
+            for name, shape in self.shapes.items()
+        }
+        return {name: axes for name, axes in named.items() if axes}
+
+
+def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
+    """The inputs, with ``wanted`` in the place of what the program says: sizes, names, and -1 or None to keep."""
+    wanted = dict(wanted or {})
+    for name in wanted:
+        if name not in program.inputs:
+            known = ", ".join(program.inputs) or "none"
+            raise InvalidArgument(f"input_shapes: the model has no input {name!r}", why=f"its inputs are {known}")
+    shapes, dtypes, contradicts, count = dict[str, list[Dim]](), dict[str, ir.DataType](), False, 0
+    for name, value in program.inputs.items():
+        if value.kind is not Kind.TENSOR or value.dtype is None or value.shape is None:
+            raise InvalidArgument(f"the input {name!r} is not a tensor of a known rank")
+        asked = list(wanted.get(name, value.shape))
+        if len(asked) != len(value.shape):
+            raise InvalidArgument(
+                f"input_shapes: {name!r} has {len(value.shape)} dimensions, not {len(asked)}",
+                why=f"its shape in the model is {list(value.shape)}",
+            )
+        shape: list[Dim] = []
+        for axis, (own, new) in enumerate(zip(value.shape, asked, strict=True)):
+            if isinstance(new, str):
+                shape.append(ir.SymbolicDim(new))
+            elif new is not None and not isinstance(new, bool) and isinstance(new, (int, np.integer)) and new >= 0:
+                shape.append(int(new))
+            elif new is not None and new != -1:
+                raise InvalidArgument(f"input_shapes: a dimension of {name!r} is {new!r}, not a size or a name")
+            elif own >= 0:
+                shape.append(own)
+            elif axis == 0:
+                shape.append(ir.SymbolicDim(BATCH))
+            else:
+                shape.append(ir.SymbolicDim(f"DIM_{count}"))
+                count += 1
+            contradicts = contradicts or (own >= 0 and shape[-1] != own)
+        shapes[name], dtypes[name] = shape, value.dtype
+    return Inputs(shapes, dtypes, contradicts)
+
+
+def usual_sizes(inputs: Inputs, image: int = 64) -> dict[str, int]:
+    """A size for every dynamic dimension that most models accept: networks halve the sides of images five times."""
+    sizes: dict[str, int] = {}
+    for shape in inputs.shapes.values():
+        for axis, dim in enumerate(shape):
+            if isinstance(dim, ir.SymbolicDim):
+                usual = 2 if axis == 0 else image if len(shape) >= 4 and axis >= 2 else 8
+                sizes.setdefault(str(dim.value), usual)
+    return sizes
+
+
+def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Random inputs at these sizes. Integers are 0 and 1: as indices these are most often valid."""
+    rng = np.random.default_rng(0)
+    made = {}
+    for name, shape in inputs.shapes.items():
+        dtype = inputs.dtypes[name]
+        dims = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
+        if dtype.is_floating_point():
+            made[name] = rng.standard_normal(dims).astype(dtype.numpy())
+        else:
+            made[name] = rng.integers(0, 2, size=dims).astype(dtype.numpy())
+    return made

@@ -1,0 +1,1 @@
+"""Rules by family; `rules.load` imports them all."""

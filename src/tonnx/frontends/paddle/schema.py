@@ -1,0 +1,251 @@
+"""Old operators as PIR knows them: ONE table of synonyms.
+
+A line is the old name, the name of the rule, and what else has another name: ``old=new`` for slots and attributes, and
+after ``>`` the output slots in the order of PIR's results where there is more than one. Everything else follows from
+the habits of both formats: ``X`` is ``x``, ``MaxLenTensor`` is ``max_len_tensor``, attributes keep their names, the
+result is ``Out``. Several slots may mean one parameter: a list as one tensor, as tensors side by side, as attribute.
+An operator that has no line here has the same name in both formats.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from functools import cache
+
+_TABLE = """
+# Arithmetic
+elementwise_add add
+elementwise_sub subtract
+minus subtract
+elementwise_mul multiply
+elementwise_div divide
+elementwise_floordiv floor_divide
+elementwise_mod remainder
+elementwise_pow elementwise_pow
+elementwise_max maximum
+elementwise_min minimum
+elementwise_fmax fmax
+elementwise_fmin fmin
+elementwise_heaviside heaviside
+grad_add add
+sum add_n X=inputs
+scale scale ScaleTensor=scale
+pow pow factor=y FactorTensor=y
+clip clip Min=min Max=max
+increment increment step=value
+matmul matmul_with_alpha transpose_X=transpose_x transpose_Y=transpose_y
+matmul_v2 matmul trans_x=transpose_x trans_y=transpose_y
+addmm addmm Beta=beta Alpha=alpha
+isfinite_v2 isfinite
+isinf_v2 isinf
+isnan_v2 isnan
+isclose isclose Input=x Other=y Rtol=rtol Atol=atol
+allclose allclose Input=x Other=y Rtol=rtol Atol=atol
+cross cross dim=axis
+size numel Input=x
+lerp lerp
+is_empty is_empty
+clip_by_norm clip_by_norm
+
+# Activations
+hard_shrink hardshrink
+hard_sigmoid hardsigmoid
+hard_swish hardswish
+brelu hardtanh
+softshrink softshrink lambda=threshold
+leaky_relu leaky_relu alpha=negative_slope
+tanh_shrink tanh_shrink
+maxout maxout
+prelu prelu
+rrelu rrelu
+dropout dropout dropout_prob=p Seed=seed_tensor > Out Mask
+fused_softmax_mask fused_softmax_mask
+
+# Reductions
+reduce_sum sum dim=axis keep_dim=keepdim out_dtype=dtype
+reduce_mean mean dim=axis keep_dim=keepdim
+reduce_max max dim=axis keep_dim=keepdim
+reduce_min min dim=axis keep_dim=keepdim
+reduce_amax amax dim=axis keep_dim=keepdim
+reduce_amin amin dim=axis keep_dim=keepdim
+reduce_prod prod dim=axis keep_dim=keepdim
+reduce_all all dim=axis keep_dim=keepdim AxisTensor=axis AxisTensorList=axis
+reduce_any any dim=axis keep_dim=keepdim AxisTensor=axis AxisTensorList=axis
+mean mean_all
+frobenius_norm frobenius_norm dim=axis keep_dim=keepdim
+arg_max argmax
+arg_min argmin
+norm norm > Out Norm
+cumprod cumprod
+top_k topk_v1 K=k > Out Indices
+top_k_v2 topk K=k > Out Indices
+argsort argsort > Out Indices
+kthvalue kthvalue > Out Indices
+mode mode > Out Indices
+dist dist
+
+# Shapes
+reshape reshape Shape=shape ShapeTensor=shape
+reshape2 reshape Shape=shape ShapeTensor=shape > Out
+transpose transpose axis=perm
+transpose2 transpose axis=perm > Out
+flatten flatten_at > Out
+flatten2 flatten_at > Out
+flatten_contiguous_range flatten > Out
+squeeze squeeze axes=axis > Out
+squeeze2 squeeze axes=axis > Out
+unsqueeze unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
+unsqueeze2 unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
+concat concat AxisTensor=axis
+split split_old AxisTensor=axis SectionsTensorList=sections
+stack stack > Y
+unstack unstack > Y
+expand tile expand_times=repeat_times ExpandTimes=repeat_times expand_times_tensor=repeat_times
+expand_v2 expand Shape=shape expand_shapes_tensor=shape
+expand_as expand_as target_tensor=y
+expand_as_v2 expand_as
+tile tile RepeatTimes=repeat_times repeat_times_tensor=repeat_times
+shape shape
+reverse flip
+roll roll ShiftsTensor=shifts
+repeat_interleave repeat_interleave Repeats=repeats dim=axis
+repeat_interleave_with_tensor_index repeat_interleave_with_tensor_index RepeatsTensor=repeats dim=axis
+shuffle_channel shuffle_channel
+meshgrid meshgrid X=inputs
+trace trace Input=x
+diagonal diagonal Input=x
+diag_v2 diag
+diag_embed diag_embed
+crop_tensor crop Shape=shape ShapeTensor=shape Offsets=offsets OffsetsTensor=offsets
+broadcast_tensors broadcast_tensors X=input
+as_strided as_strided
+unfold unfold > Y
+fold fold > Y
+view_shape view_shape
+
+# Reading and writing by index
+slice slice StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends
+strided_slice strided_slice Input=x StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends \
+StridesTensor=strides StridesTensorList=strides
+set_value set_value Input=x ValueTensor=value_tensor StartsTensorList=starts EndsTensorList=ends StepsTensorList=steps
+gather gather Axis=axis
+index_select index_select dim=axis
+take_along_axis take_along_axis Input=arr Index=indices Axis=axis > Result
+put_along_axis put_along_axis Input=arr Index=indices Value=values Axis=axis Reduce=reduce Include_self=include_self > Result
+scatter scatter Ids=index
+index_add index_add AddValue=add_value
+index_put index_put
+where_index nonzero
+masked_select masked_select > Y
+lookup_table lookup_table_v1 Ids=x W=weight
+lookup_table_v2 embedding Ids=x W=weight
+one_hot one_hot depth=num_classes depth_tensor=num_classes
+one_hot_v2 one_hot depth=num_classes depth_tensor=num_classes
+unique unique > Out Indices Index Counts
+searchsorted searchsorted
+multiplex multiplex X=inputs Ids=index
+tril_triu tril_triu
+sequence_mask sequence_mask MaxLenTensor=maxlen > Y
+
+# Made from nothing
+fill_constant fill_constant ValueTensor=value_tensor ShapeTensor=shape ShapeTensorList=shape
+fill_any_like full_like
+fill_zeros_like zeros_like
+fill_any fill_any
+fill_constant_batch_size_like full_batch_size_like
+assign_value assign_value_old
+range arange
+linspace linspace Num=number
+eye eye
+empty empty ShapeTensor=shape ShapeTensorList=shape
+uniform_random uniform ShapeTensor=shape ShapeTensorList=shape
+gaussian_random gaussian ShapeTensor=shape ShapeTensorList=shape
+uniform_random_batch_size_like uniform_random_batch_size_like
+randint randint ShapeTensor=shape ShapeTensorList=shape
+cast cast out_dtype=dtype
+share_data assign
+memcpy assign dst_place_type=place
+memcpy_d2h assign dst_place_type=place
+memcpy_h2d assign dst_place_type=place
+
+# Convolution, pooling, normalisation, pictures
+conv2d conv2d Bias=bias_tensor ResidualData=residual
+depthwise_conv2d depthwise_conv2d Bias=bias_tensor ResidualData=residual
+conv3d conv3d Bias=bias_tensor ResidualData=residual
+conv2d_transpose conv2d_transpose Input=x
+conv3d_transpose conv3d_transpose Input=x
+depthwise_conv2d_transpose depthwise_conv2d_transpose Input=x
+pool2d pool2d ksize=kernel_size
+pool3d pool3d ksize=kernel_size
+max_pool2d_with_index max_pool2d_with_index ksize=kernel_size > Out Mask
+max_pool3d_with_index max_pool3d_with_index ksize=kernel_size > Out Mask
+batch_norm batch_norm data_layout=data_format MomentumTensor=momentum_tensor > Y
+sync_batch_norm batch_norm data_layout=data_format > Y
+layer_norm layer_norm > Y Mean Variance
+group_norm group_norm data_layout=data_format > Y Mean Variance
+instance_norm instance_norm > Y
+affine_channel affine_channel
+lrn lrn > Out
+pad2d pad2d Paddings=paddings
+pad3d pad3d Paddings=paddings value=pad_value
+pad pad
+grid_sampler grid_sample
+affine_grid affine_grid Theta=input OutputShape=output_shape > Output
+nearest_interp nearest_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+bilinear_interp bilinear_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+linear_interp_v2 linear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+nearest_interp_v2 nearest_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+bilinear_interp_v2 bilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+bicubic_interp_v2 bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+trilinear_interp_v2 trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+deformable_conv deformable_conv Input=x
+unpool unpool ksize=kernel_size
+"""
+
+
+@dataclass(frozen=True)
+class Synonyms:
+    """What an old operator is called now."""
+
+    rule: str
+    renamed: dict[str, str] = field(default_factory=dict)
+    outputs: tuple[str, ...] = ()
+
+    def parameter(self, old: str) -> str:
+        """The rule's name for a slot or attribute."""
+        return self.renamed.get(old) or _snake(old)
+
+
+@cache
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower() if name[:1].isupper() else name
+
+
+def _parse(table: str) -> dict[str, Synonyms]:
+    found = {}
+    for line in table.replace("\\\n", "").splitlines():
+        words, _, outputs = line.partition(">")
+        old, *rest = words.split() or ["#"]
+        if old != "#":
+            renamed = dict(word.split("=") for word in rest[1:])
+            assert old not in found, old
+            found[old] = Synonyms(rest[0], renamed, tuple(outputs.split()))
+    return found
+
+
+OLD = _parse(_TABLE)
+
+
+def synonyms(old: str) -> Synonyms:
+    """What the old operator ``old`` is called now."""
+    return OLD.get(old) or Synonyms(old)
+
+
+def rule_name(name: str) -> str:
+    """The name under which the rule of an operator of either format is registered."""
+    if "." not in name:
+        return synonyms(name).rule
+    dialect, _, rest = name.partition(".")
+    plain = rest[:-1] if rest.endswith("_") else rest  # in place: the same formula
+    return plain if dialect == "pd_op" else f"{dialect}.{plain}"

@@ -1,0 +1,232 @@
+"""Walks a Paddle program once and lowers operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.frontends.paddle import rules, schema
+from tonnx.frontends.paddle.bind import bind
+from tonnx.frontends.paddle.graph import POSITIONAL, Block, Kind, Op, Program, Type, Value
+from tonnx.infer import UNKNOWN, Dim, dims_of
+
+WEIGHT = "tonnx.weight"
+_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError)
+_MAIN = ("Out", "Output", "Y", "Result", "out")
+"""Output slots of old operators that hold their only result, the most usual first."""
+
+
+class Walk:
+    """The lowering of one program into one ONNX graph."""
+
+    def __init__(
+        self, op: Builder, program: Program, params: Mapping[str, ir.Tensor], *, trust_shapes: bool = True
+    ) -> None:
+        self.op = op
+        self.program = program
+        self.unsupported: list[Occurrence] = []
+        self._params = params
+        self._rules = rules.load()
+        self._trust = trust_shapes
+        self._values: dict[Value, Any] = {}
+        self._keeps_names = program.format == "pdmodel"  # PIR's values are numbered, not named
+
+    def run(self, inputs: Mapping[str, ir.Value]) -> list[ir.Value]:
+        """Lower everything; returns the outputs in order."""
+        for name, value in self.program.inputs.items():
+            self._values[value] = inputs[name]
+        self.block(self.program.block, self.program.outputs.values())
+        results = [self.resolve(value) for value in self.program.outputs.values()]
+        if self.unsupported:
+            raise UnsupportedOp(self.unsupported)
+        return results
+
+    def block(self, block: Block, wanted: Iterable[Value]) -> None:
+        """Lower the operators of a block that ``wanted`` depends on."""
+        for node in live(block, wanted):
+            self._lower(node)
+
+    def resolve(self, value: Any) -> Any:
+        """What was made of a value of the program; anything else as it is."""
+        if not isinstance(value, Value):
+            return value
+        if value not in self._values:
+            if not value.is_parameter:
+                raise LoweringError(f"the value {value.name!r} is used where nothing has computed it")
+            tensor = self._params.get(value.name)
+            if tensor is None:
+                raise LoweringError(
+                    f"the parameter {value.name!r} is used, but it is not in the weights file",
+                    hint="save the model again with paddle.jit.save",
+                )
+            made = self.op.initializer(value.name, tensor)
+            made.meta[WEIGHT] = True
+            self._values[value] = made
+        return self._values[value]
+
+    # One operator
+
+    def _lower(self, node: Op) -> None:
+        path = node.source.strip("/") if self.program.format == "pir" else ""
+        self.op.scope = f"/{path}" if path else ""
+        self.op.source = {
+            "tonnx.op": node.name,
+            "tonnx.module": path.replace("/", "."),
+            "tonnx.source": "" if path else _relative(node.source),
+        }
+        try:
+            results = self._compute(node)
+            self._define(node, results)
+        except TonnxError as error:
+            error.where = error.where or _where(node)
+            raise
+        except _FAULTS as error:
+            raise LoweringError(
+                f"{node.name} could not be lowered",
+                where=_where(node),
+                why=f"{type(error).__name__}: {error}",
+                hint="this is a fault of tonnx; please report it together with the program file",
+            ) from error
+
+    def _compute(self, node: Op) -> Any:
+        if node.name == "builtin.combine":
+            return [self.resolve(operand) for operand in node.operands]
+        if node.name == "builtin.split":
+            return tuple(self.resolve(node.operands[0]))
+        if node.name == "builtin.slice":
+            return self.resolve(node.operands[0])[node.attributes["index"]]
+        rule = self._rules.get(schema.rule_name(node.name))
+        if rule is None:
+            module, source = self.op.source["tonnx.module"], self.op.source["tonnx.source"] or node.place
+            self.unsupported.append(Occurrence(node.name, module, source))
+            return tuple(self._placeholder(value) for value in _results(node))
+        return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
+
+    def _placeholder(self, result: Value | list[Value | None] | None) -> Any:
+        """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
+        if isinstance(result, list):
+            return [self._placeholder(part) for part in result]
+        if result is not None and result.kind is Kind.LIST:
+            return [_stand_in(element) for element in result.type.elements]
+        return _stand_in(result.type if result is not None else Type())
+
+    # Results
+
+    def _define(self, node: Op, made: Any) -> None:
+        results = _results(node)
+        values = made if isinstance(made, tuple) else (made,)
+        for result, value in zip(results, values, strict=False):
+            if isinstance(result, list):
+                parts = value if isinstance(value, list) else [value]
+                for part, item in zip(result, parts, strict=True):
+                    self._assign(part, item)
+            else:
+                self._assign(result, value)
+
+    def _assign(self, result: Value | None, value: Any) -> None:
+        if result is None or value is None:
+            return
+        if isinstance(value, list):
+            if result.kind is Kind.LIST:
+                elements = result.type.elements
+                value = [self._stamp(v, t) for v, t in zip(value, elements, strict=True)]
+            elif len(value) == 1:
+                value = self._stamp(value[0], result.type)
+        else:
+            value = self._stamp(value, result.type)
+        self._values[result] = value
+        if self._keeps_names and isinstance(value, ir.Value) and (value.name or "").startswith("t_"):
+            value.name = self.op.names.unique(result.name)
+
+    def _stamp(self, value: Any, declared: Type) -> Any:
+        """Write the program's own dtype and shape on what a rule made."""
+        if not isinstance(value, ir.Value):
+            return value
+        if declared.dtype is not None and declared.kind in (Kind.TENSOR, Kind.SCALAR) and value.dtype != declared.dtype:
+            meta = value.meta
+            value = self.op.cast(value, declared.dtype)
+            value.meta.update(meta)
+        if declared.shape is None:
+            return value
+        own = dims_of(value)
+        if own is not None and len(own) != len(declared.shape):
+            # Paddle before 2.5 has no tensors of rank 0: what is a number elsewhere is a vector of one there.
+            if (own, declared.shape) in (([], (1,)), ([1], ())):
+                meta = value.meta
+                value = self.op.Reshape(value, op_shape(self.op, declared.shape))
+                value.meta.update(meta)
+            return value
+        if value.const_value is None and not value.is_graph_input():
+            value.shape = ir.Shape(self._merged(own, declared.shape))
+        return value
+
+    def _merged(self, own: Sequence[Dim] | None, declared: Sequence[int]) -> list[Dim]:
+        """What was inferred is exact where it is known; the program knows the rest, unless its input was resized."""
+        inferred = own if own is not None else [UNKNOWN] * len(declared)
+        said = [size if size >= 0 and self._trust else None for size in declared]
+        return [
+            size if size is not None and not isinstance(dim, int) and (dim.value is None) else dim
+            for dim, size in zip(inferred, said, strict=True)
+        ]
+
+
+def op_shape(op: Builder, shape: Sequence[int]) -> ir.Value:
+    """A target of Reshape, also the empty one."""
+    return op.constant(list(shape), ir.DataType.INT64)
+
+
+def _stand_in(declared: Type) -> ir.Value:
+    shape = None if declared.shape is None else ir.Shape([d if d >= 0 else None for d in declared.shape])
+    dtype = declared.dtype or ir.DataType.FLOAT
+    return ir.Value(name="unsupported", type=ir.TensorType(dtype), shape=shape)
+
+
+def _results(node: Op) -> list[Value | list[Value | None] | None]:
+    """The results in the order in which rules return them; an old slot with several values is a list."""
+    if POSITIONAL in node.outputs:
+        return list(node.results)
+    slots = schema.synonyms(node.name).outputs or [s for s in _MAIN if s in node.outputs][:1] or list(node.outputs)
+    found: list[Value | list[Value | None] | None] = []
+    for slot in slots:
+        values = node.outputs.get(slot, [])
+        found.append(values[0] if len(values) == 1 else list(values) if values else None)
+    return found
+
+
+def live(block: Block, wanted: Iterable[Value]) -> list[Op]:
+    """The operators that ``wanted`` depends on, in order."""
+    needed = set(wanted)
+    found = []
+    for node in reversed(block.ops):
+        made = [value for values in node.outputs.values() for value in values]
+        made += [write.after for write in node.writes]
+        if not any(value in needed for value in made):
+            continue
+        found.append(node)
+        needed.update(_reads(node))
+    return found[::-1]
+
+
+def _reads(node: Op) -> Iterable[Value]:
+    for values in node.inputs.values():
+        yield from (value for value in values if value is not None)
+    for write in node.writes:
+        if write.before is not None:
+            yield write.before
+    for block in node.blocks:
+        yield from (value for value in block.results if value is not None)
+        for inner in block.ops:
+            yield from _reads(inner)
+
+
+def _relative(source: str) -> str:
+    """The user's file without the folders of the machine that the program was made on."""
+    return "/".join(source.replace("\\", "/").split("/")[-2:])
+
+
+def _where(node: Op) -> str:
+    return " ".join(part for part in (node.source, f"({node.place})") if part)
