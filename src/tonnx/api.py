@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tonnx.deliver import Proof, check_options, deliver
-from tonnx.errors import MissingDependency
+from tonnx.errors import InvalidArgument, MissingDependency
 from tonnx.result import ExportResult
 from tonnx.stages import Progress, Stages
 from tonnx.target import DEFAULT, Target
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.convert import Converted
+    from tonnx.frontends.converted import Converted
     from tonnx.passes import Optimised
 
 __all__ = ["export"]
@@ -30,6 +30,8 @@ def export(
     opset_version: int | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    params: str | os.PathLike[str] | None = None,
+    input_shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     export_params: bool = True,
     do_constant_folding: bool = True,
     fuse_conv_bn: bool = True,
@@ -48,15 +50,21 @@ def export(
         result = tonnx.export(model, (x,), "net.onnx", input_names=["input"], dynamic_axes={"input": {0: "batch"}})
         print(result)
 
+        tonnx.export("inference.json", f="net.onnx", opset_version=11)  # a saved Paddle model; needs no paddle
+
     Args:
-        model: a ``torch.nn.Module`` (in any mode; it is put back as it was) or a ``torch.export.ExportedProgram``.
-        args: example inputs: a tensor, or a tuple that may nest lists, tuples and dicts.
+        model: a ``torch.nn.Module`` (in any mode; it is put back as it was), a ``torch.export.ExportedProgram``, or
+            the path of a saved Paddle model: ``inference.json``, ``inference.pdmodel``, or the folder of one.
+        args: example inputs: a tensor, or a tuple that may nest lists, tuples and dicts; for a Paddle model arrays by
+            input name, or nothing.
         f: a path, a binary file-like object, or None to write nothing.
         kwargs: example keyword inputs.
         input_names, output_names: names of the file's inputs and outputs, in order.
         opset_version: 7 to 26; 18 if not given.
         dynamic_axes: ``{"input": {0: "batch"}}`` or ``{"input": [0, 2]}``, for inputs and outputs.
         dynamic_shapes: the same as ``torch.export`` takes it; names as strings are allowed.
+        params: the weights of a Paddle model, if they do not lie beside it.
+        input_shapes: ``{"x": [1, 3, 48, 320]}`` fixes or names the dimensions of a Paddle model's inputs; -1 keeps one.
         export_params: False leaves the weights out: they become inputs.
         do_constant_folding: evaluate what depends on weights and constants only.
         fuse_conv_bn: fold batch normalisation into the convolution before it.
@@ -71,16 +79,14 @@ def export(
     target = Target(DEFAULT if opset_version is None else opset_version)
     check_options(f, external_data, rtol, atol)
     stages = Stages(progress or (print if verbose else None))
-    converted = _convert(
-        model,
-        args,
-        kwargs,
-        input_names=input_names,
-        output_names=output_names,
-        dynamic_axes=dynamic_axes,
-        dynamic_shapes=dynamic_shapes,
-        announce=stages.announce,
-    )
+    names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "announce": stages.announce}
+    shapes = {"dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes}
+    if isinstance(model, (str, os.PathLike)):
+        _refuse("a saved Paddle model", {"kwargs": kwargs, **shapes}, "its dimensions are fixed or named with input_shapes")
+        converted = _convert_paddle(model, args, params=params, input_shapes=input_shapes, compare=verify, **names)
+    else:
+        _refuse("a PyTorch model", {"params": params, "input_shapes": input_shapes}, "they are for saved Paddle models")
+        converted = _convert(model, args, kwargs, **shapes, **names)
     stages.seconds.update(converted.timings)
     if not export_params:
         _detach_weights(converted)
@@ -108,6 +114,18 @@ def _convert(model: Any, args: Any, kwargs: Mapping[str, Any] | None, **options:
     from tonnx.frontends.torch.convert import convert
 
     return convert(model, args, kwargs, **options)
+
+
+def _convert_paddle(path: str | os.PathLike[str], args: Any, **options: Any) -> Converted:
+    from tonnx.frontends.paddle.convert import convert
+
+    return convert(path, args, **options)
+
+
+def _refuse(kind: str, arguments: Mapping[str, Any], hint: str) -> None:
+    for name, value in arguments.items():
+        if value:
+            raise InvalidArgument(f"{kind} takes no {name}", hint=hint)
 
 
 def _finish(converted: Converted, target: Target, stages: Stages, fold: bool, fuse: bool) -> Optimised:

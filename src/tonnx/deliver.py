@@ -33,12 +33,15 @@ class Result(Protocol):
 class Proof:
     """What a file is compared with."""
 
-    reference: Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+    reference: Callable[[dict[str, np.ndarray]], list[np.ndarray]] | None
+    """None: there is nothing to compare with; the file is only checked, loaded and run."""
     example: dict[str, np.ndarray]
     dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     limits: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     rtol: float | None = None
     atol: float | None = None
+    runs: bool = True
+    """False: no runtime here has all of its operators, and the file is only checked."""
 
 
 def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:
@@ -112,8 +115,12 @@ def _to_object(result: Result, f: Any, stages: Stages, proof: Proof | None) -> N
 def _prove(result: Result, path: Path, stages: Stages, proof: Proof | None) -> None:
     if proof is None:
         return
-    from tonnx.proof import prove
+    from tonnx.proof import check_model, prove
 
+    if not proof.runs:
+        with stages("check"):
+            check_model(path)
+        return
     with stages("verify"):
         result.verification = prove(
             path,

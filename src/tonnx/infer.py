@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.infer_windows import slid
 from tonnx.schema import Signature
 
 Dim = int | ir.SymbolicDim
@@ -426,10 +427,18 @@ def _einsum(call: Call) -> Inferred:
     return [sizes[letter] for letter in result]
 
 
-@_shape_of("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv")
-def _conv(call: Call) -> Inferred:
+@_shape_of("ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv")
+def _like_conv(call: Call) -> Inferred:
     dims = call.dims(0)
     return None if dims is None else [dims[0], *[UNKNOWN] * (len(dims) - 1)]
+
+
+@_shape_of("Conv")
+def _conv(call: Call) -> Inferred:
+    dims, weight = call.dims(0), call.dims(1)
+    if dims is None or weight is None:
+        return None if dims is None else [dims[0], *[UNKNOWN] * (len(dims) - 1)]
+    return [dims[0], weight[0], *slid(dims[2:], weight[2:], call.attributes)]
 
 
 @_shape_of("MaxPool", "AveragePool", "LpPool")
@@ -437,7 +446,7 @@ def _pool(call: Call) -> Inferred:
     dims = call.dims(0)
     if dims is None:
         return None
-    shape = [*dims[:2], *[UNKNOWN] * (len(dims) - 2)]
+    shape = [*dims[:2], *slid(dims[2:], call.attributes.get("kernel_shape"), call.attributes)]
     return [shape] * call.outputs
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -12,20 +12,20 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import InlinePass, ShapeInferencePass
+from onnx_ir.passes.common import InlinePass
 
-from tonnx import serialize
+from tonnx import reading, serialize
 from tonnx.deliver import Proof, check_options, deliver
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up
+from tonnx.proof import Session, Verification
 from tonnx.result import format_size, signature_of
 from tonnx.stages import Progress, Stages
-from tonnx.target import Target
-from tonnx.proof import Session, Verification
+from tonnx.target import CANON, OLDEST, Target
 
-_UNNAMED = 2
-"""The size given to a dimension that the file leaves open."""
+_ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1))
+"""Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
 
 
 @dataclass
@@ -52,7 +52,7 @@ class RetargetResult:
     def __str__(self) -> str:
         lines = [
             f"{self.path or 'model'}: opset {self.source} → {self.opset}, IR {self.model.ir_version}, "
-            f"{self.before.total()} → {self.after.total()} nodes, {format_size(self.size)}"
+            f"{self.before.total()} → {self.after.total()} nodes" + (f", {format_size(self.size)}" if self.size else "")
         ]
         for kind, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
             lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
@@ -99,71 +99,58 @@ def retarget(
     check_options(f, external_data, rtol, atol)
     stages = Stages(progress)
     with stages("read"):
-        original, fresh = _load(model)
-    source = original.opset_imports.get("")
-    if source is None:
-        raise InvalidModel("the model imports no version of the default operator set")
+        read = reading.reader(model)
+        original = read()
+    source = original.opset_imports[""]
     result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
+    given = _checked(original, inputs)
     with stages("legalise"):
-        result.model = _legalised(original, fresh, target, result.notes)
+        result.model = _legalised(original, read, target, result.notes)
     result.after = _count(result.model)
-    proof = _proof(model, fresh, result, inputs, rtol, atol) if verify else None
+    proof = _proof(model, read, result, given, rtol, atol) if verify else None
     deliver(result, f, stages, proof, external_data)
     result.timings = stages.seconds
     return result
 
 
-def _load(model: Any) -> tuple[ir.Model, Callable[[], ir.Model]]:
-    """The model, and a function that gives another copy of it: a rule may have to give up half-way."""
-    if isinstance(model, ir.Model):
-        return model.clone(), model.clone
-    if isinstance(model, onnx.ModelProto):
-        return ir.from_proto(model), lambda: ir.from_proto(model)
-    if isinstance(model, (bytes, bytearray)):
-        return _load(_parsed(bytes(model)))
-    if isinstance(model, (str, os.PathLike)):
-        path = Path(model)
-        if not path.is_file():
-            raise InvalidArgument(f"there is no file {path}")
-        try:
-            loaded = ir.load(path)
-        except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
-            raise InvalidModel(f"{path} is not an ONNX model", why=str(error).splitlines()[0][:200]) from error
-        return loaded, lambda: ir.load(path)
-    raise InvalidArgument(f"cannot retarget a {type(model).__name__}", hint="pass a path, bytes, or an ONNX model")
-
-
-def _parsed(data: bytes) -> onnx.ModelProto:
-    try:
-        return onnx.load_model_from_string(data)
-    except Exception as error:  # google.protobuf's DecodeError has no stable place to import from
-        raise InvalidModel("these bytes are not an ONNX model", why=str(error)[:200]) from error
-
-
-def _legalised(model: ir.Model, fresh: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
-    """Rewrite; functions are kept if their bodies can be rewritten as they are, and inlined if not."""
-    _infer(model)
+def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
+    """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
+    reading.infer(model)
     try:
         legalise(model, target)
     except RetargetError:
-        if not model.functions:
+        model = read()  # the rules have changed half of the other one
+        done = [note for note in (_inlined(model), _unlisted(model)) if note]
+        if not done:
             raise
-        # A function's body has no types or shapes of its own: where a rule needs them, the calls have to be spelt out.
-        model = fresh()
-        count = len(model.functions)
-        InlinePass()(model)
-        _infer(model)
+        reading.infer(model)
         legalise(model, target)
-        notes.append(f"inlined {count} function{'s' if count != 1 else ''}")
+        notes += done
     if model.functions:
         model.ir_version = max(model.ir_version, 8)  # the first that has functions
     clean_up(model)
     return model
 
 
-def _infer(model: ir.Model) -> None:
-    """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown."""
-    ShapeInferencePass(check_type=False, strict_mode=False, data_prop=True)(model)
+def _inlined(model: ir.Model) -> str:
+    """A function's body has no types or shapes of its own: where a rule needs them, the calls have to be spelt out."""
+    if not model.functions:
+        return ""
+    count = len(model.functions)
+    source = model.opset_imports[""]
+    if OLDEST <= source <= CANON and any(f.opset_imports.get("", source) != source for f in model.functions.values()):
+        legalise(model, Target(source))
+    try:
+        InlinePass()(model)
+    except ValueError as error:  # functions that call each other in a circle, or import other versions of a domain
+        raise InvalidModel("the functions of the model cannot be inlined", why=str(error)) from error
+    return f"inlined {count} function{'s' if count != 1 else ''}"
+
+
+def _unlisted(model: ir.Model) -> str:
+    """An initializer that is an input is only a default value: where an older version has an attribute, it is fixed."""
+    count = reading.unlist_initializers(model)
+    return f"{count} initializer{'s are' if count != 1 else ' is'} no longer among the inputs" if count else ""
 
 
 def _count(model: ir.Model) -> Counter[str]:
@@ -172,21 +159,20 @@ def _count(model: ir.Model) -> Counter[str]:
 
 def _proof(
     model: Any,
-    fresh: Callable[[], ir.Model],
+    read: Callable[[], ir.Model],
     result: RetargetResult,
-    inputs: Mapping[str, np.ndarray] | None,
+    given: Mapping[str, np.ndarray],
     rtol: float | None,
     atol: float | None,
-) -> Proof | None:
+) -> Proof:
+    """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     try:
-        session = Session(model if isinstance(model, (str, os.PathLike, bytes)) else serialize.to_bytes(fresh()))
-        example = _example(result.model, inputs)
-        session.run(example)
+        session = Session(model if isinstance(model, (str, os.PathLike, bytes)) else serialize.to_bytes(read()))
+        example = _runnable(session, result.model, given)
     except TonnxError as error:
-        # The original itself does not run here (an operator of a custom domain, a kernel that is missing, inputs that
-        # do not fit): there is nothing to compare with, and the result says so.
+        # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.
         result.notes.append(f"not compared: ONNX Runtime does not run the original ({error.why or error.what})")
-        return None
+        return Proof(None, {}, runs=False)
     names = [value.name or "" for value in result.model.graph.outputs]
 
     def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -195,6 +181,21 @@ def _proof(
 
     dynamic = {str(value.name): _named_axes(value) for value in _inputs(result.model)}
     return Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
+
+
+def _runnable(session: Session, model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs on which the original runs: sizes and integers that the file says nothing of are guessed."""
+    failure: TonnxError | None = None
+    for example in _examples(model, given):
+        try:
+            session.run(example)
+            return example
+        except TonnxError as error:
+            failure = failure or error
+    assert failure is not None
+    if all(str(value.name) in given for value in _inputs(model)) and given:
+        raise InvalidArgument("the model does not run on the given inputs", why=failure.why)
+    raise failure
 
 
 def _named_axes(value: ir.Value) -> dict[int, str]:
@@ -206,29 +207,57 @@ def _inputs(model: ir.Model) -> list[ir.Value]:
     return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
-def _example(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-    """The given inputs, and random ones that fit the types of the others."""
-    given = dict(given or {})
-    values = _inputs(model)
-    unknown = [name for name in given if name not in {v.name for v in values}]
-    if unknown:
-        raise InvalidArgument(
-            f"the model has no input {unknown[0]!r}", why=f"its inputs are {', '.join(str(v.name) for v in values)}"
+def _checked(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    """The given inputs, if they fit what the file says of its inputs."""
+    values = {str(value.name): value for value in model.graph.inputs}
+    for name, array in (given or {}).items():
+        if name not in values:
+            raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(values)}")
+        value = values[name]
+        dims = None if value.shape is None else list(value.shape)
+        fits = dims is None or (
+            len(dims) == array.ndim
+            and all(d == n or not isinstance(d, int) for d, n in zip(dims, array.shape, strict=True))
         )
-    rng = np.random.default_rng(0)
-    sizes: dict[str, int] = {}
+        if not fits or (value.dtype is not None and value.dtype != _dtype_of(array)):
+            raise InvalidArgument(
+                f"the value given for {name!r} does not fit",
+                why=f"the input is {signature_of(value)}, and the value {array.dtype}{list(array.shape)}",
+            )
+    return dict(given or {})
+
+
+def _dtype_of(array: np.ndarray) -> ir.DataType:
+    return ir.DataType.STRING if array.dtype.kind in "OUS" else ir.DataType.from_numpy(array.dtype)
+
+
+def _examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """The given inputs, and random ones that fit the types of the others."""
+    values = _inputs(model)
+    known: dict[str, int] = {}
     for value in values:
         array = given.get(str(value.name))
         if array is not None:
-            sizes.update({dim: array.shape[axis] for axis, dim in _named_axes(value).items() if axis < array.ndim})
-    return {str(v.name): given[str(v.name)] if str(v.name) in given else _random(v, sizes, rng) for v in values}
+            known.update({dim: array.shape[axis] for axis, dim in _named_axes(value).items()})
+    for size, low, high in _ATTEMPTS:
+        rng = np.random.default_rng(0)
+        drawn = {
+            str(value.name): _random(value, {**known}, size, (low, high + 1), rng)
+            for value in values
+            if str(value.name) not in given
+        }
+        yield {**given, **drawn}
+        if not drawn:
+            return
 
 
-def _random(value: ir.Value, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+def _random(
+    value: ir.Value, sizes: Mapping[str, int], otherwise: int, bounds: tuple[int, int], rng: np.random.Generator
+) -> np.ndarray:
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         raise InvalidModel(f"the input {value.name!r} is not a tensor", hint="give its value with `inputs`")
     dims = [] if value.shape is None else list(value.shape)
-    shape = [d if isinstance(d, int) else sizes.setdefault(d.value or "", _UNNAMED) for d in dims]
+    shape = [d if isinstance(d, int) else sizes.get(d.value or "", otherwise) for d in dims]
     dtype = value.dtype
     if dtype == ir.DataType.STRING:
         return rng.choice(np.array(["a", "bb", "ccc"], dtype=object), size=shape)
@@ -236,4 +265,4 @@ def _random(value: ir.Value, sizes: dict[str, int], rng: np.random.Generator) ->
         return rng.integers(0, 2, size=shape).astype(bool)
     if dtype.is_floating_point():
         return rng.standard_normal(shape).astype(dtype.numpy())
-    return rng.integers(0, 2, size=shape).astype(dtype.numpy())  # indices are most often valid at 0 and 1
+    return rng.integers(*bounds, size=shape).astype(dtype.numpy())

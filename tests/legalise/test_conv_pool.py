@@ -20,7 +20,7 @@ CEIL = [
 KINDS = ["MaxPool", "AveragePool", "LpPool"]
 
 
-@pytest.mark.parametrize(("kind", "window"), itertools.product(KINDS, CEIL))
+@pytest.mark.parametrize(("kind", "window"), list(itertools.product(KINDS, CEIL)))
 def test_ceil_mode(kind: str, window: dict[str, object]) -> None:
     targets = (18, 17, 9, 7) if kind != "LpPool" else (17, 7)
     check(lambda op, x: getattr(op, kind)(x, ceil_mode=1, **window), [X], targets=targets)

@@ -130,7 +130,7 @@ def test_dft_axis() -> None:
 REDUCTIONS = ["add", "mul", "max", "min", "none"]
 
 
-@pytest.mark.parametrize(("reduction", "axis"), itertools.product(REDUCTIONS, [0, 1]))
+@pytest.mark.parametrize(("reduction", "axis"), list(itertools.product(REDUCTIONS, [0, 1])))
 def test_scatter_elements(reduction: str, axis: int) -> None:
     data, updates = random(3, 4), random(3, 4)
     repeated = np.array([[0, 2, 1, 0], [0, -1, 1, 1], [2, 2, 0, -3]])

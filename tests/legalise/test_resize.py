@@ -26,7 +26,7 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize(("coordinates", "style"), itertools.product(COORDINATES, MODES))
+@pytest.mark.parametrize(("coordinates", "style"), list(itertools.product(COORDINATES, MODES)))
 def test_scales(coordinates: str, style: dict[str, object]) -> None:
     for scales in ([2.0, 2.0], [1.5, 3.0], [0.5, 0.6]):
         if coordinates == "align_corners" and scales == [1.5, 3.0] and style["mode"] == "nearest":
@@ -39,7 +39,7 @@ def test_scales(coordinates: str, style: dict[str, object]) -> None:
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(("coordinates", "style"), itertools.product(COORDINATES[:3], MODES[2:6]))
+@pytest.mark.parametrize(("coordinates", "style"), list(itertools.product(COORDINATES[:3], MODES[2:6])))
 def test_sizes(coordinates: str, style: dict[str, object]) -> None:
     def build(op, x):  # type: ignore[no-untyped-def]
         sizes = op.constant([1, 2, 9, 5], INT64)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tests.models import torchvision_schemas
 
@@ -69,6 +71,30 @@ def enliven(built: Example) -> None:
                 spread = norm.running_var.sqrt()
                 norm.running_mean.add_(0.1 * spread * torch.randn_like(spread))
                 norm.eval()
+
+
+def noise(built: Example) -> float:
+    """How far float32 itself is from the truth on the example: what a model computes in float32 and in float64."""
+
+    def outputs(model: torch.nn.Module, dtype: torch.dtype) -> list[torch.Tensor]:
+        def as_dtype(x: Any) -> Any:
+            return x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+        with torch.no_grad():
+            result = model(*pytree.tree_map(as_dtype, built.args), **pytree.tree_map(as_dtype, built.kwargs))
+        return [x.double() for x in pytree.tree_leaves(result) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+
+    single = outputs(built.model, torch.float32)
+    try:
+        exact = outputs(copy.deepcopy(built.model).double(), torch.float64)
+    except RuntimeError:  # float32 is written into the model somewhere
+        return 0.0
+    return max((float((a - b).abs().max()) for a, b in zip(single, exact, strict=True)), default=0.0)
+
+
+def atol(built: Example) -> float:
+    """The absolute tolerance for a model: twice the noise of float32, where that is above the usual."""
+    return max(1e-5, 2 * noise(built))
 
 
 def _ids(*shape: int, high: int = 90) -> torch.Tensor:

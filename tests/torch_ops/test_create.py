@@ -183,4 +183,4 @@ RANDOM = [
 
 @table(RANDOM)
 def test_random(case: Case) -> None:
-    check(case)
+    check(case, opset_version=min(case.opset, 21))  # ONNX Runtime 1.31 has no kernels of the version of opset 22

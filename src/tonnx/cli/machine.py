@@ -49,6 +49,7 @@ def verification_data(verification: Verification) -> dict[str, Any]:
     """The proof: one entry an output over everything tried, and one entry a set of sizes."""
     return {
         "ok": verification.ok,
+        "compared": verification.compared,
         "outputs": [
             {
                 "name": output.name,

@@ -18,7 +18,7 @@ Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
 
 @dataclass(frozen=True)
 class Trial:
-    """One set of inputs: either compared, or left out because the model itself fails on it."""
+    """One set of inputs: compared, or only run (no comparisons), or left out because the model itself fails on it."""
 
     label: str
     sizes: Mapping[str, int]
@@ -65,6 +65,11 @@ class Verification:
         return all(trial.ok for trial in self.trials)
 
     @property
+    def compared(self) -> bool:
+        """False if there was no model to compare with: the file was checked, loaded and run, no more."""
+        return any(trial.comparisons for trial in self.trials)
+
+    @property
     def worst(self) -> Comparison | None:
         """The comparison that is furthest out of its tolerance, or nearest to it if all is well."""
         ranked = self._ranked()
@@ -103,14 +108,20 @@ class Verification:
     def __str__(self) -> str:
         lines = []
         tried = _sizes_tried(self.trials)
+        if not self.compared:
+            ran = sum(trial.skipped is None for trial in self.trials)
+            at = f", sizes tried: {tried}" if tried else ""
+            lines.append(f"[!] not compared with the model: checked, loaded and run on {ran} inputs{at}")
         for output in self.per_output():
             lines.append(f"{output}   sizes tried: {tried}" if tried else str(output))
             if output.reason:
                 lines.append(f"    at {output.at}: {output.reason}")
         for trial in self.trials:
-            if trial.skipped is not None:
+            if trial.skipped is not None and not self.compared:
+                lines.append(f"[-] {trial.label} left out, the file does not run there: {trial.skipped}")
+            elif trial.skipped is not None:
                 lines.append(f"[-] {trial.label} left out, the model itself fails there: {trial.skipped}")
-        if self.only_example:
+        if self.only_example and self.compared:
             lines.append("[!] the model itself fails at every other size tried: only the example is proven")
         return "\n".join(lines)
 
@@ -122,7 +133,7 @@ class Verification:
 
 def prove(
     model: str | Path | bytes,
-    reference: Reference,
+    reference: Reference | None,
     example: dict[str, np.ndarray],
     *,
     output_names: list[str],
@@ -139,7 +150,7 @@ def prove(
     ``reference`` runs the original model on inputs by name and returns its outputs in the order of
     ``output_names``. ``dynamic`` names the dynamic axes of each input: equal names get equal sizes, within
     ``ranges`` (lowest, highest or None). A file that is not valid or does not load raises InvalidModel; one
-    that computes something else is a Verification which is not ``ok``.
+    that computes something else is a Verification which is not ``ok``. Without a reference the file is only run.
     """
     dims = symbol_sizes(example, dynamic)
     if check:
@@ -158,17 +169,26 @@ def prove(
 @dataclass(frozen=True)
 class _Prover:
     session: Session
-    reference: Reference
+    reference: Reference | None
     output_names: list[str]
     rtol: float | None
     atol: float | None
 
     def example(self, inputs: dict[str, np.ndarray], sizes: Sizes) -> Trial:
-        """Without a reference on the example there is nothing to prove: what it raises goes to the caller."""
+        """Without a result on the example there is nothing to prove: what is raised goes to the caller."""
+        if self.reference is None:
+            self.session.run(inputs)
+            return Trial("example", sizes, _shapes(inputs))
         expected = self.reference(_copies(inputs))
         return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
+        if self.reference is None:
+            try:
+                self.session.run(inputs)
+            except VerificationFailed as error:  # at a size that we invented, which the model may not take either
+                return Trial(label, sizes, _shapes(inputs), skipped=error.why or error.what)
+            return Trial(label, sizes, _shapes(inputs))
         try:
             expected = self.reference(_copies(inputs))
         except Exception as error:

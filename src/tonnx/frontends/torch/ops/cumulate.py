@@ -29,7 +29,9 @@ def cumsum(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None)
 @lower("aten.cumprod")
 def cumprod(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
     x = _summed(op, x, dtype)
-    return op.CumProd(x, op.constant(axis_of(op, x, dim), T.INT64)) if op.rank(x) else x
+    if op.rank(x) == 0 or op.size(x, dim) == 0:  # below opset 26 it is a Scan, and those do not run on nothing
+        return x
+    return op.CumProd(x, op.constant(axis_of(op, x, dim), T.INT64))
 
 
 @lower("aten.logcumsumexp", "aten._logcumsumexp")

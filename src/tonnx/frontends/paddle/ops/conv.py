@@ -1,0 +1,150 @@
+"""Convolutions. Kernels are [out, in / groups, ...] whatever the layout of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.fit import channels_back, channels_first
+from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
+
+EXPLICIT, SAME, VALID = "EXPLICIT", "SAME", "VALID"
+
+
+def pads_of(paddings: Sequence[int], axes: int) -> list[int]:
+    """ONNX's pads, all begins and then all ends, from one number an axis or from a pair an axis."""
+    if len(paddings) == 2 * axes:
+        return [*paddings[::2], *paddings[1::2]]
+    if len(paddings) == 2 * axes + 4:  # with the pairs of batch and channels, in either layout: both are 0
+        return pads_of([p for p in paddings if p] or [0] * axes, axes)
+    return list(paddings) * 2 if len(paddings) == axes else [paddings[0]] * 2 * axes
+
+
+def same_pads(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """What SAME adds so that the result has ⌈size / stride⌉ elements, an odd one at the end; None if sizes are dynamic."""
+    begins, ends = [], []
+    for axis, (k, s) in enumerate(zip(kernel, strides, strict=True), 2):
+        size = op.size(x, axis)
+        if not isinstance(size, int):
+            return None
+        total = max((-(-size // s) - 1) * s + k - size, 0)
+        begins.append(total // 2)
+        ends.append(total - total // 2)
+    return begins + ends
+
+
+def windows(
+    op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], paddings: Sequence[int], algorithm: str
+) -> dict[str, object]:
+    """The attributes ``pads`` or ``auto_pad`` of a convolution or pooling node."""
+    if algorithm == SAME:
+        pads = same_pads(op, x, kernel, strides)
+        return {"auto_pad": "SAME_UPPER"} if pads is None else {"pads": pads}
+    return {"pads": [0] * 2 * len(kernel) if algorithm == VALID else pads_of(paddings, len(kernel))}
+
+
+def _kernel(filter: ir.Value) -> list[int]:
+    assert filter.shape is not None
+    sizes = list(filter.shape.dims[2:])
+    if not all(isinstance(size, int) for size in sizes):
+        raise UnsupportedArgument("a convolution whose kernel has a size that is known only at run time")
+    return sizes  # type: ignore[return-value]
+
+
+@lower("conv2d", "depthwise_conv2d", "conv3d")
+def conv(
+    op: Builder,
+    input: Value,
+    filter: Value,
+    bias_tensor: Value | None = None,
+    *,
+    strides: Ints = (1, 1),
+    paddings: Ints = (0, 0),
+    padding_algorithm: str = EXPLICIT,
+    dilations: Ints = (1, 1),
+    groups: int = 1,
+    data_format: str = "NCHW",
+) -> ir.Value:
+    x = channels_first(op, input, data_format)
+    kernel = _kernel(filter)
+    steps = list(strides) * len(kernel) if len(strides) == 1 else list(strides)
+    spacing = list(dilations) * len(kernel) if len(dilations) == 1 else list(dilations)
+    if padding_algorithm == SAME:
+        spacing = [1] * len(kernel)  # Paddle drops the dilation then: UpdatePaddingAndDilation
+    y = op.Conv(
+        x,
+        filter,
+        bias_tensor,
+        kernel_shape=kernel,
+        strides=steps,
+        dilations=spacing,
+        group=groups,
+        **windows(op, x, kernel, steps, paddings, padding_algorithm),
+    )
+    return channels_back(op, y, data_format)
+
+
+@lower("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+def conv_transpose(
+    op: Builder,
+    x: Value,
+    filter: Value,
+    output_size: Sizes = (),
+    *,
+    bias: Value | None = None,
+    strides: Ints = (1, 1),
+    paddings: Ints = (0, 0),
+    output_padding: Ints = (),
+    padding_algorithm: str = EXPLICIT,
+    groups: int = 1,
+    dilations: Ints = (1, 1),
+    data_format: str = "NCHW",
+) -> ir.Value:
+    x = channels_first(op, x, data_format)
+    kernel = _kernel(filter)
+    steps = list(strides) * len(kernel) if len(strides) == 1 else list(strides)
+    spacing = list(dilations) * len(kernel) if len(dilations) == 1 else list(dilations)
+    if padding_algorithm == SAME:
+        spacing = [1] * len(kernel)
+        pads = same_pads(op, x, kernel, steps)
+        if pads is None:
+            raise UnsupportedArgument("a transposed convolution with SAME padding of a size known only at run time")
+    else:
+        pads = [0] * 2 * len(kernel) if padding_algorithm == VALID else pads_of(paddings, len(kernel))
+    extra = list(output_padding)
+    if len(output_size):
+        extra = _rest(op, x, output_size, kernel, steps, pads, spacing)
+    y = op.ConvTranspose(
+        x,
+        filter,
+        bias,
+        kernel_shape=kernel,
+        strides=steps,
+        pads=pads,
+        output_padding=extra if any(extra) else None,
+        dilations=spacing,
+        group=groups,
+    )
+    return channels_back(op, y, data_format)
+
+
+def _rest(
+    op: Builder,
+    x: ir.Value,
+    wanted: Sizes,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> list[int]:
+    """What the size asked for has more than the smallest that the windows make."""
+    rest = []
+    for i, k in enumerate(kernel):
+        size, asked = op.size(x, i + 2), wanted[i]
+        if not isinstance(size, int) or not isinstance(asked, int):
+            raise UnsupportedArgument("output_size of a transposed convolution of a size known only at run time")
+        rest.append(asked - ((size - 1) * strides[i] - pads[i] - pads[len(kernel) + i] + dilations[i] * (k - 1) + 1))
+    return rest

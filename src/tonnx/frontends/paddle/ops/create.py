@@ -1,0 +1,232 @@
+"""Tensors from nothing: filled, counted, given, and casts."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.bind import SIZES
+from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, lower
+from tonnx.frontends.torch.ops import create as like_torch
+from tonnx.frontends.torch.values import is_integer
+
+T = ir.DataType
+
+
+# Given
+
+
+@lower("assign", "print", "share_data", "memcpy_d2h", "memcpy_h2d", "npu_identity", "share_data_", "identity_loss")
+def assign(op: Builder, x: Value) -> ir.Value:
+    return x
+
+
+@lower("assign_out")
+def assign_out(op: Builder, x: Value, output: Value | None = None) -> ir.Value:
+    return x
+
+
+@lower("cast")
+def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
+    made = op.cast(x, dtype)
+    if SIZES in x.meta and is_integer(dtype) and made.const_value is None:
+        made.meta[SIZES] = x.meta[SIZES]
+    return made
+
+
+@lower("view_dtype")
+def view_dtype(op: Builder, input: Value, *, dtype: ir.DataType) -> ir.Value:
+    if input.dtype != dtype:
+        raise UnsupportedArgument(f"the bits of {input.dtype} read as {dtype}")
+    return input
+
+
+@lower("assign_value")
+def assign_value(
+    op: Builder, output: Value | None = None, *, shape: Ints = (), dtype: ir.DataType, values: Floats = ()
+) -> ir.Value:
+    return op.constant(np.asarray(list(values)).reshape(list(shape)).astype(dtype.numpy()))
+
+
+@lower("assign_value_old")
+def assign_value_old(
+    op: Builder,
+    *,
+    shape: Ints = (),
+    dtype: ir.DataType,
+    values: Floats = (),
+    bool_values: Floats = (),
+    fp32_values: Floats = (),
+    fp64_values: Floats = (),
+    int32_values: Floats = (),
+    int64_values: Floats = (),
+    int8_values: Floats = (),
+) -> ir.Value:
+    """One attribute a dtype; the one that is filled counts."""
+    every = (values, int64_values, int32_values, fp64_values, fp32_values, bool_values, int8_values)
+    given = next((list(v) for v in every if len(v)), [])
+    return op.constant(np.asarray(given).reshape(list(shape)).astype(dtype.numpy()))
+
+
+# Filled
+
+
+@lower("full")
+def full(op: Builder, *, shape: Ints = (), value: Number, dtype: ir.DataType) -> ir.Value:
+    return like_torch.full(op, list(shape), value, dtype)
+
+
+@lower("full_int_array")
+def full_int_array(op: Builder, *, value: Ints, dtype: ir.DataType | None = None) -> ir.Value:
+    return op.constant(list(value), dtype or T.INT64)
+
+
+@lower("full_with_tensor")
+def full_with_tensor(op: Builder, value: Number, shape: Sizes, *, dtype: ir.DataType) -> ir.Value:
+    return like_torch.full(op, list(shape), value, dtype)
+
+
+@lower("fill_constant")
+def fill_constant(
+    op: Builder,
+    shape: Sizes = (),
+    *,
+    value: Number = 0.0,
+    value_tensor: Number | None = None,
+    str_value: str = "",
+    dtype: ir.DataType,
+) -> ir.Value:
+    filler = value_tensor if value_tensor is not None else _parsed(str_value, dtype) if str_value else value
+    return like_torch.full(op, list(shape), filler, dtype)
+
+
+def _parsed(text: str, dtype: ir.DataType) -> Number:
+    """A number as text: large integers have no room in the float attribute."""
+    return int(text) if is_integer(dtype) and text.lstrip("-").isdigit() else float(text)
+
+
+@lower("full_like")
+def full_like(op: Builder, x: Value, value: Number = 0.0, *, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.full_like(op, x, value, dtype)
+
+
+@lower("zeros_like")
+def zeros_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.full_like(op, x, 0, dtype)
+
+
+@lower("ones_like")
+def ones_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.full_like(op, x, 1, dtype)
+
+
+@lower("fill_any", "fill")
+def fill_any(op: Builder, x: Value, value: Number = 0.0, *, value_float: float = 0.0, value_int: int = 0) -> ir.Value:
+    return like_torch.full_like(op, x, value or value_float or value_int)
+
+
+@lower("full_batch_size_like")
+def full_batch_size_like(
+    op: Builder,
+    input: Value,
+    *,
+    shape: Ints,
+    dtype: ir.DataType,
+    value: Number = 0.0,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    str_value: str = "",
+) -> ir.Value:
+    wanted: list[Size] = list(shape)
+    wanted[output_dim_idx] = op.size(input, input_dim_idx)
+    return like_torch.full(op, wanted, _parsed(str_value, dtype) if str_value else value, dtype)
+
+
+@lower("zeros")
+def zeros(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
+    return like_torch.full(op, list(shape), 0, dtype)
+
+
+@lower("ones")
+def ones(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
+    return like_torch.full(op, list(shape), 1, dtype)
+
+
+@lower("empty")
+def empty(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
+    return like_torch.full(op, list(shape), 0, dtype)
+
+
+@lower("empty_like")
+def empty_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.full_like(op, x, 0, dtype)
+
+
+# Counted
+
+
+@lower("arange")
+def arange(
+    op: Builder, start: Number, end: Number, step: Number = 1, *, dtype: ir.DataType | None = None, node: Op
+) -> ir.Value:
+    result = next(iter(node.outputs.values()))[0]
+    kind = dtype or (result.dtype if result is not None else None) or T.INT64
+    numbers = [_whole(op, n) if is_integer(kind) else n for n in (start, end, step)]
+    return like_torch.arange(op, numbers[1], numbers[0], numbers[2], kind)
+
+
+def _whole(op: Builder, number: Number) -> Number:
+    return op.cast(number, T.INT64) if isinstance(number, ir.Value) else int(number)
+
+
+@lower("linspace")
+def linspace(
+    op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return like_torch.linspace(op, start, stop, number, dtype)
+
+
+@lower("logspace")
+def logspace(
+    op: Builder, start: Number, stop: Number, num: Size, base: float = 10.0, *, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return like_torch.logspace(op, start, stop, num, base, dtype)
+
+
+@lower("eye")
+def eye(
+    op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None
+) -> ir.Value:
+    same = isinstance(num_columns, int) and num_columns < 0
+    return like_torch.eye(op, num_rows, None if same else num_columns, dtype)
+
+
+# Triangles
+
+
+@lower("tril")
+def tril(op: Builder, x: Value, *, diagonal: int = 0) -> ir.Value:
+    return like_torch.tril(op, x, diagonal)
+
+
+@lower("triu")
+def triu(op: Builder, x: Value, *, diagonal: int = 0) -> ir.Value:
+    return like_torch.triu(op, x, diagonal)
+
+
+@lower("tril_triu")
+def tril_triu(op: Builder, x: Value, *, diagonal: int = 0, lower: bool = True) -> ir.Value:
+    return like_torch.tril(op, x, diagonal) if lower else like_torch.triu(op, x, diagonal)
+
+
+@lower("tril_indices")
+def tril_indices(op: Builder, *, rows: int, cols: int, offset: int = 0, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.tril_indices(op, rows, cols, offset)
+
+
+@lower("triu_indices")
+def triu_indices(op: Builder, *, row: int, col: int, offset: int = 0, dtype: ir.DataType | None = None) -> ir.Value:
+    return like_torch.triu_indices(op, row, col, offset)

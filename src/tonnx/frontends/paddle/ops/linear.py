@@ -1,0 +1,82 @@
+"""Products of matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.frontends.paddle.rules import Value, Values, lower
+from tonnx.frontends.torch.ops import linear as like_torch
+from tonnx.frontends.torch.values import promote
+
+
+def _turned(op: Builder, x: ir.Value) -> ir.Value:
+    rank = op.rank(x)
+    return x if rank < 2 else op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
+
+
+@lower("matmul")
+def matmul(op: Builder, x: Value, y: Value, *, transpose_x: bool = False, transpose_y: bool = False) -> ir.Value:
+    x, y = promote(op, x, y)
+    return op.MatMul(_turned(op, x) if transpose_x else x, _turned(op, y) if transpose_y else y)
+
+
+@lower("matmul_with_alpha")
+def matmul_with_alpha(
+    op: Builder, x: Value, y: Value, *, transpose_x: bool = False, transpose_y: bool = False, alpha: float = 1.0
+) -> ir.Value:
+    product = matmul(op, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
+    return product if alpha == 1 else product * alpha
+
+
+@lower("bmm")
+def bmm(op: Builder, x: Value, y: Value) -> ir.Value:
+    return op.MatMul(x, y)
+
+
+@lower("mv")
+def mv(op: Builder, x: Value, vec: Value) -> ir.Value:
+    return op.MatMul(x, vec)
+
+
+@lower("dot")
+def dot(op: Builder, x: Value, y: Value) -> ir.Value:
+    x, y = promote(op, x, y)
+    return op.ReduceSum(op.Mul(x, y), [-1], keepdims=0)
+
+
+@lower("mul")
+def mul(op: Builder, x: Value, y: Value, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> ir.Value:
+    """The product of both as matrices: axes up to ``num_col_dims`` are rows, the others columns."""
+    rows, columns = op.sizes(x)[:x_num_col_dims], op.sizes(y)[y_num_col_dims:]
+    if y_num_col_dims == 1 and op.rank(y) == 2 and x_num_col_dims == op.rank(x) - 1:
+        return op.MatMul(x, y)
+    left = op.reshape(x, [op.product(rows), op.product(op.sizes(x)[x_num_col_dims:])])
+    right = op.reshape(y, [op.product(op.sizes(y)[:y_num_col_dims]), op.product(columns)])
+    return op.reshape(op.MatMul(left, right), [*rows, *columns])
+
+
+@lower("addmm", "baddbmm")
+def addmm(op: Builder, input: Value, x: Value, y: Value, *, beta: float = 1.0, alpha: float = 1.0) -> ir.Value:
+    product = op.MatMul(x, y)
+    product = product if alpha == 1 else product * alpha
+    return product + (input if beta == 1 else input * beta)
+
+
+@lower("einsum")
+def einsum(op: Builder, operands: Values, *, equation: str) -> ir.Value:
+    return like_torch.einsum(op, equation, list(operands))
+
+
+@lower("multi_dot")
+def multi_dot(op: Builder, x: Values) -> ir.Value:
+    return _chain(op, list(x))
+
+
+def _chain(op: Builder, factors: Sequence[ir.Value]) -> ir.Value:
+    result = factors[0]
+    for factor in factors[1:]:
+        result = op.MatMul(result, factor)
+    return result

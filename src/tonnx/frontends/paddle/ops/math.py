@@ -1,0 +1,260 @@
+"""Pointwise arithmetic, comparisons and logic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.bind import SIZES
+from tonnx.frontends.paddle.fit import aligned
+from tonnx.frontends.paddle.rules import Number, Value, Values, lower
+from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import compare as torch_compare
+from tonnx.frontends.torch.ops import math as like_torch
+from tonnx.frontends.torch.ops import special as torch_special
+from tonnx.frontends.torch.values import as_value, is_float, to_float
+
+T = ir.DataType
+Binary = Callable[..., ir.Value]
+
+# Two operands
+
+
+def _binary(*names: str, by: Binary) -> None:
+    @lower(*names)
+    def binary(op: Builder, x: Value, y: Value, *, axis: int = -1) -> ir.Value:
+        return by(op, *aligned(op, x, y, axis))
+
+
+def _quotient(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return op.Div(x, y)  # integers too: towards zero, as in C
+
+
+def _sized(size_op: Callable[..., object], by: Binary) -> Binary:
+    """Arithmetic that also follows the sizes that a vector of integers is known to hold."""
+
+    def compute(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+        result = by(op, x, y)
+        a, b = (_elements(v) for v in (x, y))
+        if result.const_value is None and a is not None and b is not None and (len(a) == len(b) or 1 in (len(a), len(b))):
+            length = max(len(a), len(b))
+            pairs = zip(a * (length // len(a)), b * (length // len(b)), strict=True)
+            result.meta[SIZES] = [size_op(op, p, q) for p, q in pairs]
+        return result
+
+    return compute
+
+
+def _elements(value: ir.Value) -> list[object] | None:
+    if SIZES in value.meta:
+        return list(value.meta[SIZES])
+    known = value.const_value
+    if known is not None and known.size and known.size <= 8 and value.dtype in (T.INT32, T.INT64):
+        return [int(v) for v in known.numpy().reshape(-1)]
+    return None
+
+
+_binary("add", by=_sized(sizes.add, like_torch.add))
+_binary("subtract", by=_sized(sizes.subtract, like_torch.sub))
+_binary("multiply", by=_sized(sizes.multiply, like_torch.mul))
+_binary("divide", by=_quotient)
+_binary("floor_divide", by=_sized(sizes.divide, like_torch.floor_divide))
+_binary("remainder", by=like_torch.remainder)
+_binary("elementwise_pow", by=like_torch.power)
+_binary("maximum", by=like_torch.maximum)
+_binary("minimum", by=like_torch.minimum)
+_binary("fmax", by=like_torch.fmax)
+_binary("fmin", by=like_torch.fmin)
+_binary("heaviside", by=like_torch.heaviside)
+_binary("copysign", by=like_torch.copysign)
+_binary("atan2", by=torch_special.atan2)
+_binary("equal", by=lambda op, x, y: op.Equal(x, y))
+_binary("not_equal", by=lambda op, x, y: op.Not(op.Equal(x, y)))
+_binary("less_than", by=lambda op, x, y: op.Less(x, y))
+_binary("less_equal", by=lambda op, x, y: op.LessOrEqual(x, y))
+_binary("greater_than", by=lambda op, x, y: op.Greater(x, y))
+_binary("greater_equal", by=lambda op, x, y: op.GreaterOrEqual(x, y))
+_binary("logical_and", by=lambda op, x, y: op.And(op.cast(x, T.BOOL), op.cast(y, T.BOOL)))
+_binary("logical_or", by=lambda op, x, y: op.Or(op.cast(x, T.BOOL), op.cast(y, T.BOOL)))
+_binary("logical_xor", by=lambda op, x, y: op.Xor(op.cast(x, T.BOOL), op.cast(y, T.BOOL)))
+_binary("bitwise_and", by=lambda op, x, y: op.And(x, y) if x.dtype == T.BOOL else op.BitwiseAnd(x, y))
+_binary("bitwise_or", by=lambda op, x, y: op.Or(x, y) if x.dtype == T.BOOL else op.BitwiseOr(x, y))
+_binary("bitwise_xor", by=lambda op, x, y: op.Xor(x, y) if x.dtype == T.BOOL else op.BitwiseXor(x, y))
+
+
+@lower("logical_not")
+def logical_not(op: Builder, x: Value) -> ir.Value:
+    return op.Not(op.cast(x, T.BOOL))
+
+
+@lower("bitwise_not")
+def bitwise_not(op: Builder, x: Value) -> ir.Value:
+    return op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x)
+
+
+@lower("bitwise_left_shift")
+def left_shift(op: Builder, x: Value, y: Value, *, is_arithmetic: bool = True) -> ir.Value:
+    return torch_compare.left_shift(op, x, y)
+
+
+@lower("bitwise_right_shift")
+def right_shift(op: Builder, x: Value, y: Value, *, is_arithmetic: bool = True) -> ir.Value:
+    if not is_arithmetic:
+        raise UnsupportedArgument("a logical shift of signed integers has no equivalent in ONNX")
+    return torch_compare.right_shift(op, x, y)
+
+
+@lower("add_n")
+def add_n(op: Builder, inputs: Values) -> ir.Value:
+    total = inputs[0]
+    for term in inputs[1:]:
+        total = op.Add(total, term)
+    return total
+
+
+@lower("lerp")
+def lerp(op: Builder, x: Value, y: Value, weight: Number) -> ir.Value:
+    return like_torch.lerp(op, x, y, weight)
+
+
+@lower("isclose")
+def isclose(
+    op: Builder, x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False
+) -> ir.Value:
+    return torch_compare.isclose(op, x, y, rtol, atol, equal_nan)
+
+
+@lower("allclose")
+def allclose(
+    op: Builder, x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False
+) -> ir.Value:
+    close = op.cast(isclose(op, x, y, rtol, atol, equal_nan=equal_nan), T.INT32)
+    return op.cast(op.ReduceMin(close, keepdims=0), T.BOOL)
+
+
+@lower("equal_all")
+def equal_all(op: Builder, x: Value, y: Value) -> ir.Value:
+    return op.cast(op.ReduceMin(op.cast(op.Equal(x, y), T.INT32), keepdims=0), T.BOOL)
+
+
+# A number beside the operand
+
+
+@lower("scale")
+def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: Number = 0.0, bias_after_scale: bool = True) -> ir.Value:
+    factor, shift = (_of(op, x, number) for number in (scale, bias))
+    result = x
+    if not bias_after_scale and not _is(bias, 0):
+        result = op.Add(result, shift)
+    if not _is(scale, 1):
+        result = op.Mul(result, factor)
+    if bias_after_scale and not _is(bias, 0):
+        result = op.Add(result, shift)
+    return _sizes_scaled(op, x, result, scale, bias, bias_after_scale)
+
+
+def _of(op: Builder, x: ir.Value, number: Number) -> ir.Value:
+    assert x.dtype is not None
+    return as_value(op, number, x.dtype)
+
+
+def _is(number: Number, value: float) -> bool:
+    return not isinstance(number, ir.Value) and number == value
+
+
+def _sizes_scaled(op: Builder, x: ir.Value, result: ir.Value, scale: Number, bias: Number, after: bool) -> ir.Value:
+    whole = not isinstance(scale, ir.Value) and not isinstance(bias, ir.Value) and scale == int(scale) and bias == int(bias)
+    if SIZES in x.meta and whole and after and result is not x:
+        factor, shift = int(scale), int(bias)
+        result.meta[SIZES] = [sizes.add(op, sizes.multiply(op, size, factor), shift) for size in x.meta[SIZES]]
+    return result
+
+
+@lower("pow")
+def power(op: Builder, x: Value, *, y: Number = 1.0) -> ir.Value:
+    if not is_float(x.dtype) and not isinstance(y, ir.Value) and y == int(y):
+        y = int(y)
+    return like_torch.power(op, x, y)
+
+
+@lower("clip")
+def clip(op: Builder, x: Value, min: Number | None = None, max: Number | None = None) -> ir.Value:
+    low, high = (None if bound is None else _of(op, x, bound) for bound in (min, max))
+    return op.Clip(x, low, high)
+
+
+@lower("increment")
+def increment(op: Builder, x: Value, *, value: float = 1.0) -> ir.Value:
+    return op.Add(x, _of(op, x, value))
+
+
+@lower("clip_by_norm")
+def clip_by_norm(op: Builder, x: Value, *, max_norm: float) -> ir.Value:
+    return x * op.Min(op.Div(max_norm, op.ReduceL2(x, keepdims=0)), 1.0)
+
+
+# One operand
+
+_UNARY = {
+    "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
+    "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf", "exp": "Exp", "floor": "Floor", "log": "Log",
+    "reciprocal": "Reciprocal", "sign": "Sign", "sin": "Sin", "sinh": "Sinh", "sqrt": "Sqrt", "tan": "Tan",
+}  # fmt: skip
+_OF_INTEGERS = {"Abs", "Sign"}
+_ROUNDING = {"Ceil", "Floor"}
+
+
+def _unary(name: str, op_type: str) -> None:
+    @lower(name)
+    def unary(op: Builder, x: Value) -> ir.Value:
+        if op_type in _ROUNDING and not is_float(x.dtype):
+            return x
+        return getattr(op, op_type)(x if op_type in _OF_INTEGERS else to_float(op, x))
+
+
+for _name, _op_type in _UNARY.items():
+    _unary(_name, _op_type)
+
+
+def _as_torch(*names: str, by: Binary) -> None:
+    @lower(*names)
+    def unary(op: Builder, x: Value) -> ir.Value:
+        return by(op, x)
+
+
+_as_torch("square", by=lambda op, x: op.Mul(x, x))
+_as_torch("rsqrt", by=like_torch.rsqrt)
+_as_torch("trunc", by=like_torch.trunc)
+_as_torch("negative", by=like_torch.neg)
+_as_torch("expm1", by=torch_special.expm1)
+_as_torch("log1p", by=torch_special.log1p)
+_as_torch("log2", by=torch_special.log2)
+_as_torch("log10", by=torch_special.log10)
+_as_torch("isnan", by=torch_compare.isnan)
+_as_torch("isinf", by=torch_compare.isinf)
+_as_torch("isfinite", by=torch_compare.isfinite)
+
+
+@lower("round")
+def round_(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
+    """Halves go away from zero here, and to the even number in ONNX."""
+    if decimals or not is_float(x.dtype):
+        return like_torch.round_(op, x, decimals)
+    whole = like_torch.trunc(op, x)
+    far = op.GreaterOrEqual(op.Abs(x - whole), 0.5)
+    return whole + op.cast(far, x.dtype) * op.Sign(x)  # type: ignore[arg-type]
+
+
+@lower("logit")
+def logit(op: Builder, x: Value, *, eps: float = 1e-6) -> ir.Value:
+    if eps:
+        x = op.Clip(x, eps, 1 - eps)
+    return op.Log(x / (op.Sub(1.0, x)))
+
+
+@lower("nan_to_num")
+def nan_to_num(op: Builder, x: Value, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> ir.Value:
+    return like_torch.nan_to_num(op, x, nan, posinf, neginf)

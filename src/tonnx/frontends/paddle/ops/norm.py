@@ -1,0 +1,106 @@
+"""Normalisations."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.fit import channels_back, channels_first
+from tonnx.frontends.paddle.rules import Value, lower
+from tonnx.frontends.torch.ops import norm as like_torch
+
+T = ir.DataType
+
+
+@lower("batch_norm", "sync_batch_norm")
+def batch_norm(
+    op: Builder,
+    x: Value,
+    mean: Value,
+    variance: Value,
+    scale: Value | None = None,
+    bias: Value | None = None,
+    *,
+    is_test: bool = False,
+    momentum: float = 0.9,
+    epsilon: float = 1e-5,
+    data_format: str = "NCHW",
+    use_global_stats: bool = False,
+    trainable_statistics: bool = False,
+) -> ir.Value:
+    x = channels_first(op, x, data_format)
+    training = not (is_test or use_global_stats) or trainable_statistics
+    y = like_torch.batch_norm(op, x, scale, bias, mean, variance, training, momentum, epsilon)
+    return channels_back(op, y, data_format)
+
+
+@lower("layer_norm")
+def layer_norm(
+    op: Builder,
+    x: Value,
+    scale: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> ir.Value:
+    axis = begin_norm_axis % op.rank(x)
+    sizes = op.sizes(x)[axis:]
+    if len(sizes) > 1:  # the weights are flat, whatever they span
+        scale, bias = (None if weight is None else op.reshape(weight, sizes) for weight in (scale, bias))
+    return like_torch.layer_norm(op, x, sizes, scale, bias, epsilon)
+
+
+@lower("group_norm")
+def group_norm(
+    op: Builder,
+    x: Value,
+    scale: Value | None = None,
+    bias: Value | None = None,
+    *,
+    epsilon: float = 1e-5,
+    groups: int = -1,
+    data_format: str = "NCHW",
+) -> ir.Value:
+    x = channels_first(op, x, data_format)
+    return channels_back(op, like_torch.group_norm(op, x, groups, scale, bias, epsilon), data_format)
+
+
+@lower("instance_norm")
+def instance_norm(
+    op: Builder, x: Value, scale: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-5
+) -> ir.Value:
+    return like_torch.instance_norm(op, x, scale, bias, None, None, True, 0.9, epsilon)
+
+
+@lower("norm")
+def norm(op: Builder, x: Value, *, axis: int, epsilon: float = 1e-10) -> tuple[ir.Value, ir.Value]:
+    """Divided by √(Σx² + ε) along an axis."""
+    length = op.Sqrt(op.ReduceSumSquare(x, [axis % op.rank(x)]) + epsilon)
+    return x / length, length
+
+
+@lower("affine_channel")
+def affine_channel(op: Builder, x: Value, scale: Value, bias: Value, *, data_layout: str = "NCHW") -> ir.Value:
+    y = channels_first(op, x, data_layout)
+    shape = [-1] + [1] * (op.rank(y) - 2)
+    return channels_back(op, y * op.Reshape(scale, shape) + op.Reshape(bias, shape), data_layout)
+
+
+@lower("lrn")
+def lrn(
+    op: Builder,
+    x: Value,
+    *,
+    n: int = 5,
+    k: float = 2.0,
+    alpha: float = 1e-4,
+    beta: float = 0.75,
+    data_format: str = "NCHW",
+) -> ir.Value:
+    if n % 2 == 0:
+        raise UnsupportedArgument("local response normalisation over an even number of channels")
+    x = channels_first(op, x, data_format)
+    # ONNX divides alpha by the number of channels; Paddle does not.
+    return channels_back(op, op.LRN(x, size=n, bias=k, alpha=alpha * n, beta=beta), data_format)

@@ -1,0 +1,227 @@
+"""Reductions: sums, products, extremes, truth, norms, running sums, and sorting."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.frontends.paddle.fit import axes_of
+from tonnx.frontends.paddle.rules import Ints, Value, lower
+from tonnx.frontends.torch.ops import cumulate as torch_cumulate
+from tonnx.frontends.torch.ops import reduce as like_torch
+from tonnx.frontends.torch.ops import sort as torch_sort
+from tonnx.frontends.torch.values import axis_of, is_float
+
+T = ir.DataType
+
+
+@lower("sum")
+def sum_(
+    op: Builder,
+    x: Value,
+    axis: Ints = (),
+    *,
+    dtype: ir.DataType | None = None,
+    keepdim: bool = False,
+    reduce_all: bool = False,
+) -> ir.Value:
+    return like_torch.sum_(op, x, axes_of(op, x, axis, reduce_all), keepdim, dtype)
+
+
+@lower("mean")
+def mean(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    x = x if is_float(x.dtype) else op.cast(x, T.FLOAT)
+    return like_torch.reduce(op, "ReduceMean", x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("mean_all")
+def mean_all(op: Builder, x: Value) -> ir.Value:
+    return op.ReduceMean(x, keepdims=0)
+
+
+@lower("max", "amax")
+def max_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    return like_torch.amax(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("min", "amin")
+def min_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    return like_torch.amin(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("prod")
+def prod(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    x = x if is_float(x.dtype) else op.cast(x, T.INT64)
+    return like_torch.reduce(op, "ReduceProd", x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("all")
+def all_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    return like_torch.all_(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("any")
+def any_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    return like_torch.any_(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("logsumexp")
+def logsumexp(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    return like_torch.logsumexp(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("p_norm")
+def p_norm(
+    op: Builder,
+    x: Value,
+    *,
+    porder: float = 2.0,
+    axis: int = -1,
+    epsilon: float = 1e-12,
+    keepdim: bool = False,
+    asvector: bool = False,
+) -> ir.Value:
+    return like_torch.vector_norm(op, x, porder, None if asvector else axis, keepdim)
+
+
+@lower("frobenius_norm")
+def frobenius_norm(
+    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False
+) -> ir.Value:
+    return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim)
+
+
+@lower("squared_l2_norm")
+def squared_l2_norm(op: Builder, x: Value) -> ir.Value:
+    return op.ReduceSumSquare(x, keepdims=0)
+
+
+@lower("l1_norm")
+def l1_norm(op: Builder, x: Value) -> ir.Value:
+    return op.ReduceL1(x, keepdims=0)
+
+
+@lower("dist")
+def dist(op: Builder, x: Value, y: Value, *, p: float = 2.0) -> ir.Value:
+    return like_torch.dist(op, x, y, p)
+
+
+@lower("trace")
+def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ir.Value:
+    from tonnx.frontends.torch.ops.parts import diagonal
+
+    return like_torch.sum_(op, diagonal(op, x, offset, axis1, axis2), -1)
+
+
+# Where the extremes are
+
+
+@lower("argmax")
+def argmax(
+    op: Builder,
+    x: Value,
+    axis: int = -1,
+    *,
+    keepdims: bool = False,
+    flatten: bool = False,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    return op.cast(like_torch.argmax(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
+
+
+@lower("argmin")
+def argmin(
+    op: Builder,
+    x: Value,
+    axis: int = -1,
+    *,
+    keepdims: bool = False,
+    flatten: bool = False,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    return op.cast(like_torch.argmin(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
+
+
+@lower("topk")
+def topk(
+    op: Builder, x: Value, k: Size, *, axis: int = -1, largest: bool = True, sorted: bool = True
+) -> tuple[ir.Value, ir.Value]:
+    at = axis_of(op, x, axis)
+    if op.rank(x) == 0:
+        return x, op.constant(0, T.INT64)
+    values, places = op.TopK(x, op.vector([k]), axis=at, largest=int(largest), sorted=1, _outputs=2)
+    return values, places
+
+
+@lower("topk_v1")
+def topk_v1(op: Builder, x: Value, k: Size) -> tuple[ir.Value, ir.Value]:
+    return topk(op, x, k)
+
+
+@lower("argsort")
+def argsort(
+    op: Builder, x: Value, *, axis: int = -1, descending: bool = False, stable: bool = False
+) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_sort.sort(op, x, axis, descending)
+    return values, places
+
+
+@lower("kthvalue")
+def kthvalue(op: Builder, x: Value, *, k: int = 1, axis: int = -1, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_sort.kthvalue(op, x, k, axis, keepdim)
+    return values, places
+
+
+# Running
+
+
+def _flat(op: Builder, x: ir.Value, flatten: bool) -> ir.Value:
+    return op.reshape(x, [-1]) if flatten else x
+
+
+@lower("cumsum")
+def cumsum(
+    op: Builder,
+    x: Value,
+    axis: int = -1,
+    *,
+    flatten: bool = False,
+    exclusive: bool = False,
+    reverse: bool = False,
+) -> ir.Value:
+    x = _flat(op, x, flatten)
+    if op.rank(x) == 0:
+        return x
+    at = 0 if flatten else axis_of(op, x, axis)
+    return op.CumSum(x, op.constant(at, T.INT64), exclusive=int(exclusive), reverse=int(reverse))
+
+
+@lower("cumprod")
+def cumprod(op: Builder, x: Value, *, dim: int, exclusive: bool = False, reverse: bool = False) -> ir.Value:
+    if op.rank(x) == 0:
+        return x
+    at = op.constant(axis_of(op, x, dim), T.INT64)
+    return op.CumProd(x, at, exclusive=int(exclusive), reverse=int(reverse))
+
+
+@lower("logcumsumexp")
+def logcumsumexp(
+    op: Builder, x: Value, *, axis: int = -1, flatten: bool = False, exclusive: bool = False, reverse: bool = False
+) -> ir.Value:
+    if exclusive or reverse:
+        raise NotImplementedError("exclusive and reverse")
+    return torch_cumulate.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
+
+
+@lower("cummax")
+def cummax(op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_cumulate.cummax(op, x, axis)
+    return values, op.cast(places, dtype or T.INT64)
+
+
+@lower("cummin")
+def cummin(op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_cumulate.cummin(op, x, axis)
+    return values, op.cast(places, dtype or T.INT64)
+
+

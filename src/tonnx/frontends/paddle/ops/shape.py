@@ -1,0 +1,281 @@
+"""Shapes: the elements stay as they are, only their arrangement changes."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.bind import SIZES
+from tonnx.frontends.paddle.fit import channels_back, channels_first
+from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.rules import Ints, Size as _Size  # noqa: F401  (annotations name it)
+from tonnx.frontends.paddle.rules import Sizes, Value, Values, lower
+from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import parts as torch_parts
+from tonnx.frontends.torch.ops import shape as like_torch
+from tonnx.frontends.torch.values import axis_of
+
+T = ir.DataType
+
+
+@lower("shape", "shape64")
+def shape(op: Builder, input: Value) -> ir.Value:
+    own = op.sizes(input)
+    vector = op.vector(own)
+    vector.meta[SIZES] = own
+    return vector
+
+
+@lower("numel")
+def numel(op: Builder, x: Value) -> ir.Value:
+    return op.scalar(op.product(op.sizes(x)))
+
+
+@lower("is_empty")
+def is_empty(op: Builder, x: Value) -> ir.Value:
+    return op.Equal(numel(op, x), 0)
+
+
+@lower("reshape", "view_shape")
+def reshape(op: Builder, x: Value, shape: Sizes, *, dims: Ints = ()) -> ir.Value:
+    """0 keeps a size, -1 is what remains."""
+    wanted = list(shape) if len(shape) else list(dims)
+    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(wanted)])
+
+
+def _kept(op: Builder, x: ir.Value, axis: int) -> Size:
+    return op.size(x, axis) if axis < op.rank(x) else 0
+
+
+@lower("transpose")
+def transpose(op: Builder, x: Value, *, perm: Ints) -> ir.Value:
+    return like_torch.permute(op, x, list(perm))
+
+
+@lower("flatten")
+def flatten(op: Builder, x: Value, *, start_axis: int = 1, stop_axis: int = 1) -> ir.Value:
+    return like_torch.flatten(op, x, start_axis, stop_axis)
+
+
+@lower("flatten_at")
+def flatten_at(op: Builder, x: Value, *, axis: int = 1) -> ir.Value:
+    """Two axes: what comes before ``axis``, and the rest."""
+    own = op.sizes(x)
+    return op.reshape(x, [op.product(own[:axis]), op.product(own[axis:])])
+
+
+@lower("squeeze")
+def squeeze(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
+    assert x.shape is not None
+    rank = op.rank(x)
+    # A size that is not known counts as 1 if its axis is named, as it does for Paddle.
+    wanted = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
+    axes = [a for a in wanted if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
+    if SIZES in x.meta or not axes:
+        return x if not axes else _with_sizes(op.Squeeze(x, axes), x)
+    return op.Squeeze(x, axes)
+
+
+def _with_sizes(value: ir.Value, of: ir.Value) -> ir.Value:
+    if SIZES in of.meta and value.const_value is None:
+        value.meta[SIZES] = of.meta[SIZES]
+    return value
+
+
+@lower("unsqueeze")
+def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
+    # One after the other, as Paddle does it: each axis counts those that are new already.
+    rank, places = op.rank(x), list[int]()
+    for a in axis:
+        place = a % (rank + len(places) + 1)
+        places = [p + (p >= place) for p in places]
+        places.append(place)
+    if not places:
+        return x
+    return _with_sizes(op.Unsqueeze(x, sorted(places)), x)
+
+
+@lower("concat")
+def concat(op: Builder, x: Values, axis: int = 0) -> ir.Value:
+    joined = torch_parts.cat(op, list(x), axis)
+    if joined.const_value is None and op.rank(joined) == 1 and all(_is_known(part) for part in x):
+        joined.meta[SIZES] = [size for part in x for size in _known(part)]
+    return joined
+
+
+def _is_known(part: ir.Value) -> bool:
+    return part.const_value is not None or SIZES in part.meta
+
+
+def _known(part: ir.Value) -> list[Size]:
+    if part.const_value is None:
+        return list(part.meta[SIZES])
+    return [int(v) for v in part.const_value.numpy().reshape(-1).tolist()]
+
+
+@lower("stack")
+def stack(op: Builder, x: Values, *, axis: int = 0) -> ir.Value:
+    return torch_parts.stack(op, list(x), axis)
+
+
+# Apart
+
+
+@lower("split")
+def split(op: Builder, x: Value, sections: Sizes, axis: int = 0) -> list[ir.Value]:
+    at = axis_of(op, x, axis)
+    lengths: list[Size] = list(sections)
+    if -1 in lengths:
+        rest = op.size(x, at)
+        for length in lengths:
+            if not isinstance(length, int) or length != -1:
+                rest = sizes.subtract(op, rest, length)
+        lengths[lengths.index(-1)] = rest
+    if len(lengths) == 1:
+        return [x]
+    return list(op.Split(x, op.vector(lengths), axis=at, _outputs=len(lengths)))
+
+
+@lower("split_with_num")
+def split_with_num(op: Builder, x: Value, axis: int = 0, *, num: int) -> list[ir.Value]:
+    return [x] if num == 1 else list(op.Split(x, axis=axis_of(op, x, axis), num_outputs=num, _outputs=num))
+
+
+@lower("split_old")
+def split_old(op: Builder, x: Value, sections: Sizes = (), axis: int = 0, *, num: int = 0) -> list[ir.Value]:
+    return split_with_num(op, x, axis, num=num) if num else split(op, x, sections, axis)
+
+
+@lower("unbind")
+def unbind(op: Builder, input: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
+    return _items(op, input, axis, node)
+
+
+@lower("unstack")
+def unstack(op: Builder, x: Value, *, axis: int = 0, num: int = 0, node: Op) -> list[ir.Value]:
+    return _items(op, x, axis, node)
+
+
+def _items(op: Builder, x: ir.Value, axis: int, node: Op) -> list[ir.Value]:
+    at = axis_of(op, x, axis)
+    results = next(iter(node.outputs.values()))
+    count = len(results)
+    if count == 1 and results[0] is not None and results[0].type.elements:
+        count = len(results[0].type.elements)
+    size = op.size(x, at)
+    return [op.Gather(x, i, axis=at) for i in range(size if isinstance(size, int) else count)]
+
+
+# Repeated
+
+
+@lower("expand")
+def expand(op: Builder, x: Value, shape: Sizes) -> ir.Value:
+    """-1 keeps a size. Expand takes the larger of both, so 1 keeps it too, and the target stays constant."""
+    target: list[Size] = [1 if isinstance(s, int) and s == -1 else s for s in shape]
+    if all(isinstance(s, int) and s == 1 for s in target):
+        new = len(target) - op.rank(x)
+        return op.Unsqueeze(x, list(range(new))) if new > 0 else x
+    return op.Expand(x, op.vector(target))
+
+
+@lower("expand_as")
+def expand_as(op: Builder, x: Value, y: Value | None = None, *, target_shape: Ints = ()) -> ir.Value:
+    return expand(op, x, list(target_shape) if y is None else op.sizes(y))
+
+
+@lower("broadcast_tensors")
+def broadcast_tensors(op: Builder, input: Values) -> list[ir.Value]:
+    rank = max(op.rank(x) for x in input)
+    target: list[Size] = []
+    for i in range(-rank, 0):
+        own = [op.size(x, i) for x in input if op.rank(x) >= -i]
+        fixed = [size for size in own if isinstance(size, int) and size != 1]
+        dynamic = [size for size in own if isinstance(size, ir.Value)]
+        size: Size = fixed[0] if fixed else 1
+        for other in dynamic if not fixed else ():
+            size = other if isinstance(size, int) else sizes.larger(op, size, other)
+        target.append(size)
+    return [expand(op, x, target) for x in input]
+
+
+@lower("tile")
+def tile(op: Builder, x: Value, repeat_times: Sizes) -> ir.Value:
+    return like_torch.tile(op, x, list(repeat_times))
+
+
+@lower("repeat_interleave")
+def repeat_interleave(op: Builder, x: Value, *, repeats: int, axis: int = 0) -> ir.Value:
+    return like_torch.repeat_interleave(op, x, repeats, axis)
+
+
+@lower("meshgrid")
+def meshgrid(op: Builder, inputs: Values) -> list[ir.Value]:
+    return like_torch.meshgrid(op, list(inputs))
+
+
+# Reordered
+
+
+@lower("flip")
+def flip(op: Builder, x: Value, *, axis: Ints) -> ir.Value:
+    return like_torch.flip(op, x, list(axis))
+
+
+@lower("roll")
+def roll(op: Builder, x: Value, shifts: Sizes, *, axis: Ints = ()) -> ir.Value:
+    return like_torch.roll(op, x, list(shifts), list(axis))
+
+
+@lower("pixel_shuffle")
+def pixel_shuffle(op: Builder, x: Value, *, upscale_factor: int = 1, data_format: str = "NCHW") -> ir.Value:
+    y = like_torch.pixel_shuffle(op, channels_first(op, x, data_format), upscale_factor)
+    return channels_back(op, y, data_format)
+
+
+@lower("pixel_unshuffle")
+def pixel_unshuffle(op: Builder, x: Value, *, downscale_factor: int = 1, data_format: str = "NCHW") -> ir.Value:
+    y = like_torch.pixel_unshuffle(op, channels_first(op, x, data_format), downscale_factor)
+    return channels_back(op, y, data_format)
+
+
+@lower("channel_shuffle")
+def channel_shuffle(op: Builder, x: Value, *, groups: int, data_format: str = "NCHW") -> ir.Value:
+    y = like_torch.channel_shuffle(op, channels_first(op, x, data_format), groups)
+    return channels_back(op, y, data_format)
+
+
+@lower("shuffle_channel")
+def shuffle_channel(op: Builder, x: Value, *, group: int = 1) -> ir.Value:
+    return like_torch.channel_shuffle(op, x, group)
+
+
+@lower("tensor_unfold")
+def tensor_unfold(op: Builder, input: Value, *, axis: int, size: int, step: int) -> ir.Value:
+    return like_torch.unfold(op, input, axis, size, step)
+
+
+@lower("as_strided")
+def as_strided(op: Builder, input: Value, *, dims: Ints = (), stride: Ints = (), offset: int = 0) -> ir.Value:
+    raise UnsupportedArgument("as_strided reads memory in an order of its own, and ONNX has no memory layouts")
+
+
+@lower("temporal_shift")
+def temporal_shift(
+    op: Builder, x: Value, *, seg_num: int, shift_ratio: float = 0.25, data_format: str = "NCHW"
+) -> ir.Value:
+    """Some channels come from the frame before, some from the frame behind, zeros at the ends."""
+    y = channels_first(op, x, data_format)
+    frames, channels, height, width = op.sizes(y)
+    if not isinstance(channels, int):
+        raise UnsupportedArgument("temporal_shift of a number of channels that is known only at run time")
+    first, second = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
+    clip = op.reshape(y, [sizes.divide(op, frames, seg_num), seg_num, channels, height, width])
+    padded = op.Pad(clip, [0, 1, 0, 0, 0, 0, 1, 0, 0, 0])
+    shifted = [
+        op.Slice(padded, [start, low], [start + seg_num, high], [1, 2])
+        for start, low, high in ((0, 0, first), (2, first, second), (1, second, channels))
+        if low < high
+    ]
+    return channels_back(op, op.reshape(op.Concat(*shifted, axis=2), op.sizes(y)), data_format)

@@ -1,0 +1,132 @@
+"""Any ONNX model, from anywhere: read without its weights, put into one form, types and shapes inferred."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument, InvalidModel
+
+_LONG_NAME = "ai.onnx"
+"""Another way to write the default domain, whose name is empty."""
+_OVERRIDABLE_SINCE = 4
+"""The IR version from which an initializer that is an input as well is only its default value."""
+_SEEN = 1024
+"""Bytes up to which shape inference sees the contents of a tensor; larger ones are never shapes or axes."""
+
+
+def reader(model: Any) -> Callable[[], ir.Model]:
+    """A function that gives a new copy of the model each time, in one form; weights stay where they are."""
+    if isinstance(model, ir.Model):
+        return lambda: _normalised(model.clone())
+    if isinstance(model, onnx.ModelProto):
+        return lambda: _from_proto(model, "this")
+    if isinstance(model, (bytes, bytearray)):
+        proto = _parsed(bytes(model))
+        return lambda: _from_proto(proto, "these bytes")
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if not path.is_file():
+            raise InvalidArgument(f"there is no file {path}")
+        return lambda: _from_file(path)
+    raise InvalidArgument(f"cannot retarget a {type(model).__name__}", hint="pass a path, bytes, or an ONNX model")
+
+
+def infer(model: ir.Model) -> None:
+    """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown."""
+    proto = _without_weights(model)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    except Exception:  # onnx raises several kinds; a rule that needs what is missing says so itself
+        return
+    for graph, other in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+        found = ir.convenience.create_value_mapping(other)
+        for name, value in ir.convenience.create_value_mapping(graph).items():
+            known = found.get(name)
+            if known is None:
+                continue
+            if known.shape is not None:
+                value.shape = known.shape
+            if known.type is not None:
+                value.type = known.type
+
+
+def unlist_initializers(model: ir.Model) -> int:
+    """Take initializers out of the inputs: nobody can set them any more. Returns how many there were."""
+    inputs = model.graph.inputs
+    kept = [value for value in inputs if not value.is_initializer()]
+    count = len(inputs) - len(kept)
+    if count:
+        inputs.clear()
+        inputs.extend(kept)
+    return count
+
+
+def _without_weights(model: ir.Model) -> onnx.ModelProto:
+    """For onnx's inference: weights become inputs of the same type, since it copies all that it is given."""
+    graph = model.graph
+    inputs = list(graph.inputs)
+    weights = [v for v in graph.initializers.values() if v.const_value is not None and v.const_value.nbytes > _SEEN]
+    tensors = [value.const_value for value in weights]
+    listed = set(inputs)
+    try:
+        for value in weights:
+            tensor = value.const_value
+            assert tensor is not None and value.name is not None
+            value.type = value.type or ir.TensorType(tensor.dtype)
+            value.shape = value.shape or ir.Shape(list(tensor.shape))  # type: ignore[arg-type]
+            graph.initializers.pop(value.name)
+            value.const_value = None
+        graph.inputs.extend(value for value in weights if value not in listed)
+        return ir.to_proto(model)
+    finally:
+        graph.inputs.clear()
+        graph.inputs.extend(inputs)
+        for value, tensor in zip(weights, tensors, strict=True):
+            value.const_value = tensor
+            graph.initializers.add(value)
+
+
+def _from_file(path: Path) -> ir.Model:
+    try:
+        model = ir.load(path)
+    except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InvalidModel(f"{path} is not an ONNX model", why=why) from error
+    return _normalised(model, str(path))
+
+
+def _parsed(data: bytes) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as error:  # google.protobuf's DecodeError has no stable place to import from
+        raise InvalidModel("these bytes are not an ONNX model", why=str(error)[:200]) from error
+
+
+def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InvalidModel(f"{what} is not an ONNX model", why=why) from error
+    return _normalised(model, what)
+
+
+def _normalised(model: ir.Model, what: str = "this") -> ir.Model:
+    if not model.graph.outputs:
+        raise InvalidModel(f"{what} is not an ONNX model", why="it has no graph with an output")
+    for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
+        if _LONG_NAME in imports:
+            imports.setdefault("", imports.pop(_LONG_NAME))
+    if (model.ir_version or 0) < _OVERRIDABLE_SINCE:
+        unlist_initializers(model)
+    if "" not in model.opset_imports:
+        raise InvalidModel(
+            "the model imports no version of the default operator set", why="it has none of its operators to retarget"
+        )
+    return model
