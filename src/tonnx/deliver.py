@@ -27,6 +27,7 @@ class Result(Protocol):
     path: Path | None
     size: int
     verification: Verification | None
+    notes: list[str]
 
 
 @dataclass
@@ -132,4 +133,9 @@ def _prove(result: Result, path: Path, stages: Stages, proof: Proof | None) -> N
             rtol=proof.rtol,
             atol=proof.atol,
         )
-    result.verification.raise_if_failed()
+    try:
+        result.verification.raise_if_failed()
+    except VerificationFailed as failure:
+        likely = [note for note in result.notes if note.startswith("[!]")]  # what the capture had to assume
+        failure.why = "\n         ".join(filter(None, (failure.why, *likely)))
+        raise

@@ -25,10 +25,10 @@ def reader(model: Any) -> Callable[[], ir.Model]:
     if isinstance(model, ir.Model):
         return lambda: _normalised(model.clone())
     if isinstance(model, onnx.ModelProto):
-        return lambda: _from_proto(model, "this")
+        return lambda: _from_proto(model, "this is")
     if isinstance(model, (bytes, bytearray)):
         proto = _parsed(bytes(model))
-        return lambda: _from_proto(proto, "these bytes")
+        return lambda: _from_proto(proto, "these bytes are")
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
         if not path.is_file():
@@ -98,7 +98,7 @@ def _from_file(path: Path) -> ir.Model:
     except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InvalidModel(f"{path} is not an ONNX model", why=why) from error
-    return _normalised(model, str(path))
+    return _normalised(model, f"{path} is")
 
 
 def _parsed(data: bytes) -> onnx.ModelProto:
@@ -113,13 +113,13 @@ def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
         model = ir.from_proto(proto)
     except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise InvalidModel(f"{what} is not an ONNX model", why=why) from error
+        raise InvalidModel(f"{what} not an ONNX model", why=why) from error
     return _normalised(model, what)
 
 
-def _normalised(model: ir.Model, what: str = "this") -> ir.Model:
+def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
     if not model.graph.outputs:
-        raise InvalidModel(f"{what} is not an ONNX model", why="it has no graph with an output")
+        raise InvalidModel(f"{what} not an ONNX model", why="it has no graph with an output")
     for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
         if _LONG_NAME in imports:
             imports.setdefault("", imports.pop(_LONG_NAME))

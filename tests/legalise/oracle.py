@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ class Case:
 
     @property
     def opset(self) -> int:
-        return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
+        """Of the default domain; 0 if the case has none of its operators."""
+        return next((int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx")), 0)
 
     @property
     def operators(self) -> set[str]:
@@ -74,6 +76,35 @@ def all_cases() -> tuple[Case, ...]:
             if case.model is not None and "_expanded" not in case.name and not _is_random(case.name)
         )
     return ()
+
+
+@cache
+def old_cases() -> tuple[Case, ...]:
+    """What PyTorch wrote in its early days, at opset 6 and 9: operators and small networks."""
+    from onnx.backend.test.loader import load_model_tests
+
+    found = []
+    for kind in ("simple", "pytorch-operator", "pytorch-converted"):
+        for test in load_model_tests(kind=kind):
+            model = onnx.load(Path(test.model_dir) / "model.onnx")
+            sets = [_stored(folder, model) for folder in sorted(Path(test.model_dir).glob("test_data_set_*"))]
+            found.append(Case(test.name, model, sets, test.rtol, test.atol))
+    return tuple(found)
+
+
+def _stored(folder: Path, model: onnx.ModelProto) -> tuple[list[Any], list[Any]]:
+    """The inputs and outputs in a folder; sequences are left to onnx's own form."""
+    result: list[list[Any]] = []
+    for kind, formals in (("input", model.graph.input), ("output", model.graph.output)):
+        values: list[Any] = []
+        for i in range(len(list(folder.glob(f"{kind}_*.pb")))):
+            data = (folder / f"{kind}_{i}.pb").read_bytes()
+            if i < len(formals) and formals[i].type.HasField("sequence_type"):
+                values.append(onnx.numpy_helper.to_list(onnx.SequenceProto.FromString(data)))
+            else:
+                values.append(onnx.numpy_helper.to_array(onnx.TensorProto.FromString(data)))
+        result.append(values)
+    return result[0], result[1]
 
 
 def _is_random(name: str) -> bool:

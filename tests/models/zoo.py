@@ -1,4 +1,4 @@
-"""Architectures that we did not write, with random weights: how to build each, its inputs and its dynamic dimensions."""
+"""Architectures that we did not write, with random weights: how to build each, its inputs and dynamic dimensions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch.utils import _pytree as pytree
 from tests.models import torchvision_schemas
 
 TIMM = """
-resnet50 resnext50_32x4d densenet121 mobilenetv3_small_100 efficientnet_b0 regnety_002 convnext_tiny vit_tiny_patch16_224
-beit_base_patch16_224 swin_tiny_patch4_window7_224 cait_xxs24_224 mixer_s32_224 levit_128 edgenext_xx_small poolformerv2_s12
-inception_v4 dpn68 res2net50_26w_4s mobilevit_xxs sequencer2d_s dla34 focalnet_tiny_srf davit_tiny hiera_tiny_224
-mambaout_femto crossvit_tiny_240 nfnet_l0 tinynet_a xception41 halonet26t
+resnet50 resnext50_32x4d densenet121 mobilenetv3_small_100 efficientnet_b0 regnety_002 convnext_tiny
+vit_tiny_patch16_224 beit_base_patch16_224 swin_tiny_patch4_window7_224 cait_xxs24_224 mixer_s32_224 levit_128
+edgenext_xx_small poolformerv2_s12 inception_v4 dpn68 res2net50_26w_4s mobilevit_xxs sequencer2d_s dla34
+focalnet_tiny_srf davit_tiny hiera_tiny_224 mambaout_femto crossvit_tiny_240 nfnet_l0 tinynet_a xception41 halonet26t
 """.split()
 
 CNNS = """
-resnet50 resnext50_32x4d densenet121 mobilenetv3_small_100 efficientnet_b0 regnety_002 inception_v4 dpn68 res2net50_26w_4s
-dla34 nfnet_l0 tinynet_a xception41
+resnet50 resnext50_32x4d densenet121 mobilenetv3_small_100 efficientnet_b0 regnety_002 inception_v4 dpn68
+res2net50_26w_4s dla34 nfnet_l0 tinynet_a xception41
 """.split()
 """Those made of convolutions only: they go down to opset 7."""
 
@@ -112,8 +112,9 @@ def bert() -> Example:
     from transformers import BertConfig, BertModel
 
     config = BertConfig(
-        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, max_position_embeddings=64
-    )
+        vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37,
+        max_position_embeddings=64,
+    )  # fmt: skip
     return _text(BertModel(config))
 
 
@@ -157,7 +158,7 @@ def vit() -> Example:
 def clip() -> Example:
     from transformers import CLIPConfig, CLIPModel
 
-    small = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37)
+    small = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37}
     config = CLIPConfig(
         text_config={**small, "vocab_size": 99, "max_position_embeddings": 64, "eos_token_id": 2},
         vision_config={**small, "image_size": 32, "patch_size": 8},
@@ -172,8 +173,9 @@ def whisper() -> Example:
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     config = WhisperConfig(
-        vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=4,
-        encoder_ffn_dim=37, decoder_ffn_dim=37, num_mel_bins=16, max_source_positions=30, max_target_positions=40,
+        vocab_size=99, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=37, decoder_ffn_dim=37,
+        num_mel_bins=16, max_source_positions=30, max_target_positions=40,
         pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1, use_cache=False,
     )  # fmt: skip
     kwargs = {"input_features": torch.randn(2, 16, 60), "decoder_input_ids": _ids(2, 5)}
@@ -185,10 +187,12 @@ def wav2vec2() -> Example:
     from transformers import Wav2Vec2Config, Wav2Vec2Model
 
     config = Wav2Vec2Config(
-        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, conv_dim=(16, 16), conv_stride=(5, 2),
-        conv_kernel=(10, 3), num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, num_feat_extract_layers=2,
+        hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=37, conv_dim=(16, 16),
+        conv_stride=(5, 2), conv_kernel=(10, 3), num_conv_pos_embeddings=16,
+        num_conv_pos_embedding_groups=2, num_feat_extract_layers=2,
     )  # fmt: skip
-    return Example(Wav2Vec2Model(config), (), {"input_values": torch.randn(2, 400)}, {"input_values": {0: "batch", 1: "samples"}})
+    dynamic = {"input_values": {0: "batch", 1: "samples"}}
+    return Example(Wav2Vec2Model(config), (), {"input_values": torch.randn(2, 400)}, dynamic)
 
 
 def mamba() -> Example:

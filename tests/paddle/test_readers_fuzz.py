@@ -100,12 +100,12 @@ def test_pir_with_values_of_other_types(tree: Any, edits: list[tuple[list[int], 
                 break
             key = keys[step % len(keys)]
             if not isinstance(holder[key], (dict, list)) or step == 40:
-                holder[key] = junk
+                holder[key] = copy.deepcopy(junk)  # hypothesis may hand out one object twice: a tree has no cycles
                 break
             holder = holder[key]
         else:
             if isinstance(holder, list):
-                holder.append(junk)
+                holder.append(copy.deepcopy(junk))
     data = json.dumps(tree).encode()
     _read(lambda: pir.read(data))
 

@@ -32,6 +32,7 @@ MAXIMA = [
     Case("max2d int64", nn.MaxPool2d(2), [SHUFFLED]),
     Case("max2d uint8", nn.MaxPool2d(2), [SHUFFLED.to(torch.uint8)]),
     Case("max2d not contiguous", nn.MaxPool2d(2), [IMAGE.transpose(2, 3)]),
+    Case("max1d of any length", nn.MaxPool1d(3, 2, 1, ceil_mode=True), [torch.randn(2, 3, 9)], dynamic={0: [0, 2]}),
     Case("unpool1d", lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2), [torch.randn(2, 3, 8)]),
     Case(
         "unpool2d",

@@ -1,38 +1,43 @@
-"""Export a PyTorch model to ONNX, and prove that the file computes what the model computes.
+"""Export a PyTorch or Paddle model to ONNX, and prove that the file computes what the model computes.
 
 MODEL is one of
   path/file.py:name      a torch.nn.Module, a Module class, or a function that returns
   package.module:name    a module, (module, example_args) or (module, args, kwargs)
   program.pt2            an archive of torch.export.save
+  inference.json         a saved Paddle model: inference.json, inference.pdmodel, __model__, or the folder of one;
+                         paddle need not be installed, but only with it the file is compared with the model
 
 Examples:
   tonnx export net.py:make_model -o net.onnx --input "x:float32[batch,3,224,224]" --opset 18
   tonnx export net.py:Net -o net.onnx --input "ids:int64[batch,seq=16]" --input "mask:bool[batch,seq]"
   tonnx export net.py:Net -o net.onnx --inputs data.npz --dynamic x:0=batch,2=height
+  tonnx export ocr_model/ -o ocr.onnx --opset 11 --input-shapes x:1,3,48,320
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
+from tonnx.cli.paddle import export_paddle, is_paddle
 from tonnx.target import CANON, DEFAULT, OLDEST
 
 if TYPE_CHECKING:
     from tonnx.result import ExportResult
 
-HELP = "a PyTorch model to ONNX, proven"
+HELP = "a PyTorch or Paddle model to ONNX, proven"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx export``."""
-    parser.add_argument("model", metavar="MODEL", help="path/file.py:name, package.module:name or program.pt2")
+    parser.add_argument("model", metavar="MODEL", help="path/file.py:name, package.module:name, program.pt2, or a Paddle model")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
         "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"
     )
+    parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
     inputs = parser.add_argument_group("inputs")
     inputs.add_argument(
         "--input",
@@ -87,11 +92,37 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Load, export, report."""
+    given = [*options.input, *options.input_shapes]
     try:
-        given = specs.with_example_sizes([*options.input, *options.input_shapes])
         _check_twice(given)
+        if is_paddle(options.model):
+            result = export_paddle(options, given, **_common(options, console))
+        else:
+            if options.params:
+                raise argparse.ArgumentTypeError("--params is for Paddle models")
+            result = _export_torch(options, specs.with_example_sizes(given), console)
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
+    from tonnx.cli.machine import export_data
+
+    return Report(str(result), lambda: export_data(result), lambda: _details(result))
+
+
+def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    return {
+        "output_names": options.output_names,
+        "opset_version": options.opset,
+        "do_constant_folding": not options.no_fold,
+        "fuse_conv_bn": not options.no_fuse_conv_bn,
+        "external_data": options.external_data,
+        "verify": not options.no_verify,
+        "rtol": options.rtol,
+        "atol": options.atol,
+        "progress": console.stage,
+    }
+
+
+def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], console: Console) -> ExportResult:
     console.stage("load")
     from tonnx.cli.load import importable, load
 
@@ -102,26 +133,15 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         from tonnx.cli.examples import make_example
 
         example = make_example(loaded, given, read_arrays(options.inputs), options.dynamic, options.input_names)
-        result = export(
+        return export(
             loaded.model,
             example.args,
             options.output,
             kwargs=example.kwargs or None,
             input_names=example.input_names,
-            output_names=options.output_names,
-            opset_version=options.opset,
             dynamic_axes=example.dynamic_axes or None,
-            do_constant_folding=not options.no_fold,
-            fuse_conv_bn=not options.no_fuse_conv_bn,
-            external_data=options.external_data,
-            verify=not options.no_verify,
-            rtol=options.rtol,
-            atol=options.atol,
-            progress=console.stage,
+            **_common(options, console),
         )
-    from tonnx.cli.machine import export_data
-
-    return Report(str(result), lambda: export_data(result), lambda: _details(result))
 
 
 def _check_twice(given: list[specs.InputSpec]) -> None:

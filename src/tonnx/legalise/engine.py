@@ -113,7 +113,8 @@ class _Engine:
             with builder:
                 result = step.function(builder, Call(node, schema))
         except (Blocked, UnknownRank) as blocked:
-            self._blocked(node, str(blocked), since)
+            # On the way up, no lower opset is one that works.
+            self._blocked(node, str(blocked), since if left > reached else None)
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
             if builder.made or before != (dict(node.attributes), len(node.inputs)):

@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
@@ -34,6 +34,7 @@ class Captured:
     """Symbols of the program → the names that were asked for."""
     limits: dict[str, tuple[int, int | None]]
     """Sizes that the user or the model's own code restricts a dimension to."""
+    notes: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -54,10 +55,22 @@ def inference_mode(model: torch.nn.Module) -> Iterator[None]:
 
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
-    program = with_loops(lambda froze, rewrites: _export(model, call, froze, rewrites))
+    program, froze = with_loops(lambda froze, rewrites: (_export(model, call, froze, rewrites), froze))
     if _drop_fixed(program, call):
         return capture(model, call)
-    return describe(program, call)
+    captured = describe(program, call)
+    captured.notes += _assumptions(froze, captured.names)
+    return captured
+
+
+def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
+    """What holds only while an expression of dynamic sizes keeps the value that it has in the example."""
+    notes = []
+    for expression, number, line in froze.assumed:
+        if names.keys() & expression.free_symbols:
+            text = expression.xreplace({symbol: sympy.Symbol(name) for symbol, name in names.items()})
+            notes.append(f"[!] only right where {text} is {number}, which the model reads as a plain number: {line}")
+    return list(dict.fromkeys(notes))
 
 
 def _export(model: torch.nn.Module, call: Call, froze: Frozen, loops: Rewrites) -> ExportedProgram:
@@ -195,7 +208,8 @@ def _example(call: Call) -> list[torch.Tensor]:
         for axis, dim in leaf.dynamic.items():
             if dim.name in grown:
                 tensor = _grow(tensor, axis, grown[dim.name], dim.maximum)
-        tensors.append(tensor)
+        # One tensor given for two inputs: the file has two, so the model must not see (`query is key`) that they are one.
+        tensors.append(tensor.clone() if any(tensor is other for other in tensors) else tensor)
     return tensors
 
 

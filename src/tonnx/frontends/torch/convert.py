@@ -75,7 +75,7 @@ def convert(
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
         limits=captured.limits,
         timings=timings,
-        notes=notes,
+        notes=[*captured.notes, *notes],
     )
 
 

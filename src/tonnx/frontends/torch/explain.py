@@ -45,6 +45,8 @@ class Frozen:
     places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
     spots: list[tuple[str, int]] = field(default_factory=list)
     """All lines where a symbolic number became a plain one, as file and number."""
+    assumed: list[tuple[Any, int, str]] = field(default_factory=list)
+    """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
@@ -64,9 +66,12 @@ class Frozen:
         def converts(original: Any) -> Any:
             # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
             def listen(node: Any, *rest: Any) -> Any:
-                if node.maybe_as_int() is None:
-                    self._spot()
-                return original(node, *rest)
+                expression = node.expr if node.maybe_as_int() is None else None
+                frame = self._spot() if expression is not None else None
+                number = original(node, *rest)
+                if frame is not None:
+                    self.assumed.append((expression, number, _line(frame, frame.f_lineno)))
+                return number
 
             return listen
 

@@ -76,19 +76,33 @@ def _is_causal(mask: Any, is_causal: bool | None = None, size: int | None = None
     return bool(is_causal)
 
 
+def _max_pool1d(
+    x: torch.Tensor, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
+) -> torch.Tensor:
+    """PyTorch's own reads the length as a plain number, which would freeze it; over a row of pixels it does not."""
+
+    def row(size: Any, beside: int) -> Any:
+        return (beside, size[0] if isinstance(size, (list, tuple)) else size)
+
+    window, step = row(kernel_size, 1), row(kernel_size if stride is None or stride == [] else stride, 1)
+    pooled = torch.max_pool2d(x.unsqueeze(-2), window, step, row(padding, 0), row(dilation, 1), ceil_mode)
+    return pooled.squeeze(-2)
+
+
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
     """Replace what torch.export cannot look through, for the length of a capture."""
-    functions, layers = torch._VF, torch.nn.modules.transformer
-    originals = {kind: getattr(functions, kind) for kind in _KINDS}
-    detect = layers._detect_is_causal_mask
     # torch._VF is a module object whose __getattr__ falls through to the C functions: setting shadows them.
+    kernels = {kind: getattr(torch._VF, kind) for kind in _KINDS}
+    detect, max_pool1d = torch.nn.modules.transformer._detect_is_causal_mask, torch.max_pool1d
     try:
-        for kind, original in originals.items():
-            setattr(functions, kind, _stand_in(kind, original))
-        layers._detect_is_causal_mask = _is_causal
+        for kind, kernel in kernels.items():
+            setattr(torch._VF, kind, _stand_in(kind, kernel))
+        torch.nn.modules.transformer._detect_is_causal_mask = _is_causal
+        torch.max_pool1d = _max_pool1d
         yield
     finally:
-        layers._detect_is_causal_mask = detect
-        for kind in originals:
-            delattr(functions, kind)
+        torch.max_pool1d = max_pool1d
+        torch.nn.modules.transformer._detect_is_causal_mask = detect
+        for kind in kernels:
+            delattr(torch._VF, kind)

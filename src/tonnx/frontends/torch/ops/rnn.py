@@ -103,8 +103,7 @@ def _layers(
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
     dtype = x.dtype
     assert dtype is not None
-    # Runtimes have these kernels for float32 (and double) only.
-    compute = dtype if dtype in (T.FLOAT, T.DOUBLE) else T.FLOAT
+    compute = T.FLOAT  # runtimes have these kernels for float32 only
     sequence = op.cast(op.Transpose(x, perm=[1, 0, 2]) if batch_first else x, compute)
     last_states: list[list[ir.Value]] = [[] for _ in states]
     for layer in range(num_layers):
