@@ -2,7 +2,8 @@
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
 #   make test          ruff, mypy and all quick tests
-#   make test-models   whole models of timm and transformers
+#   make test-models   whole models of timm and transformers, at many opsets
+#   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make bench         export time beside torch.onnx.export
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 BENCH  := $(VENV)/.stamp-bench
 
-.PHONY: demo test lint test-models bench clean
+.PHONY: demo test lint test-models docs-models test-opsets bench clean
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -30,8 +31,16 @@ lint: $(DEV)
 test-models: $(MODELS)
 	@$(PY) -m pytest -m models tests/models
 
+# The same as a table: docs/models.md. For some of them: make docs-models ONLY="--models bert,gpt2"
+docs-models: $(MODELS)
+	@$(PY) -m tests.models.opsets --write docs/models.md $(ONLY)
+
+test-opsets: $(DEV)
+	@$(PY) -m tests.legalise.suite --write
+
 bench: $(BENCH)
 	@$(PY) bench/export_speed.py
+	@$(PY) bench/legalise_speed.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/super_resolution/out

@@ -462,6 +462,22 @@ def _resize(call: Call) -> Inferred:
     return None if dims is None else [*dims[:2], *[UNKNOWN] * (len(dims) - 2)]
 
 
+@_shape_of("DepthToSpace")
+def _depth_to_space(call: Call) -> Inferred:
+    dims, size = call.dims(0), call.attributes.get("blocksize", 1)
+    return None if dims is None else [dims[0], *_scaled(dims[1:2], 1, size * size), *_scaled(dims[2:], size, 1)]
+
+
+@_shape_of("SpaceToDepth")
+def _space_to_depth(call: Call) -> Inferred:
+    dims, size = call.dims(0), call.attributes.get("blocksize", 1)
+    return None if dims is None else [dims[0], *_scaled(dims[1:2], size * size, 1), *_scaled(dims[2:], 1, size)]
+
+
+def _scaled(dims: Dims, factor: int, divisor: int) -> Dims:
+    return [d * factor // divisor if isinstance(d, int) else UNKNOWN for d in dims]
+
+
 @_shape_of("LSTM", "GRU", "RNN")
 def _recurrent(call: Call) -> Inferred:
     dims = call.dims(0)

@@ -16,6 +16,9 @@ from tonnx.legalise.call import Blocked, Call, constant_of
 
 T = ir.DataType
 
+_NAN = "tonnx.nan"
+"""Key in ``Value.meta`` of a condition: it says where another value is NaN."""
+
 # What came with which opset.
 _AXES_INPUT = 18
 _AXES_INPUT_OF_SUM = 13
@@ -128,7 +131,9 @@ def not_a_number(op: Builder, x: ir.Value) -> ir.Value:
     """Where ``x`` is NaN: every number is below 1 or above 0."""
     if op.opset >= 9:
         return op.IsNaN(x)
-    return op.Not(op.Or(op.Less(x, number(op, 1, x)), op.Greater(x, number(op, 0, x))))
+    found: ir.Value = op.Not(op.Or(op.Less(x, number(op, 1, x)), op.Greater(x, number(op, 0, x))))
+    found.meta[_NAN] = True
+    return found
 
 
 def clip(op: Builder, x: ir.Value, low: float, high: float) -> ir.Value:
@@ -144,8 +149,8 @@ FLOATS = (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16)
 def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """``a`` where the condition holds, ``b`` elsewhere.
 
-    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart; only a NaN in
-    the part that is not chosen shows through.
+    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart; a NaN in the
+    part that is not chosen shows through, but for where a choice is made by that: there, x⁰ = 1 even of a NaN.
     """
     if op.opset >= 9:
         return op.Where(condition, a, b)
@@ -157,6 +162,8 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     chosen = op.Cast(condition, to=int(dtype))
     if dtype not in FLOATS:
         return op.Add(b, op.Mul(chosen, op.Sub(a, b)))
+    if condition.meta.get(_NAN):
+        return op.Mul(op.Pow(a, chosen), op.Pow(b, op.Sub(1.0, chosen)))
     left, right = _lone_number(a), _lone_number(b)
     if left is not None and right is not None:
         if np.isfinite(left) and np.isfinite(right):

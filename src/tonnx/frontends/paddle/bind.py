@@ -28,6 +28,8 @@ _IGNORED = frozenset(
 )
 """Attributes that change nothing in what is computed: kernels, training, distribution, bookkeeping."""
 
+_KEYWORDS = {"lambda": "lambda_"}  # no parameter can be called so in Python
+
 Resolve = Callable[[Any], Any]
 
 
@@ -49,7 +51,7 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
 
 def _pir(node: Op, rule: Rule, given: dict[str, Any]) -> dict[str, str]:
     where = {}
-    given.update(node.attributes)
+    given.update({_KEYWORDS.get(name, name): value for name, value in node.attributes.items()})
     for i, operand in enumerate(node.operands):
         name = rule.operands[i] if i < len(rule.operands) else f"#{i}"
         where[name] = "operand"

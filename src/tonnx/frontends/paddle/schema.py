@@ -40,6 +40,7 @@ addmm addmm Beta=beta Alpha=alpha
 isfinite_v2 isfinite
 isinf_v2 isinf
 isnan_v2 isnan
+atan2 atan2 X1=x X2=y
 isclose isclose Input=x Other=y Rtol=rtol Atol=atol
 allclose allclose Input=x Other=y Rtol=rtol Atol=atol
 cross cross dim=axis
@@ -54,6 +55,7 @@ hard_sigmoid hardsigmoid
 hard_swish hardswish
 brelu hardtanh
 softshrink softshrink lambda=threshold
+mish mish threshold=lambda_
 leaky_relu leaky_relu alpha=negative_slope
 tanh_shrink tanh_shrink
 maxout maxout
@@ -61,6 +63,7 @@ prelu prelu
 rrelu rrelu
 dropout dropout dropout_prob=p Seed=seed_tensor > Out Mask
 fused_softmax_mask fused_softmax_mask
+label_smooth label_smooth X=label
 
 # Reductions
 reduce_sum sum dim=axis keep_dim=keepdim out_dtype=dtype
@@ -78,6 +81,8 @@ arg_max argmax
 arg_min argmin
 norm norm > Out Norm
 cumprod cumprod
+cummax cummax > out indices
+cummin cummin > out indices
 top_k topk_v1 K=k > Out Indices
 top_k_v2 topk K=k > Out Indices
 argsort argsort > Out Indices
@@ -109,8 +114,8 @@ tile tile RepeatTimes=repeat_times repeat_times_tensor=repeat_times
 shape shape
 reverse flip
 roll roll ShiftsTensor=shifts
-repeat_interleave repeat_interleave Repeats=repeats dim=axis
-repeat_interleave_with_tensor_index repeat_interleave_with_tensor_index RepeatsTensor=repeats dim=axis
+repeat_interleave repeat_interleave Repeats=repeats RepeatsTensor=repeats_tensor dim=axis
+unbind unbind X=input
 shuffle_channel shuffle_channel
 meshgrid meshgrid X=inputs
 trace trace Input=x

@@ -17,6 +17,7 @@ from tonnx.build import DIM, Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch import decompose, symbolic
 from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
+from tonnx.frontends.torch.higher_order import lower_higher_order
 from tonnx.frontends.torch.loop_lower import Body, arrange, in_reach, kind_of, lower_loop
 from tonnx.frontends.torch.memory import Memory, mutates, written_argument
 from tonnx.frontends.torch.rules import Rule, rule_for
@@ -139,7 +140,8 @@ class Walk:
             return self.resolve(node.args[0])[node.args[1]]
         if not is_operator(target):
             if isinstance(target, torch._ops.HigherOrderOperator):
-                return self._unsupported(node)
+                results = lower_higher_order(self, node)
+                return self._unsupported(node) if results is None else self._stamp(results, node.meta.get("val"))
             return self._stamp(symbolic.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val"))
         if node in self.bodies:
             return self._stamp(lower_loop(self, node, self.bodies[node]), node.meta["val"])
@@ -160,6 +162,14 @@ class Walk:
         if rule is None and name.endswith("_") and not name.startswith("__"):
             rule = rule_for(namespace, name.rstrip("_"), overload)  # in place: the same formula
         return rule
+
+    def inlined(self, module: torch.fx.GraphModule, operands: Sequence[Any], op: Builder) -> list[Any]:
+        """The results of a graph inside the graph, its nodes made by ``op``."""
+        inner = Walk(op, self.dims)
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        results = inner.graph(module, dict(zip(names, operands, strict=True)))
+        self.unsupported += inner.unsupported
+        return results
 
     def _decomposed(self, node: Node) -> Any:
         """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.legalise.axes import count_from_front, indices_from_front
-from tonnx.legalise.call import Call
+from tonnx.legalise.call import Call, constant_of
 from tonnx.legalise.rules.reduce import REDUCTIONS
 from tonnx.legalise.table import UP, down, same
 
@@ -51,9 +51,16 @@ def one_hot_indices(op: Builder, node: Call) -> ir.Value | None:
     """Negative indices and axes are counted from the front; -1 alone means the last axis as before."""
     if node.attr("axis", -1) != -1:
         count_from_front(op, node)
-    indices = node.need("indices")
-    front = indices_from_front(op, indices, node.need("depth"))
-    return None if front is indices else op.OneHot(front, node["depth"], node["values"], axis=node.attr("axis"))
+    indices, depth = node.need("indices"), node.need("depth")
+    front = indices_from_front(op, indices, depth)
+    if front is indices:
+        return None
+    if constant_of(front) is None:  # too far below 0 is out of range, and must not be counted from the back again
+        assert front.dtype is not None
+        scalar = front.shape is not None and not front.shape.rank()
+        outside = op.cast(op.scalar(depth) if scalar else depth, front.dtype)
+        front = op.Where(op.Less(front, op.constant(0, front.dtype)), outside, front)
+    return op.OneHot(front, depth, node["values"], axis=node.attr("axis"))
 
 
 same((*_FAMILY, "Slice", "Gather", "OneHot"), 11, "counting from the front is still allowed", direction=UP)

@@ -113,7 +113,7 @@ def swiglu(op: Builder, x: Value, y: Value | None = None) -> ir.Value:
 
 
 @lower("mish")
-def mish(op: Builder, x: Value, *, threshold: float = 20.0) -> ir.Value:
+def mish(op: Builder, x: Value, *, lambda_: float = 20.0) -> ir.Value:
     return op.Mish(x)
 
 
@@ -179,6 +179,16 @@ def log_softmax(op: Builder, x: Value, *, axis: int = -1) -> ir.Value:
 @lower("fused_softmax_mask")
 def fused_softmax_mask(op: Builder, x: Value, mask: Value) -> ir.Value:
     return op.Softmax(x + mask, axis=-1)
+
+
+@lower("label_smooth")
+def label_smooth(op: Builder, label: Value, prior_dist: Value | None = None, *, epsilon: float = 0.0) -> ir.Value:
+    if prior_dist is not None:
+        return label * (1 - epsilon) + prior_dist * epsilon
+    classes = op.size(label, -1)
+    if isinstance(classes, int):
+        return label * (1 - epsilon) + epsilon / classes
+    return label * (1 - epsilon) + op.Div(op.constant(epsilon, label.dtype), op.cast(classes, label.dtype))  # type: ignore[arg-type]
 
 
 @lower("maxout")

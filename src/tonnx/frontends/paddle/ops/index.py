@@ -32,9 +32,18 @@ def slice_(
 
 @lower("strided_slice")
 def strided_slice(
-    op: Builder, x: Value, starts: Sizes, ends: Sizes, strides: Sizes, *, axes: Ints, decrease_axis: Ints = ()
+    op: Builder, x: Value, starts: Sizes, ends: Sizes, strides: Sizes, *, axes: Ints, decrease_axis: Ints = (), node: Op
 ) -> ir.Value:
+    if "." not in node.name:
+        ends = [_old_end(op, x, *what) for what in zip(axes, ends, strides, strict=True)]
     return _sliced(op, x, axes, starts, ends, strides, decrease_axis)
+
+
+def _old_end(op: Builder, x: ir.Value, axis: int, end: Size, step: Size) -> Size:
+    """Backwards, Paddle 2 stops after the first element only at -1; what lies further below stops before it."""
+    if not isinstance(step, int) or step > 0 or not isinstance(end, int) or end >= 0:
+        return end
+    return -sizes.END if end == -1 else sizes.larger(op, end, sizes.subtract(op, 0, op.size(x, axis)))
 
 
 def _sliced(
@@ -374,9 +383,10 @@ def unique(
     dtype: ir.DataType | None = None,
     is_sorted: bool = True,
 ) -> tuple[ir.Value, ...]:
-    at = axis[0] if len(axis) else None
-    found = op.Unique(x, axis=at, sorted=int(is_sorted), _outputs=4)
-    return tuple(found)
+    found = op.Unique(x, axis=axis[0] if len(axis) else None, sorted=int(is_sorted), _outputs=4)
+    for vector in found[1 if len(axis) else 0 :]:
+        vector.shape = ir.Shape([None])  # programs call them numbers
+    return found
 
 
 @lower("bincount")

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from tonnx.build import Builder
 from tonnx.frontends.paddle.rules import Value, Values, lower
 from tonnx.frontends.torch.ops import linear as like_torch
+from tonnx.frontends.torch.ops import parts as torch_parts
 from tonnx.frontends.torch.values import promote
 
 
@@ -63,6 +64,20 @@ def addmm(op: Builder, input: Value, x: Value, y: Value, *, beta: float = 1.0, a
     product = op.MatMul(x, y)
     product = product if alpha == 1 else product * alpha
     return product + (input if beta == 1 else input * beta)
+
+
+@lower("kron")
+def kron(op: Builder, x: Value, y: Value) -> ir.Value:
+    return torch_parts.kron(op, x, y)
+
+
+@lower("cross")
+def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
+    """Along the axis that is asked for; 9 stands for the first that has size 3."""
+    assert x.shape is not None
+    at = next(i for i, dim in enumerate(x.shape) if dim == 3) if axis == 9 else axis % op.rank(x)
+    (a, b), (c, d) = ((op.Gather(v, order, axis=at) for order in ([1, 2, 0], [2, 0, 1])) for v in (x, y))
+    return op.Sub(op.Mul(a, d), op.Mul(b, c))
 
 
 @lower("einsum")

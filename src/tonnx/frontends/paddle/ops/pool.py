@@ -81,17 +81,8 @@ def _pooled(
     if pooling_type == "max":
         return op.MaxPool(x, **attributes, **padded)
     pads = padded.get("pads")
-    empty = isinstance(pads, list) and not any(pads)
-    if exclusive or (empty and not up):
-        return op.AveragePool(x, **attributes, **padded)
-    if not up:
-        return op.AveragePool(x, **attributes, **padded, count_include_pad=1)
-    # A window that hangs over the end is divided by its full size: the overhang becomes real zeros.
-    assert isinstance(pads, list)
-    axes = len(kernel)
-    ends = [p + s - 1 for p, s in zip(pads[axes:], strides, strict=True)]
-    x = op.Pad(x, [0, 0, *pads[:axes], 0, 0, *ends])
-    return op.AveragePool(x, kernel_shape=kernel, strides=strides)
+    counts = not exclusive and not (isinstance(pads, list) and not any(pads))
+    return op.AveragePool(x, **attributes, **padded, count_include_pad=1 if counts else None)
 
 
 def _rounds_up(
@@ -117,6 +108,22 @@ def _rounds_up(
                 why="Paddle gives the smallest float there, ONNX leaves the window out",
             )
     return differs
+
+
+@lower("unpool", "unpool3d")
+def unpool(
+    op: Builder,
+    x: Value,
+    indices: Value,
+    output_size: Sizes = (),
+    *,
+    kernel_size: Ints = (),
+    strides: Ints = (),
+    paddings: Ints = (),
+    data_format: str = "NCHW",
+    unpooling_type: str = "max",
+) -> ir.Value:
+    return like_torch.max_unpool(op, x, op.cast(indices, ir.DataType.INT64), list(output_size))
 
 
 @lower("max_pool2d_with_index", "max_pool3d_with_index")

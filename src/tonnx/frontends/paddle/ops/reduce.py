@@ -172,6 +172,35 @@ def kthvalue(op: Builder, x: Value, *, k: int = 1, axis: int = -1, keepdim: bool
     return values, places
 
 
+@lower("mode")
+def mode(op: Builder, x: Value, *, axis: int = -1, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_sort.mode(op, x, axis, keepdim)
+    return values, places
+
+
+@lower("median")
+def median(
+    op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = False, mode: str = "avg"
+) -> tuple[ir.Value, ir.Value | None]:
+    """The mean of the two in the middle, or the lower one."""
+    axes = axes_of(op, x, axis)
+    if len(axes) > 1:
+        others = [i for i in range(op.rank(x)) if i not in axes]
+        flat = op.Reshape(op.Transpose(x, perm=[*others, *axes]), op.vector([*(op.size(x, i) for i in others), -1]))
+        value = _middle(op, flat, len(others), mode)[0]
+        return op.Unsqueeze(value, axes) if keepdim else value, None
+    value, place = _middle(op, x, axes[0], mode)
+    return (op.Unsqueeze(value, axes), place) if keepdim else (value, place)
+
+
+def _middle(op: Builder, x: ir.Value, axis: int, mode: str) -> tuple[ir.Value, ir.Value]:
+    low, place = torch_sort.median_of_axis(op, x, axis)
+    if mode == "min":
+        return low, place
+    high, _ = torch_sort.median_of_axis(op, op.Neg(x), axis)
+    return op.Mul(op.Sub(low, high), 0.5), place
+
+
 # Running
 
 

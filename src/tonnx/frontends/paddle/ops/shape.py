@@ -9,9 +9,9 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.bind import SIZES
 from tonnx.frontends.paddle.fit import channels_back, channels_first
 from tonnx.frontends.paddle.graph import Op
-from tonnx.frontends.paddle.rules import Ints, Size as _Size  # noqa: F401  (annotations name it)
-from tonnx.frontends.paddle.rules import Sizes, Value, Values, lower
+from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
 from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import index as torch_index
 from tonnx.frontends.torch.ops import parts as torch_parts
 from tonnx.frontends.torch.ops import shape as like_torch
 from tonnx.frontends.torch.values import axis_of
@@ -206,7 +206,11 @@ def tile(op: Builder, x: Value, repeat_times: Sizes) -> ir.Value:
 
 
 @lower("repeat_interleave")
-def repeat_interleave(op: Builder, x: Value, *, repeats: int, axis: int = 0) -> ir.Value:
+def repeat_interleave(
+    op: Builder, x: Value, *, repeats: int = 0, repeats_tensor: Value | None = None, axis: int = 0
+) -> ir.Value:
+    if repeats_tensor is not None:
+        return torch_index.repeat_interleave_tensor(op, x, repeats_tensor, axis)
     return like_torch.repeat_interleave(op, x, repeats, axis)
 
 
