@@ -135,7 +135,6 @@ BRANCH = e.op("conditional_block", {"Cond": ["x"]}, {}, e.attr("sub_block", 8, (
         (_one(e.op("relu", {"X": ["y"]}, {"Out": ["y"]})), "'y' is read before it is assigned"),
         (_one(e.op("relu", {"X": ["nobody"]}, {"Out": ["y"]})), "'nobody' is read before"),
         (_one(RELU, variables=[X, X, Y]), "two variables"),
-        (_one(RELU, variables=[e.variable("x", -2), Y]), "dimension -2"),
         (_one(RELU, variables=[e.variable("x", *[1] * 65), Y]), "65 dimensions"),
         (_one(e.message((1, b"\x0a\x01X"))), "no type"),
         (_one(e.feed("x")), "two inputs"),

@@ -149,8 +149,9 @@ FLOATS = (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16)
 def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """``a`` where the condition holds, ``b`` elsewhere.
 
-    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart; a NaN in the
-    part that is not chosen shows through, but for where a choice is made by that: there, x⁰ = 1 even of a NaN.
+    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart, but a NaN in the
+    part that is not chosen shows through. Where 0 is put in the place of something, or the choice is made by what is
+    NaN, that is what it is for: there, x⁰ = 1 is used, which holds of a NaN, too.
     """
     if op.opset >= 9:
         return op.Where(condition, a, b)
@@ -165,6 +166,11 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     if condition.meta.get(_NAN):
         return op.Mul(op.Pow(a, chosen), op.Pow(b, op.Sub(1.0, chosen)))
     left, right = _lone_number(a), _lone_number(b)
+    if left is None and right == 0:
+        return op.Mul(chosen, op.Pow(a, chosen))
+    if right is None and left == 0:
+        other = op.Sub(1.0, chosen)
+        return op.Mul(other, op.Pow(b, other))
     if left is not None and right is not None:
         if np.isfinite(left) and np.isfinite(right):
             # Two products and not one with the difference, which would round.

@@ -13,7 +13,7 @@ import onnx_ir as ir
 from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted, add_output
-from tonnx.frontends.paddle.dims import Inputs, Wanted, example, inputs_of, usual_sizes
+from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes
 from tonnx.frontends.paddle.load import Loaded, load
 from tonnx.frontends.paddle.reference import reference
 from tonnx.frontends.paddle.walk import Walk
@@ -41,8 +41,13 @@ def convert(
     inputs = inputs_of(loaded.program, input_shapes)
     renamed = _renamed("input_names", list(loaded.program.inputs), input_names)
     outputs = _renamed("output_names", list(loaded.program.outputs), output_names)
+    for name in outputs:
+        if outputs[name] == name and name in renamed.values():  # an input that is passed through, or changed in place
+            outputs[name] = f"{name}_out"
     _check_collisions(list(renamed.values()), list(outputs.values()))
-    given = _example(args, inputs, renamed)
+    taken = _arrays(args, inputs, renamed)
+    inputs = apart(inputs, taken)
+    given = {renamed[name]: taken.get(name, array) for name, array in example(inputs, _sizes(inputs, taken)).items()}
     timings["read"] = time.perf_counter() - start
     start = time.perf_counter()
     announce("lower")
@@ -94,8 +99,8 @@ def _check_collisions(inputs: list[str], outputs: list[str]) -> None:
             )
 
 
-def _example(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """What the file is run on: the user's arrays, and random ones for the rest."""
+def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """The inputs that the user gave, by their names in the program."""
     if args is None or (isinstance(args, (tuple, list)) and not args):
         given = {}
     elif isinstance(args, Mapping):
@@ -110,17 +115,24 @@ def _example(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str,
             hint='give the output file by name: tonnx.export(path, f="out.onnx")',
         )
     back = {new: old for old, new in renamed.items()}
-    sizes = usual_sizes(inputs)
     taken: dict[str, np.ndarray] = {}
     for name, array in given.items():
         own = name if name in inputs.shapes else back.get(name)
         if own is None:
             raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(inputs.shapes)}")
         shape = inputs.shapes[own]
-        fits = array.ndim == len(shape) and all(d == s for d, s in zip(shape, array.shape, strict=True) if isinstance(d, int))
-        if not fits:
-            raise InvalidArgument(f"the input {name!r} has the shape {list(array.shape)}", why=f"the model's is {shape}")
-        sizes.update({str(d.value): s for d, s in zip(shape, array.shape, strict=True) if isinstance(d, ir.SymbolicDim)})
+        if array.ndim != len(shape) or any(isinstance(d, int) and d != s for d, s in zip(shape, array.shape, strict=True)):
+            said = [d if isinstance(d, int) else d.value for d in shape]
+            raise InvalidArgument(f"the input {name!r} has the shape {list(array.shape)}", why=f"the model's is {said}")
         taken[own] = array.astype(inputs.dtypes[own].numpy(), copy=False)
-    made = example(inputs, sizes)
-    return {renamed[name]: taken.get(name, array) for name, array in made.items()}
+    return taken
+
+
+def _sizes(inputs: Inputs, taken: Mapping[str, np.ndarray]) -> dict[str, int]:
+    """A size for every dynamic dimension: that of the user's arrays, else a usual one."""
+    sizes = usual_sizes(inputs)
+    for name, array in taken.items():
+        for dim, size in zip(inputs.shapes[name], array.shape, strict=True):
+            if isinstance(dim, ir.SymbolicDim):
+                sizes[str(dim.value)] = size
+    return sizes

@@ -6,7 +6,7 @@ A leading -1 is called ``batch``, every other one ``DIM_n``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx_ir as ir
@@ -72,6 +72,17 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
             contradicts = contradicts or (own >= 0 and shape[-1] != own)
         shapes[name], dtypes[name] = shape, value.dtype
     return Inputs(shapes, dtypes, contradicts)
+
+
+def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
+    """With a name of its own for a leading dimension whose size in ``arrays`` is not that of the others."""
+    shapes = {name: list(shape) for name, shape in inputs.shapes.items()}
+    sizes: dict[str, int] = {}
+    for name, array in arrays.items():
+        for axis, (dim, size) in enumerate(zip(inputs.shapes[name], array.shape, strict=True)):
+            if isinstance(dim, ir.SymbolicDim) and sizes.setdefault(str(dim.value), size) != size and dim.value == BATCH:
+                shapes[name][axis] = ir.SymbolicDim(f"{BATCH}_of_{name}")
+    return replace(inputs, shapes=shapes)
 
 
 def usual_sizes(inputs: Inputs, image: int = 64) -> dict[str, int]:

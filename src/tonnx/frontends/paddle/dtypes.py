@@ -43,11 +43,14 @@ NAMES: dict[str, DataType] = {
 
 
 def shape(dims: Sequence[Any], *, dynamic: bool = True) -> tuple[int, ...]:
-    """Dimensions of a file, checked: -1 (only where ``dynamic``) or what fits an int64."""
+    """Dimensions of a file, checked: what fits an int64, or -1 (only where ``dynamic``).
+
+    Below -1, Paddle has multiplied a dynamic dimension by others (cumsum over all, statistics of instance_norm).
+    """
     if len(dims) > MAX_RANK:
         raise damaged(f"a tensor has {len(dims)} dimensions")
-    lowest = -1 if dynamic else 0
+    lowest = -(1 << 63) if dynamic else 0
     for dim in dims:
         if type(dim) is not int or not lowest <= dim < 1 << 63:
             raise damaged(f"a tensor has the dimension {quoted(dim)}")
-    return tuple(dims)
+    return tuple(max(dim, -1) for dim in dims)

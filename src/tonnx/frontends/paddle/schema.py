@@ -205,7 +205,7 @@ bilinear_interp_v2 bilinear_interp OutSize=out_size SizeTensor=size_tensor Scale
 bicubic_interp_v2 bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 trilinear_interp_v2 trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 deformable_conv deformable_conv Input=x
-unpool unpool ksize=kernel_size
+unpool unpool
 """
 
 

@@ -12,6 +12,7 @@ from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.paddle import rules, schema
 from tonnx.frontends.paddle.bind import bind
 from tonnx.frontends.paddle.graph import POSITIONAL, Block, Kind, Op, Program, Type, Value
+from tonnx.frontends.torch.values import is_float, is_integer
 from tonnx.infer import UNKNOWN, Dim, dims_of
 
 WEIGHT = "tonnx.weight"
@@ -139,14 +140,14 @@ class Walk:
         else:
             value = self._stamp(value, result.type)
         self._values[result] = value
-        if self._keeps_names and isinstance(value, ir.Value) and (value.name or "").startswith("t_"):
+        if self._keeps_names and isinstance(value, ir.Value) and _is_made(value):
             value.name = self.op.names.unique(result.name)
 
     def _stamp(self, value: Any, declared: Type) -> Any:
         """Write the program's own dtype and shape on what a rule made."""
         if not isinstance(value, ir.Value):
             return value
-        if declared.dtype is not None and declared.kind in (Kind.TENSOR, Kind.SCALAR) and value.dtype != declared.dtype:
+        if declared.dtype is not None and value.dtype != declared.dtype and _same_kind(value.dtype, declared.dtype):
             meta = value.meta
             value = self.op.cast(value, declared.dtype)
             value.meta.update(meta)
@@ -174,9 +175,20 @@ class Walk:
         ]
 
 
+def _same_kind(made: ir.DataType | None, declared: ir.DataType) -> bool:
+    """Integers stay integers: programs call some results floats that never were (equal_all, unique, kthvalue)."""
+    return (is_integer(made) and is_integer(declared)) or (is_float(made) and is_float(declared))
+
+
 def op_shape(op: Builder, shape: Sequence[int]) -> ir.Value:
     """A target of Reshape, also the empty one."""
     return op.constant(list(shape), ir.DataType.INT64)
+
+
+def _is_made(value: ir.Value) -> bool:
+    """Whether a value has the name that the builder gave it."""
+    name = value.name or ""
+    return name == "t" or name.startswith("t_")
 
 
 def _stand_in(declared: Type) -> ir.Value:

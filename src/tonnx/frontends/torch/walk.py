@@ -24,6 +24,9 @@ from tonnx.frontends.torch.rules import Rule, rule_for
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.frontends.torch.weights import Weights
 
+_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
+"""What a rule raises when it is given something that it was not written for."""
+
 _DROPPED = frozenset(
     """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
     aten.sym_constrain_range aten.sym_constrain_range_for_size aten._functional_assert_async aten._print
@@ -104,31 +107,37 @@ class Walk:
     # One node
 
     def _lower(self, node: Node) -> None:
-        self.op.scope = "/" + module_of(node).replace(".", "/") if node.meta.get("nn_module_stack") else ""
-        self.op.scope = self.op.scope.rstrip("/")
-        self.op.source = {
-            "tonnx.op": operator_name(node.target),
-            "tonnx.module": module_of(node),
-            "tonnx.source": source_of(node),
-        }
+        self._locate(node)
         try:
             value = self._compute(node)
-        except TonnxError as error:
-            error.where = error.where or self._where(node)
-            raise
-        except (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError) as error:
-            raise LoweringError(
-                f"{operator_name(node.target)} could not be lowered",
-                where=self._where(node),
-                why=f"{type(error).__name__}: {error}",
-                hint="this is a fault of tonnx; please report it with the model's source line",
-            ) from error
+        except (TonnxError, *_FAULTS) as error:
+            if self.unsupported:  # most likely a consequence of what is reported already
+                value = self._placeholder_for(node.meta.get("val"))
+            elif isinstance(error, TonnxError):
+                error.where = error.where or self._where(node)
+                raise
+            else:
+                raise LoweringError(
+                    f"{operator_name(node.target)} could not be lowered",
+                    where=self._where(node),
+                    why=f"{type(error).__name__}: {error}",
+                    hint="this is a fault of tonnx; please report it with the model's source line",
+                ) from error
         if mutates(node):
             assert self._memory is not None
             written = written_argument(node)
             value = self._fit(value, self.resolve(written))
             self.write(written, value)
         self.define(node, value)
+
+    def _locate(self, node: Node) -> None:
+        """Say where the next nodes come from. The parts of a decomposed operator come from where that one does."""
+        if "nn_module_stack" not in node.meta and "stack_trace" not in node.meta:
+            return
+        module = module_of(node)
+        self.op.scope = f"/{module.replace('.', '/')}" if module else ""
+        known = {"tonnx.op": operator_name(node.target), "tonnx.module": module, "tonnx.source": source_of(node)}
+        self.op.source = {key: text for key, text in known.items() if text}
 
     def _where(self, node: Node) -> str:
         return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)

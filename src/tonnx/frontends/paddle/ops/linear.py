@@ -76,7 +76,7 @@ def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
     """Along the axis that is asked for; 9 stands for the first that has size 3."""
     assert x.shape is not None
     at = next(i for i, dim in enumerate(x.shape) if dim == 3) if axis == 9 else axis % op.rank(x)
-    (a, b), (c, d) = ((op.Gather(v, order, axis=at) for order in ([1, 2, 0], [2, 0, 1])) for v in (x, y))
+    (a, b), (c, d) = ([op.Gather(v, order, axis=at) for order in ([1, 2, 0], [2, 0, 1])] for v in (x, y))
     return op.Sub(op.Mul(a, d), op.Mul(b, c))
 
 

@@ -117,7 +117,7 @@ def unpool(
     indices: Value,
     output_size: Sizes = (),
     *,
-    kernel_size: Ints = (),
+    ksize: Ints = (),
     strides: Ints = (),
     paddings: Ints = (),
     data_format: str = "NCHW",

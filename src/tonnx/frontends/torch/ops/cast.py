@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.rules import lower
 
 T = ir.DataType
@@ -43,7 +44,7 @@ def unchanged(op: Builder, x: ir.Value) -> ir.Value:
 @lower("aten.real", "aten.conj", "aten.conj_physical", "aten._conj", "aten.resolve_conj", "aten.resolve_neg")
 def conjugate(op: Builder, x: ir.Value) -> ir.Value:
     if x.dtype in (T.COMPLEX64, T.COMPLEX128):
-        raise NotImplementedError("complex numbers have no arithmetic in ONNX")
+        raise UnsupportedArgument("complex numbers have no arithmetic in ONNX")
     return x
 
 
