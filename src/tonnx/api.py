@@ -82,7 +82,7 @@ def export(
     names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "announce": stages.announce}
     shapes = {"dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes}
     if isinstance(model, (str, os.PathLike)):
-        _refuse("a saved Paddle model", {"kwargs": kwargs, **shapes}, "its dimensions are fixed or named with input_shapes")
+        _refuse("a saved Paddle model", {"kwargs": kwargs, **shapes}, "fix or name its dimensions with input_shapes")
         converted = _convert_paddle(model, args, params=params, input_shapes=input_shapes, compare=verify, **names)
     else:
         _refuse("a PyTorch model", {"params": params, "input_shapes": input_shapes}, "they are for saved Paddle models")

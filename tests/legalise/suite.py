@@ -171,8 +171,8 @@ def steps() -> list[str]:
     lines = [
         "## Version steps",
         "",
-        "A step *down* expresses an operator's version in terms of the opset before it; for an operator's first version",
-        "that is its decomposition. A step *up* writes the version before as this one wants it. Types that an older",
+        "A step *down* expresses an operator's version in terms of the opset before it; for an operator's first",
+        "version that is its decomposition. A step *up* writes the version before as this one wants it. Types that an older",
         "version does not take are cast around the node where that loses nothing; *same* steps need no more than that.",
         "",
         "| operator | version | down | up |",

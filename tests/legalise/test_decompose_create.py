@@ -107,3 +107,12 @@ def test_where_with_numbers(first: float) -> None:
         return [op.Where(c, number, x), op.Where(c, x, number), *both]
 
     check(build, [condition, A], targets=(8, 7))
+
+
+def test_where_that_puts_0_in_the_place_of_nan() -> None:
+    """Before opset 9 there is no Where, and a product with 0 would keep the NaN."""
+    x = np.array([[1.0, -2.0, np.nan], [np.inf, -np.inf, 0.5]], np.float32)
+    masked = np.array([[False, False, True], [True, True, False]])
+    check(lambda op, c, x: op.Where(c, 0.0, x), [masked, x])
+    check(lambda op, c, x: op.Where(op.Not(c), x, 0.0), [masked, x])
+    check(lambda op, x: op.Where(op.IsNaN(x), 7.0, x), [x])

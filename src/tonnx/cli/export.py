@@ -32,7 +32,7 @@ HELP = "a PyTorch or Paddle model to ONNX, proven"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx export``."""
-    parser.add_argument("model", metavar="MODEL", help="path/file.py:name, package.module:name, program.pt2, or a Paddle model")
+    parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, program.pt2, or a Paddle model")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
         "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"

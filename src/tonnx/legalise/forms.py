@@ -149,9 +149,9 @@ FLOATS = (T.FLOAT, T.DOUBLE, T.FLOAT16, T.BFLOAT16)
 def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Value:
     """``a`` where the condition holds, ``b`` elsewhere.
 
-    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart, but a NaN in the
-    part that is not chosen shows through. Where 0 is put in the place of something, or the choice is made by what is
-    NaN, that is what it is for: there, x⁰ = 1 is used, which holds of a NaN, too.
+    Before opset 9 without Where. Numbers go through Min and Max with ±inf, which keeps infinities apart, but a NaN in
+    the part that is not chosen shows through. Where 0 is put in the place of something, or the choice is made by what
+    is NaN, that is what it is for: there, x⁰ = 1 is used, which holds of a NaN, too.
     """
     if op.opset >= 9:
         return op.Where(condition, a, b)
@@ -193,6 +193,10 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
 
 
 def _lone_number(value: ir.Value) -> float | None:
+    node = value.producer()
+    while node is not None and node.op_type in ("Cast", "Identity") and node.domain == "" and node.inputs[0] is not None:
+        value = node.inputs[0]
+        node = value.producer()
     array = constant_of(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 

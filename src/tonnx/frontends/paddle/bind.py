@@ -15,16 +15,16 @@ from tonnx.frontends.paddle.graph import Op, Opaque
 from tonnx.frontends.paddle.rules import Rule
 
 SIZES = "tonnx.paddle.sizes"
-"""Key in ``Value.meta`` of a vector of integers: its elements, as far as they are known. `shape` makes such vectors,
-and programs take them apart again to reshape by them."""
+"""Key in ``Value.meta`` of a vector of integers: its elements one by one, as int or as value. `shape` makes such
+vectors, and programs take them apart again to reshape by them."""
 
 _IGNORED = frozenset(
-    """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer workspace_size_MB exhaustive_search
-    force_fp32_output use_addto is_test fix_seed seed force_cpu place place_type infer_flags is_sparse is_distributed
-    remote_prefetch trainer_id entry entry_config entry_type table_names table_class epmap height_sections slot
-    grad_inplace name dist_attr stop_gradient persistable skip_quant quantization_type Scale_in Scale_out
-    Scale_in_eltwise Scale_weights Scale_x Scale_y Scale_data ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE fuse_alpha
-    fuse_beta in_dtype activation_bits bit_length out_threshold in_threshold str_value""".split()
+    """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer exhaustive_search
+    workspace_size_MB force_fp32_output use_addto is_test fix_seed seed force_cpu place place_type infer_flags is_sparse
+    is_distributed remote_prefetch trainer_id entry entry_config entry_type table_names table_class epmap slot
+    height_sections grad_inplace name dist_attr stop_gradient persistable skip_quant quantization_type Scale_in
+    Scale_out Scale_in_eltwise Scale_weights Scale_x Scale_y Scale_data ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE
+    fuse_alpha fuse_beta in_dtype activation_bits bit_length out_threshold in_threshold str_value""".split()
 )
 """Attributes that change nothing in what is computed: kernels, training, distribution, bookkeeping."""
 
@@ -43,7 +43,8 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
             value = _resolved(raw, resolve)
             bound[name] = _convert(value, rule.kinds[name], name, op)
         elif not _is_idle(name, raw):
-            raise UnsupportedArgument(f"{node.name}: the {where.get(name, 'attribute')} {name}={_shown(raw)} is not supported")
+            kind = where.get(name, "attribute")
+            raise UnsupportedArgument(f"{node.name}: the {kind} {name}={_shown(raw)} is not supported")
     if "node" in rule.kinds:
         bound["node"] = node
     return bound
@@ -78,7 +79,9 @@ def _old(node: Op, given: dict[str, Any]) -> dict[str, str]:
 
 def _is_idle(name: str, raw: Any) -> bool:
     """Whether an argument that the rule does not name can be left out: it says nothing, or nothing of the result."""
-    return name in _IGNORED or raw is None or raw in (False, 0, "", -1) or raw == [] or isinstance(raw, (tuple, Opaque))
+    if name in _IGNORED or raw is None or isinstance(raw, (tuple, Opaque)):
+        return True
+    return raw in (False, 0, "", -1) or raw == []
 
 
 def _shown(raw: Any) -> str:

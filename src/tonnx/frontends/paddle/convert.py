@@ -121,7 +121,8 @@ def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, 
         if own is None:
             raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(inputs.shapes)}")
         shape = inputs.shapes[own]
-        if array.ndim != len(shape) or any(isinstance(d, int) and d != s for d, s in zip(shape, array.shape, strict=True)):
+        fits = array.ndim == len(shape)
+        if not fits or any(isinstance(d, int) and d != s for d, s in zip(shape, array.shape, strict=True)):
             said = [d if isinstance(d, int) else d.value for d in shape]
             raise InvalidArgument(f"the input {name!r} has the shape {list(array.shape)}", why=f"the model's is {said}")
         taken[own] = array.astype(inputs.dtypes[own].numpy(), copy=False)

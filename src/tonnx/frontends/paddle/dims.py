@@ -26,7 +26,7 @@ class Inputs:
     shapes: dict[str, list[Dim]]
     dtypes: dict[str, ir.DataType]
     contradicts: bool
-    """Whether the user changed a dimension that the program has fixed: what it says of other shapes is not true then."""
+    """Whether the user changed a dimension that the program has fixed: what it says of other shapes is wrong then."""
 
     def dynamic(self) -> dict[str, dict[int, str]]:
         """The dynamic axes of each input and their names."""
@@ -80,7 +80,9 @@ def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
     sizes: dict[str, int] = {}
     for name, array in arrays.items():
         for axis, (dim, size) in enumerate(zip(inputs.shapes[name], array.shape, strict=True)):
-            if isinstance(dim, ir.SymbolicDim) and sizes.setdefault(str(dim.value), size) != size and dim.value == BATCH:
+            if not isinstance(dim, ir.SymbolicDim) or dim.value != BATCH:
+                continue
+            if sizes.setdefault(BATCH, size) != size:
                 shapes[name][axis] = ir.SymbolicDim(f"{BATCH}_of_{name}")
     return replace(inputs, shapes=shapes)
 

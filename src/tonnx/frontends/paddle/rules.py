@@ -85,8 +85,7 @@ def rule_of(function: Lowering) -> Rule:
 @cache
 def load() -> Registry[Rule]:
     """Import every rule module, once."""
-    from tonnx.frontends.paddle import ops
-
+    ops = importlib.import_module("tonnx.frontends.paddle.ops")
     for module in pkgutil.iter_modules(ops.__path__):
         importlib.import_module(f"{ops.__name__}.{module.name}")
     RULES.freeze()

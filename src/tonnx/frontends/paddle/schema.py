@@ -137,7 +137,8 @@ set_value set_value Input=x ValueTensor=value_tensor StartsTensorList=starts End
 gather gather Axis=axis
 index_select index_select dim=axis
 take_along_axis take_along_axis Input=arr Index=indices Axis=axis > Result
-put_along_axis put_along_axis Input=arr Index=indices Value=values Axis=axis Reduce=reduce Include_self=include_self > Result
+put_along_axis put_along_axis Input=arr Index=indices Value=values Axis=axis Reduce=reduce \
+Include_self=include_self > Result
 scatter scatter Ids=index
 index_add index_add AddValue=add_value
 index_put index_put
@@ -205,7 +206,7 @@ bilinear_interp_v2 bilinear_interp OutSize=out_size SizeTensor=size_tensor Scale
 bicubic_interp_v2 bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 trilinear_interp_v2 trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 deformable_conv deformable_conv Input=x
-unpool unpool
+unpool unpool paddings=padding
 """
 
 

@@ -202,7 +202,7 @@ def _example(call: Call) -> list[torch.Tensor]:
     grown = {name: size for name, size in sizes.items() if size < 2}
     for i, name in enumerate(grown):
         grown[name] = 2 + i  # different sizes for different dimensions, so that none is taken for another
-    tensors = []
+    tensors: list[torch.Tensor] = []
     for leaf in call.leaves:
         tensor = leaf.tensor
         for axis, dim in leaf.dynamic.items():

@@ -142,8 +142,13 @@ def modulo(op: Builder, node: Call) -> ir.Value:
         # Rounded towards zero.
         below, above = op.Floor(quotient), op.Ceil(quotient)
         return x - y * op.Where(op.Less(quotient, number(op, 0, quotient)), above, below)
-    rest = x - y * op.Div(x, y)
-    if node.attr("fmod", 0) or dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64):
+    unsigned = dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+    if x.const_value is not None and not unsigned:
+        # Not y · (1 / y): ONNX Runtime 1.31 makes that y / y, for integers too (its DivMulFusion).
+        rest = x + y * op.Div(op.Neg(x), y)
+    else:
+        rest = x - y * op.Div(x, y)
+    if node.attr("fmod", 0) or unsigned:
         return rest
     moved = rest + y
     return moved - y * op.Div(moved, y)

@@ -24,7 +24,7 @@ def pads_of(paddings: Sequence[int], axes: int) -> list[int]:
 
 
 def same_pads(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int]) -> list[int] | None:
-    """What SAME adds so that the result has ⌈size / stride⌉ elements, an odd one at the end; None if sizes are dynamic."""
+    """What SAME adds so that ⌈size / stride⌉ elements result, an odd one at the end; None if sizes are dynamic."""
     begins, ends = [], []
     for axis, (k, s) in enumerate(zip(kernel, strides, strict=True), 2):
         size = op.size(x, axis)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.bind import SIZES
 from tonnx.frontends.paddle.graph import Op
-from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops import index as like_torch
 from tonnx.frontends.torch.ops import parts as torch_parts
-from tonnx.frontends.torch.ops import scatter as torch_scatter
-from tonnx.frontends.torch.ops import shape as torch_shape
 from tonnx.frontends.torch.ops import sort as torch_sort
 from tonnx.frontends.torch.values import axis_of
 
@@ -56,13 +52,13 @@ def _sliced(
     single = len(at) == 1 and gone == at and isinstance(starts[0], int)
     if single:
         return op.Gather(x, op.constant(starts[0], T.INT64), axis=at[0])
-    stops = [_through_first(end, step) for end, step in zip(ends, strides, strict=True)]
+    stops = [through_first(end, step) for end, step in zip(ends, strides, strict=True)]
     steps = None if all(isinstance(step, int) and step == 1 for step in strides) else op.vector(strides)
     y = op.Slice(x, op.vector(starts), op.vector(stops), at, steps)
     return op.Squeeze(y, gone) if gone else y
 
 
-def _through_first(end: Size, step: Size) -> Size:
+def through_first(end: Size, step: Size) -> Size:
     """Backwards, an end far below zero means "through the first element" in both."""
     return end if not isinstance(step, int) or step > 0 or not isinstance(end, int) or end > -(1 << 30) else -sizes.END
 
@@ -76,100 +72,6 @@ def _of_sizes(op: Builder, x: ir.Value, where: slice, single: bool) -> ir.Value:
     y = op.cast(op.scalar(found[0]) if single else op.vector(found), x.dtype)
     y.meta[SIZES] = found
     return y
-
-
-@lower("set_value")
-def set_value(
-    op: Builder,
-    x: Value,
-    starts: Sizes,
-    ends: Sizes,
-    steps: Sizes,
-    *,
-    value_tensor: Value | None = None,
-    axes: Ints,
-    decrease_axes: Ints = (),
-    none_axes: Ints = (),
-    shape: Ints = (),
-    values: Floats = (),
-    dtype: ir.DataType | None = None,
-    bool_values: Floats = (),
-    fp32_values: Floats = (),
-    fp64_values: Floats = (),
-    int32_values: Floats = (),
-    int64_values: Floats = (),
-) -> ir.Value:
-    assert x.dtype is not None
-    if value_tensor is None:
-        every = (values, fp32_values, fp64_values, int64_values, int32_values, bool_values)
-        numbers = np.asarray(next((list(v) for v in every if len(v)), []))
-        value_tensor = op.constant(numbers.reshape(list(shape)).astype(x.dtype.numpy()))
-    return _set(op, x, value_tensor, starts, ends, steps, axes, decrease_axes, none_axes)
-
-
-@lower("set_value_with_tensor")
-def set_value_with_tensor(
-    op: Builder,
-    x: Value,
-    values: Value,
-    starts: Sizes,
-    ends: Sizes,
-    steps: Sizes,
-    *,
-    axes: Ints,
-    decrease_axes: Ints = (),
-    none_axes: Ints = (),
-) -> ir.Value:
-    return _set(op, x, values, starts, ends, steps, axes, decrease_axes, none_axes)
-
-
-def _set(
-    op: Builder,
-    x: ir.Value,
-    values: ir.Value,
-    starts: Sizes,
-    ends: Sizes,
-    steps: Sizes,
-    axes: Ints,
-    decrease_axes: Ints,
-    none_axes: Ints,
-) -> ir.Value:
-    """``x[slices] = values``: a view is taken slice by slice, and put back in the opposite order."""
-    assert x.dtype is not None
-    values = op.cast(values, x.dtype)
-    at = [axis_of(op, x, axis) for axis in axes]
-    cuts = list(zip(at, starts, ends, steps, strict=True))
-    whole = list[ir.Value]([x])
-    for axis, start, end, step in cuts:
-        if not isinstance(step, int):
-            raise UnsupportedArgument("writing to a slice whose step is known only at run time")
-        whole.append(op.Slice(whole[-1], op.vector([start]), op.vector([_through_first(end, step)]), [axis], [step]))
-    if len(none_axes):
-        values = op.Squeeze(values, [axis for axis in none_axes if axis < op.rank(values)])
-    if len(decrease_axes) and op.rank(values):
-        # The value has not the axes that were indexed by a number; there they have size 1.
-        rank, gone = op.rank(x), sorted({axis % op.rank(x) for axis in decrease_axes})
-        short = rank - len(gone)
-        if op.rank(values) < short:
-            values = op.Unsqueeze(values, list(range(short - op.rank(values))))
-        values = op.Unsqueeze(values, gone)
-    part = op.Expand(values, op.Shape(whole[-1]), _shape=whole[-1].shape.dims if whole[-1].shape is not None else None)
-    for (axis, start, end, step), around in zip(cuts[::-1], whole[-2::-1], strict=True):
-        part = _put(op, around, part, axis, start, end, step)
-    return part
-
-
-def _put(op: Builder, x: ir.Value, part: ir.Value, axis: int, start: Size, end: Size, step: int) -> ir.Value:
-    """The rows of ``part`` in the places of a slice along one axis."""
-    if step > 0:
-        return torch_scatter.slice_scatter(op, x, part, axis, start, end, step)
-    places = op.Slice(sizes.arange(op, op.size(x, axis)), op.vector([start]), op.vector([_through_first(end, step)]), [0], [step])
-    order = [axis, *(i for i in range(op.rank(x)) if i != axis)]
-    back = [order.index(i) for i in range(op.rank(x))]
-    moved = op.ScatterND(
-        torch_shape.transposed(op, x, order), op.Unsqueeze(places, [1]), torch_shape.transposed(op, part, order)
-    )
-    return torch_shape.transposed(op, moved, back)
 
 
 # Gathers
@@ -267,11 +169,6 @@ def masked_select(op: Builder, x: Value, mask: Value) -> ir.Value:
     return like_torch.masked_select(op, x, mask)
 
 
-@lower("masked_fill")
-def masked_fill(op: Builder, x: Value, mask: Value, value: Number) -> ir.Value:
-    return torch_scatter.masked_fill(op, x, mask, value)
-
-
 @lower("sequence_mask")
 def sequence_mask(
     op: Builder, x: Value, maxlen: Size = -1, *, out_dtype: ir.DataType | None = None
@@ -283,64 +180,6 @@ def sequence_mask(
         longest = op.ReduceMax(lengths, keepdims=0)
     places = op.Range(op.scalar(0), longest, op.scalar(1))
     return op.cast(op.Less(places, op.Unsqueeze(lengths, [-1])), out_dtype or T.INT64)
-
-
-# Writes
-
-
-@lower("scatter")
-def scatter(op: Builder, x: Value, index: Value, updates: Value, *, overwrite: bool = True) -> ir.Value:
-    index = op.reshape(op.cast(index, T.INT64), [-1])
-    places = op.Unsqueeze(index, [1])
-    if op.rank(updates) < op.rank(x):
-        updates = op.Unsqueeze(updates, [0])
-    if overwrite:
-        return op.ScatterND(x, places, updates)
-    # Rows that are written to start from zero, then everything adds up.
-    zeros = op.Expand(op.constant(0, x.dtype), op.Shape(updates))
-    return op.ScatterND(op.ScatterND(x, places, zeros), places, updates, reduction="add")
-
-
-@lower("scatter_nd_add")
-def scatter_nd_add(op: Builder, x: Value, index: Value, updates: Value) -> ir.Value:
-    return op.ScatterND(x, op.cast(index, T.INT64), updates, reduction="add")
-
-
-@lower("put_along_axis")
-def put_along_axis(
-    op: Builder,
-    arr: Value,
-    indices: Value,
-    values: Value,
-    *,
-    axis: int,
-    reduce: str = "assign",
-    include_self: bool = True,
-) -> ir.Value:
-    names = {"assign": "none", "add": "sum", "mul": "prod", "multiply": "prod", "amax": "amax", "amin": "amin", "mean": "mean"}
-    if op.rank(values) == 0:
-        values = op.Expand(values, op.Shape(indices), _shape=indices.shape.dims if indices.shape is not None else None)
-    index = op.cast(indices, T.INT64)
-    if reduce == "assign":
-        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))  # type: ignore[arg-type]
-    return torch_scatter.scatter_reduce(op, arr, axis, index, values, names[reduce], include_self)
-
-
-@lower("index_add")
-def index_add(op: Builder, x: Value, index: Value, add_value: Value, *, axis: int = 0) -> ir.Value:
-    return torch_scatter.index_add(op, x, axis, index, add_value)
-
-
-@lower("index_put")
-def index_put(op: Builder, x: Value, indices: Values, value: Value, *, accumulate: bool = False) -> ir.Value:
-    return torch_scatter.index_put(op, x, list(indices), value, accumulate)
-
-
-@lower("fill_diagonal")
-def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
-    if offset:
-        raise UnsupportedArgument("fill_diagonal with an offset")
-    return torch_scatter.fill_diagonal(op, x, value, wrap)
 
 
 # Diagonals, and what is sorted
@@ -416,10 +255,3 @@ def crop(op: Builder, x: Value, shape: Sizes, offsets: Sizes, *, node: Op) -> ir
     for length, start in zip(shape, offsets, strict=True):
         ends.append(sizes.END if isinstance(length, int) and length == -1 else sizes.add(op, start, length))
     return op.Slice(x, op.vector(offsets), op.vector(ends), list(range(len(offsets))))
-
-
-@lower("index_fill")
-def index_fill(op: Builder, x: Value, index: Value, value: Number, *, axis: int = 0) -> ir.Value:
-    return torch_scatter.index_fill(op, x, axis, index, value)
-
-

@@ -39,7 +39,9 @@ def _sized(size_op: Callable[..., object], by: Binary) -> Binary:
     def compute(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
         result = by(op, x, y)
         a, b = (_elements(v) for v in (x, y))
-        if result.const_value is None and a is not None and b is not None and (len(a) == len(b) or 1 in (len(a), len(b))):
+        if result.const_value is not None or a is None or b is None:
+            return result
+        if len(a) == len(b) or 1 in (len(a), len(b)):
             length = max(len(a), len(b))
             pairs = zip(a * (length // len(a)), b * (length // len(b)), strict=True)
             result.meta[SIZES] = [size_op(op, p, q) for p, q in pairs]
@@ -166,9 +168,10 @@ def _is(number: Number, value: float) -> bool:
 
 
 def _sizes_scaled(op: Builder, x: ir.Value, result: ir.Value, scale: Number, bias: Number, after: bool) -> ir.Value:
-    whole = not isinstance(scale, ir.Value) and not isinstance(bias, ir.Value) and scale == int(scale) and bias == int(bias)
-    if SIZES in x.meta and whole and after and result is not x:
-        factor, shift = int(scale), int(bias)
+    if isinstance(scale, ir.Value) or isinstance(bias, ir.Value):
+        return result
+    factor, shift = int(scale), int(bias)
+    if SIZES in x.meta and (factor, shift) == (scale, bias) and after and result is not x:
         result.meta[SIZES] = [sizes.add(op, sizes.multiply(op, size, factor), shift) for size in x.meta[SIZES]]
     return result
 
@@ -256,5 +259,7 @@ def logit(op: Builder, x: Value, *, eps: float = 1e-6) -> ir.Value:
 
 
 @lower("nan_to_num")
-def nan_to_num(op: Builder, x: Value, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None) -> ir.Value:
+def nan_to_num(
+    op: Builder, x: Value, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> ir.Value:
     return like_torch.nan_to_num(op, x, nan, posinf, neginf)

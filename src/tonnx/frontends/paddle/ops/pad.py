@@ -11,8 +11,6 @@ from tonnx.frontends.paddle.fit import channels_back, channels_first
 from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, lower
 from tonnx.frontends.torch.ops import pad as like_torch
 
-_MODES = {"constant": "constant", "reflect": "reflect", "replicate": "replicate", "edge": "replicate", "circular": "circular"}
-
 
 @lower("pad3d")
 def pad3d(
@@ -46,7 +44,8 @@ def pad2d(
 
 
 def _padded(op: Builder, x: ir.Value, pairs: Sequence[Size], mode: str, value: float) -> ir.Value:
-    return like_torch.pad(op, x, list(pairs), _MODES[mode], value if mode == "constant" else None)
+    mode = "replicate" if mode == "edge" else mode
+    return like_torch.pad(op, x, list(pairs), mode, value if mode == "constant" else None)
 
 
 @lower("pad")

@@ -40,9 +40,8 @@ def pool(
     else:
         kernel = _fixed(kernel_size, axes)
         steps = _fixed(strides, axes)
-        y = _pooled(
-            op, x, kernel, steps, windows(op, x, kernel, steps, paddings, padding_algorithm), pooling_type, ceil_mode, exclusive
-        )
+        padded = windows(op, x, kernel, steps, paddings, padding_algorithm)
+        y = _pooled(op, x, kernel, steps, padded, pooling_type, ceil_mode, exclusive)
     return channels_back(op, y, data_format)
 
 
@@ -51,9 +50,10 @@ def _all_one(sizes: Sizes) -> bool:
 
 
 def _fixed(sizes: Sizes, axes: int) -> list[int]:
-    if any(isinstance(size, ir.Value) for size in sizes):
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if len(fixed) < len(sizes):
         raise UnsupportedArgument("a pooling window whose size is known only at run time")
-    return list(sizes) * axes if len(sizes) == 1 else list(sizes)  # type: ignore[return-value]
+    return fixed * axes if len(fixed) == 1 else fixed
 
 
 def _adaptive(op: Builder, x: ir.Value, output_size: Sizes, pooling_type: str) -> ir.Value:
@@ -119,7 +119,7 @@ def unpool(
     *,
     ksize: Ints = (),
     strides: Ints = (),
-    paddings: Ints = (),
+    padding: Ints = (),
     data_format: str = "NCHW",
     unpooling_type: str = "max",
 ) -> ir.Value:

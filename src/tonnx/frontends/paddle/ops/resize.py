@@ -64,8 +64,8 @@ def _resized(
     if method == "nearest":
         if not align_corners:
             return like_torch.upsample_nearest(op, x, wanted, factors)
-        options = {"mode": "nearest", "nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
-        return _plain(op, x, wanted, factors, options)
+        how = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
+        return _plain(op, x, wanted, factors, {"mode": "nearest", **how})
     if method == "bicubic":
         return like_torch.upsample_bicubic(op, x, align_corners, wanted, factors)
     if align_corners or align_mode == 0:

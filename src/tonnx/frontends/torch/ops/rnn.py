@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -23,14 +24,7 @@ class _Kind:
     activation: str | None = None
 
 
-_LSTM = _Kind("LSTM", (0, 3, 1, 2))
-_GRU = _Kind("GRU", (1, 0, 2))
-_RNN_TANH = _Kind("RNN", (0,), "Tanh")
-_RNN_RELU = _Kind("RNN", (0,), "Relu")
-
-
-@lower("tonnx.lstm")
-def lstm(
+def _recurrent(
     op: Builder,
     x: ir.Value,
     hx: Sequence[ir.Value],
@@ -39,65 +33,12 @@ def lstm(
     num_layers: int,
     bidirectional: bool,
     batch_first: bool,
-) -> list[ir.Value]:
-    if hx[0].shape[-1] != hx[1].shape[-1]:  # type: ignore[index]
-        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build the layer with proj_size=0")
-    return _layers(op, _LSTM, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
-
-
-@lower("tonnx.gru")
-def gru(
-    op: Builder,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[ir.Value]:
-    return _layers(op, _GRU, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
-
-
-@lower("tonnx.rnn_tanh")
-def rnn_tanh(
-    op: Builder,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[ir.Value]:
-    return _layers(op, _RNN_TANH, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
-
-
-@lower("tonnx.rnn_relu")
-def rnn_relu(
-    op: Builder,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
-) -> list[ir.Value]:
-    return _layers(op, _RNN_RELU, x, hx, params, has_biases, num_layers, bidirectional, batch_first)
-
-
-def _layers(
-    op: Builder,
+    *,
     kind: _Kind,
-    x: ir.Value,
-    states: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
 ) -> list[ir.Value]:
+    """All layers of a recurrent module: its output, and the last states."""
+    if hx[0].shape[-1] != hx[-1].shape[-1]:  # type: ignore[index]
+        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build it with proj_size=0")
     directions = 2 if bidirectional else 1
     per_direction = 4 if has_biases else 2
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
@@ -105,12 +46,12 @@ def _layers(
     assert dtype is not None
     compute = T.FLOAT  # runtimes have these kernels for float32 only
     sequence = op.cast(op.Transpose(x, perm=[1, 0, 2]) if batch_first else x, compute)
-    last_states: list[list[ir.Value]] = [[] for _ in states]
+    last_states: list[list[ir.Value]] = [[] for _ in hx]
     for layer in range(num_layers):
         at = layer * directions * per_direction
         weights = [op.cast(p, compute) for p in params[at : at + directions * per_direction]]
         w, r, b = _packed(op, kind, weights, per_direction, hidden)
-        begin = [_slice_of_state(op, op.cast(s, compute), layer * directions, directions) for s in states]
+        begin = [_slice_of_state(op, op.cast(s, compute), layer * directions, directions) for s in hx]
         results = getattr(op, kind.op_type)(
             sequence,
             w,
@@ -120,9 +61,9 @@ def _layers(
             *begin,
             hidden_size=hidden,
             direction="bidirectional" if bidirectional else "forward",
-            linear_before_reset=1 if kind is _GRU else None,
+            linear_before_reset=1 if kind.op_type == "GRU" else None,
             activations=[kind.activation] * directions if kind.activation else None,
-            _outputs=1 + len(states),
+            _outputs=1 + len(hx),
         )
         sequence = _join_directions(op, results[0], directions)
         for collected, state in zip(last_states, results[1:], strict=True):
@@ -130,6 +71,15 @@ def _layers(
     joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
     output = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
     return [op.cast(v, dtype) for v in (output, *joined)]
+
+
+for _name, _kind in {
+    "lstm": _Kind("LSTM", (0, 3, 1, 2)),
+    "gru": _Kind("GRU", (1, 0, 2)),
+    "rnn_tanh": _Kind("RNN", (0,), "Tanh"),
+    "rnn_relu": _Kind("RNN", (0,), "Relu"),
+}.items():
+    lower(f"tonnx.{_name}")(partial(_recurrent, kind=_kind))
 
 
 def _packed(

@@ -1,0 +1,185 @@
+"""Writing by index: slices, rows, elements, masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.ops.index import through_first
+from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, Values, lower
+from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import scatter as like_torch
+from tonnx.frontends.torch.ops import shape as torch_shape
+from tonnx.frontends.torch.values import axis_of
+
+T = ir.DataType
+
+# Slices
+
+
+@lower("set_value")
+def set_value(
+    op: Builder,
+    x: Value,
+    starts: Sizes,
+    ends: Sizes,
+    steps: Sizes,
+    *,
+    value_tensor: Value | None = None,
+    axes: Ints,
+    decrease_axes: Ints = (),
+    none_axes: Ints = (),
+    shape: Ints = (),
+    values: Floats = (),
+    dtype: ir.DataType | None = None,
+    bool_values: Floats = (),
+    fp32_values: Floats = (),
+    fp64_values: Floats = (),
+    int32_values: Floats = (),
+    int64_values: Floats = (),
+) -> ir.Value:
+    assert x.dtype is not None
+    if value_tensor is None:
+        every = (values, fp32_values, fp64_values, int64_values, int32_values, bool_values)
+        numbers = np.asarray(next((list(v) for v in every if len(v)), []))
+        value_tensor = op.constant(numbers.reshape(list(shape)).astype(x.dtype.numpy()))
+    return _set(op, x, value_tensor, starts, ends, steps, axes, decrease_axes, none_axes)
+
+
+@lower("set_value_with_tensor")
+def set_value_with_tensor(
+    op: Builder,
+    x: Value,
+    values: Value,
+    starts: Sizes,
+    ends: Sizes,
+    steps: Sizes,
+    *,
+    axes: Ints,
+    decrease_axes: Ints = (),
+    none_axes: Ints = (),
+) -> ir.Value:
+    return _set(op, x, values, starts, ends, steps, axes, decrease_axes, none_axes)
+
+
+def _set(
+    op: Builder,
+    x: ir.Value,
+    values: ir.Value,
+    starts: Sizes,
+    ends: Sizes,
+    steps: Sizes,
+    axes: Ints,
+    decrease_axes: Ints,
+    none_axes: Ints,
+) -> ir.Value:
+    """``x[slices] = values``: a view is taken slice by slice, and put back in the opposite order."""
+    assert x.dtype is not None
+    values = op.cast(values, x.dtype)
+    at = [axis_of(op, x, axis) for axis in axes]
+    fixed = [step for step in steps if isinstance(step, int)]
+    if len(fixed) < len(steps):
+        raise UnsupportedArgument("writing to a slice whose step is known only at run time")
+    cuts = list(zip(at, starts, ends, fixed, strict=True))
+    whole = list[ir.Value]([x])
+    for axis, start, end, step in cuts:
+        whole.append(op.Slice(whole[-1], op.vector([start]), op.vector([through_first(end, step)]), [axis], [step]))
+    if len(none_axes):
+        values = op.Squeeze(values, [axis for axis in none_axes if axis < op.rank(values)])
+    if len(decrease_axes) and op.rank(values):
+        # The value has not the axes that were indexed by a number; there they have size 1.
+        rank, gone = op.rank(x), sorted({axis % op.rank(x) for axis in decrease_axes})
+        short = rank - len(gone)
+        if op.rank(values) < short:
+            values = op.Unsqueeze(values, list(range(short - op.rank(values))))
+        values = op.Unsqueeze(values, gone)
+    part = op.Expand(values, op.Shape(whole[-1]), _shape=whole[-1].shape.dims if whole[-1].shape is not None else None)
+    for (axis, start, end, step), around in zip(cuts[::-1], whole[-2::-1], strict=True):
+        part = _put(op, around, part, axis, start, end, step)
+    return part
+
+
+def _put(op: Builder, x: ir.Value, part: ir.Value, axis: int, start: Size, end: Size, step: int) -> ir.Value:
+    """The rows of ``part`` in the places of a slice along one axis."""
+    if step > 0:
+        return like_torch.slice_scatter(op, x, part, axis, start, end, step)
+    all_places = sizes.arange(op, op.size(x, axis))
+    places = op.Slice(all_places, op.vector([start]), op.vector([through_first(end, step)]), [0], [step])
+    order = [axis, *(i for i in range(op.rank(x)) if i != axis)]
+    back = [order.index(i) for i in range(op.rank(x))]
+    moved = op.ScatterND(
+        torch_shape.transposed(op, x, order), op.Unsqueeze(places, [1]), torch_shape.transposed(op, part, order)
+    )
+    return torch_shape.transposed(op, moved, back)
+
+
+# Rows and elements
+
+
+@lower("scatter")
+def scatter(op: Builder, x: Value, index: Value, updates: Value, *, overwrite: bool = True) -> ir.Value:
+    index = op.reshape(op.cast(index, T.INT64), [-1])
+    places = op.Unsqueeze(index, [1])
+    if op.rank(updates) < op.rank(x):
+        updates = op.Unsqueeze(updates, [0])
+    if overwrite:
+        return op.ScatterND(x, places, updates)
+    # Rows that are written to start from zero, then everything adds up.
+    zeros = op.Expand(op.constant(0, x.dtype), op.Shape(updates))
+    return op.ScatterND(op.ScatterND(x, places, zeros), places, updates, reduction="add")
+
+
+@lower("scatter_nd_add")
+def scatter_nd_add(op: Builder, x: Value, index: Value, updates: Value) -> ir.Value:
+    return op.ScatterND(x, op.cast(index, T.INT64), updates, reduction="add")
+
+
+_REDUCTIONS = {"add": "sum", "mul": "prod", "multiply": "prod"}
+
+
+@lower("put_along_axis")
+def put_along_axis(
+    op: Builder,
+    arr: Value,
+    indices: Value,
+    values: Value,
+    *,
+    axis: int,
+    reduce: str = "assign",
+    include_self: bool = True,
+) -> ir.Value:
+    if op.rank(values) == 0:
+        values = op.Expand(values, op.Shape(indices), _shape=indices.shape.dims if indices.shape is not None else None)
+    index = op.cast(indices, T.INT64)
+    if reduce == "assign":
+        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))  # type: ignore[arg-type]
+    return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
+
+
+@lower("index_add")
+def index_add(op: Builder, x: Value, index: Value, add_value: Value, *, axis: int = 0) -> ir.Value:
+    return like_torch.index_add(op, x, axis, index, add_value)
+
+
+@lower("index_put")
+def index_put(op: Builder, x: Value, indices: Values, value: Value, *, accumulate: bool = False) -> ir.Value:
+    return like_torch.index_put(op, x, list(indices), value, accumulate)
+
+
+@lower("fill_diagonal")
+def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
+    if offset:
+        raise UnsupportedArgument("fill_diagonal with an offset")
+    return like_torch.fill_diagonal(op, x, value, wrap)
+
+
+@lower("index_fill")
+def index_fill(op: Builder, x: Value, index: Value, value: Number, *, axis: int = 0) -> ir.Value:
+    return like_torch.index_fill(op, x, axis, index, value)
+
+
+@lower("masked_fill")
+def masked_fill(op: Builder, x: Value, mask: Value, value: Number) -> ir.Value:
+    return like_torch.masked_fill(op, x, mask, value)
