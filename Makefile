@@ -3,6 +3,7 @@
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
 #   make test          ruff, mypy and all quick tests
 #   make test-models   whole models of timm and transformers, at many opsets
+#   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make bench         export time beside torch.onnx.export
 
@@ -16,13 +17,13 @@ DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 BENCH  := $(VENV)/.stamp-bench
 
-.PHONY: demo test lint test-models docs-models test-opsets bench clean
+.PHONY: demo test lint test-models docs-models test-ops test-opsets bench clean
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
 
 test: lint
-	@$(PY) -m pytest -n 2 -m "not models"
+	@$(PY) -m pytest -n 2 -m "not models and not opinfo"
 
 lint: $(DEV)
 	@$(PY) -m ruff check .
@@ -34,6 +35,9 @@ test-models: $(MODELS)
 # The same as a table: docs/models.md. For some of them: make docs-models ONLY="--models bert,gpt2"
 docs-models: $(MODELS)
 	@$(PY) -m tests.models.opsets --write docs/models.md $(ONLY)
+
+test-ops: $(DEV)
+	@$(PY) -m tests.opinfo.suite --write
 
 test-opsets: $(DEV)
 	@$(PY) -m tests.legalise.suite --write

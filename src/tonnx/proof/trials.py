@@ -163,6 +163,8 @@ def prove(
         inputs = draw(example, dynamic, sizes, np.random.default_rng([seed, index]))
         label = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
         trials.append(prover.other(label, sizes, inputs))
+    if all(trial.skipped is not None for trial in trials):
+        raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
     return Verification(tuple(trials))
 
 
@@ -177,18 +179,13 @@ class _Prover:
     def example(self, inputs: dict[str, np.ndarray], sizes: Sizes) -> Trial:
         """Without a result on the example there is nothing to prove: what is raised goes to the caller."""
         if self.reference is None:
-            self.session.run(inputs)
-            return Trial("example", sizes, _shapes(inputs))
+            return self._run(("example", sizes, _shapes(inputs)), inputs)
         expected = self.reference(_copies(inputs))
         return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
         if self.reference is None:
-            try:
-                self.session.run(inputs)
-            except VerificationFailed as error:  # at a size that we invented, which the model may not take either
-                return Trial(label, sizes, _shapes(inputs), skipped=error.why or error.what)
-            return Trial(label, sizes, _shapes(inputs))
+            return self._run((label, sizes, _shapes(inputs)), inputs)
         try:
             expected = self.reference(_copies(inputs))
         except Exception as error:
@@ -199,6 +196,14 @@ class _Prover:
             reason = one_line(f"{type(error).__name__}: {first}".rstrip(": "), limit=160)
             return Trial(label, sizes, _shapes(inputs), skipped=reason)
         return Trial(label, sizes, _shapes(inputs), self._judge(inputs, expected))
+
+    def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:
+        """Without a reference: where the file does not run, the model may not either, since the sizes are invented."""
+        try:
+            self.session.run(inputs)
+        except VerificationFailed as error:
+            return Trial(*what, skipped=error.why or error.what)
+        return Trial(*what)
 
     def _judge(self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray]) -> tuple[Comparison, ...]:
         """Compare every output. The model works on these inputs: what the file cannot do is a failure."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted, add_output
 from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes
 from tonnx.frontends.paddle.load import Loaded, load
-from tonnx.frontends.paddle.reference import reference
+from tonnx.frontends.paddle.reference import first_that_runs, predictor
 from tonnx.frontends.paddle.walk import Walk
 from tonnx.profiles import ort
 from tonnx.target import CANON
@@ -47,15 +47,30 @@ def convert(
     _check_collisions(list(renamed.values()), list(outputs.values()))
     taken = _arrays(args, inputs, renamed)
     inputs = apart(inputs, taken)
-    given = {renamed[name]: taken.get(name, array) for name, array in example(inputs, _sizes(inputs, taken)).items()}
+    paddle = predictor(loaded, renamed) if compare else None  # it starts slowly: meanwhile the model is lowered
     timings["read"] = time.perf_counter() - start
     start = time.perf_counter()
     announce("lower")
     model = _lower(loaded, inputs, renamed, list(outputs.values()))
     timings["lower"] = time.perf_counter() - start
     dynamic = {renamed[name]: axes for name, axes in inputs.dynamic().items()}
-    paddle, notes = reference(loaded, renamed) if compare else (None, [])
-    return Converted(model, paddle, given, dynamic, {}, timings, notes)
+    given = next(_examples(inputs, taken, renamed))
+    if not compare:
+        return Converted(model, None, given, dynamic, {}, timings)
+    start = time.perf_counter()
+    announce("Paddle")
+    known, notes = first_that_runs(paddle, _examples(inputs, taken, renamed))
+    timings["Paddle"] = time.perf_counter() - start
+    return Converted(model, None if known is None else paddle, known or given, dynamic, {}, timings, notes)
+
+
+def _examples(
+    inputs: Inputs, taken: Mapping[str, np.ndarray], renamed: Mapping[str, str]
+) -> Iterator[dict[str, np.ndarray]]:
+    """Inputs to run on: the user's arrays, and random ones for the rest, at sizes that networks are made for."""
+    for image in (64, 224, 320, 640) if inputs.dynamic() else (0,):
+        made = example(inputs, _sizes(inputs, taken, image))
+        yield {renamed[name]: taken.get(name, array) for name, array in made.items()}
 
 
 def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_names: Sequence[str]) -> ir.Model:
@@ -129,9 +144,9 @@ def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, 
     return taken
 
 
-def _sizes(inputs: Inputs, taken: Mapping[str, np.ndarray]) -> dict[str, int]:
+def _sizes(inputs: Inputs, taken: Mapping[str, np.ndarray], image: int) -> dict[str, int]:
     """A size for every dynamic dimension: that of the user's arrays, else a usual one."""
-    sizes = usual_sizes(inputs)
+    sizes = usual_sizes(inputs, image)
     for name, array in taken.items():
         for dim, size in zip(inputs.shapes[name], array.shape, strict=True):
             if isinstance(dim, ir.SymbolicDim):

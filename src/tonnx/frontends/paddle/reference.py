@@ -9,65 +9,71 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
+import os
 import struct
 import subprocess
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import IO
 
 import numpy as np
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.converted import Reference
 from tonnx.frontends.paddle.load import Loaded
 
 NOT_COMPARED = "not compared with Paddle"
 _LENGTH = struct.Struct("<Q")
 
 
-def reference(loaded: Loaded, renamed: Mapping[str, str]) -> tuple[Reference | None, list[str]]:
-    """The predictor of a model, or None and the reason why there is none."""
-    if importlib.util.find_spec("paddle") is None:
+def predictor(loaded: Loaded, renamed: Mapping[str, str]) -> Predictor | None:
+    """A predictor of the model, which loads it from now on; None where there is no Paddle."""
+    return None if importlib.util.find_spec("paddle") is None else Predictor(loaded, renamed)
+
+
+def first_that_runs(
+    paddle: Predictor | None, examples: Iterable[dict[str, np.ndarray]]
+) -> tuple[dict[str, np.ndarray] | None, list[str]]:
+    """The first of the examples that Paddle itself takes; or None, and why nothing can be compared."""
+    if paddle is None:
         return None, [f"{NOT_COMPARED}: paddlepaddle is not installed; the file was checked, loaded and run"]
-    predictor = Predictor(loaded, renamed)
-    return predictor, []
+    problem = ""
+    for example in examples:
+        try:
+            paddle(example)
+        except CaptureError as error:
+            problem = problem or f"{error.what}: {error.why}"
+        else:
+            return example, []
+    return None, [f"{NOT_COMPARED}: {problem}"]
 
 
 class Predictor:
-    """A process that has loaded the model into Paddle; started when it is first asked."""
+    """A process that has loaded the model into Paddle."""
 
     def __init__(self, loaded: Loaded, renamed: Mapping[str, str]) -> None:
-        self._command = [sys.executable, "-m", __name__, str(loaded.path), str(loaded.weights or "")]
         self._names = dict(renamed)
-        self._process: subprocess.Popen[bytes] | None = None
+        command = [sys.executable, "-m", __name__, str(loaded.path), str(loaded.weights or "")]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+        weakref.finalize(self, _end, self._process)
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        process = self._started()
-        assert process.stdin is not None and process.stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            _send(process.stdin, {name: feeds[new] for name, new in self._names.items()})
-            answer = _receive(process.stdout)
-        except (OSError, EOFError) as error:
+            _send(self._process.stdin, {name: feeds[new] for name, new in self._names.items()})
+            answer = _receive(self._process.stdout)
+        except (OSError, EOFError, ValueError) as error:
             self.close()
             raise CaptureError("Paddle's predictor stopped", why="its process ended without an answer") from error
         if "error" in answer:
             raise CaptureError("Paddle itself does not run the model", why=str(answer["error"]))
         return [answer[str(i)] for i in range(len(answer))]
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-            )
-            weakref.finalize(self, _end, self._process)
-        return self._process
-
     def close(self) -> None:
         """End the process."""
-        if self._process is not None:
-            _end(self._process)
-            self._process = None
+        _end(self._process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -90,7 +96,7 @@ def _send(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
 def _receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
-        raise EOFError
+        raise EOFError("the other side has ended")
     body = stream.read(_LENGTH.unpack(head)[0])
     with np.load(io.BytesIO(body)) as arrays:
         return {name: arrays[name] for name in arrays.files}
@@ -98,8 +104,6 @@ def _receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
 
 def _serve(program: str, weights: str) -> None:
     """What the other process does: arrays in, arrays out, until there are no more."""
-    import os
-
     # Paddle prints to stdout, from C++ as well: keep the pipe, and give it another place to print to.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -108,7 +112,9 @@ def _serve(program: str, weights: str) -> None:
     try:
         from paddle import inference
 
-        config = inference.Config(program, weights) if weights else inference.Config(program, "")
+        # A folder with a file for each parameter holds the program too, as __model__.
+        folder = os.path.isdir(weights)
+        config = inference.Config(weights) if folder else inference.Config(program, weights)
         config.disable_glog_info()
         config.switch_ir_optim(False)  # as it was written: fused kernels round differently
         predictor = inference.create_predictor(config)
