@@ -87,7 +87,7 @@ def _shape_of(*op_types: str) -> Callable[[ShapeFunction], ShapeFunction]:
 
 def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
     """Multidirectional broadcasting; a pair of unequal unknown dims gives an unknown one."""
-    if any(shape is None for shape in shapes):
+    if None in shapes:
         return None
     known = [shape for shape in shapes if shape is not None]
     rank = max((len(shape) for shape in known), default=0)
@@ -96,15 +96,16 @@ def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
         dim: Dim = 1
         for shape in known:
             at = i - rank + len(shape)
-            if at < 0 or shape[at] == 1 or same_dim(shape[at], dim):
+            if at < 0:
                 continue
-            if dim == 1:
-                dim = shape[at]
-            elif isinstance(dim, int) and not isinstance(shape[at], int):
-                continue  # a fixed size other than 1 wins: the other must be 1 or the same
-            elif isinstance(shape[at], int):
-                dim = shape[at]
-            else:
+            other = shape[at]
+            if isinstance(other, int):
+                if other != 1:  # a fixed size other than 1 wins: the others must be 1 or the same
+                    dim = other
+            elif isinstance(dim, int):
+                if dim == 1:
+                    dim = other
+            elif not same_dim(dim, other):
                 dim = UNKNOWN
         result.append(dim)
     return result

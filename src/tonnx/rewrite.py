@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import onnx_ir as ir
+
+_WITH_BODIES = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
 def replace_node(node: ir.Node, results: Sequence[ir.Value | None]) -> None:
@@ -46,11 +50,23 @@ def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:
     return new
 
 
-def all_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+def all_graphs(model: ir.Model) -> list[ir.Graph]:
     """The main graph, the functions' graphs, and all graphs inside their nodes; outer before inner."""
-    for graph in (model.graph, *(function.graph for function in model.functions.values())):
-        yield graph
-        yield from graph.subgraphs()
+    found = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in found:  # which grows
+        found += [body for node in graph for body in inner_graphs(node)]
+    return found
+
+
+def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The bodies of an If, Loop or the like."""
+    if node.domain == "" and node.op_type not in _WITH_BODIES:
+        return
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
 
 
 def names_in(model: ir.Model) -> Iterator[str]:
@@ -62,3 +78,15 @@ def names_in(model: ir.Model) -> Iterator[str]:
             yield node.name or ""
             for output in node.outputs:
                 yield output.name or ""
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python's cycle collector waits: in a graph that grows it would look at every node again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

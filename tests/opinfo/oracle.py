@@ -1,8 +1,8 @@
 """One operator of PyTorch's own test database, with its own samples, through the whole export.
 
-The database (`op_db`) says for every operator which dtypes it takes and draws inputs that its authors found worth testing:
-odd ranks, empty and one-element tensors, every argument. Some of them are exported here, and the file is compared with
-eager PyTorch by the proof that every export has.
+The database (`op_db`) says for every operator which dtypes it takes and draws inputs that its authors found worth
+testing: odd ranks, empty and one-element tensors, every argument. Some of them are exported here, and the file is
+compared with eager PyTorch by the proof that every export has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.export import Dim
 from torch.utils import _pytree as pytree
 
 import tonnx
-from tonnx.errors import InvalidModel, TonnxError, UnsupportedOp, VerificationFailed
+from tonnx.errors import InvalidModel, RetargetError, TonnxError, UnsupportedOp, VerificationFailed
 from tonnx.proof import Session
 
 OPSET = 18
@@ -34,7 +34,7 @@ LISTED = 300
 
 PASSED, OPEN, REFUSED, WRONG, CRASHED = "passed", "order open", "refused", "wrong", "crashed"
 FAILURES = (WRONG, CRASHED)
-"""``order open``: indices differ where PyTorch leaves the order of equal elements open, and they point to equal values."""
+"""``order open``: indices differ, but point to equal values, whose order PyTorch leaves open."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +66,12 @@ class Outcomes:
 
 
 LEFT_OUT = {
-    r"empty|empty_like|empty_permuted|empty_strided|new_empty|new_empty_strided|resize_|resize_as_": "memory that nobody wrote",
+    r"(new_)?empty(_like|_permuted|_strided)?|resize_|resize_as_": "memory that nobody wrote",
     r"jiterator_.*": "compiles CUDA kernels",
     r".*_backward.*|.*:grad": "a gradient",
     r"cauchy|exponential|geometric|log_normal|normal.*|uniform|randn?.*|randint.*|multinomial|bernoulli": "random",
-    r"nn.functional.(alpha_|feature_alpha_)?dropout.*|nn.functional.rrelu|nn.functional.fractional_max_pool.*": "random",
-    r"(svd|pca)_lowrank": "random",
+    r"nn.functional.(alpha_|feature_alpha_)?dropout.*|nn.functional.rrelu|(svd|pca)_lowrank": "random",
+    r"nn.functional.fractional_max_pool.*": "random",
     r"to_sparse|sparse\..*": "sparse tensors",
     r"torch.ops.aten._(flash|efficient)_attention_forward|.*_scaled_mm.*|bmm:triton_optimized": "has no CPU kernel",
     r"broadcast_shapes": "takes no tensor and gives none",
@@ -169,7 +169,7 @@ class Call:
 
     def verdict(self, dynamic: bool = False) -> Verdict:
         """Export, and judge what comes of it."""
-        shapes = tuple({axis: Dim.AUTO for axis in range(tensor.dim())} for tensor in self.tensors)
+        shapes = tuple(dict.fromkeys(range(tensor.dim()), Dim.AUTO) for tensor in self.tensors)
         options = {"dynamic_shapes": (shapes,)} if dynamic and any(shapes) else {}
         try:
             with warnings.catch_warnings():
@@ -253,7 +253,8 @@ def _shown(sample: Any) -> str:
 def _short(error: TonnxError) -> str:
     if isinstance(error, UnsupportedOp):
         return "no rule: " + ", ".join(sorted({one.operator for one in error.occurrences}))
-    what = error.what.splitlines()[0] if not error.what.startswith("1 node cannot") else error.what.splitlines()[1].strip()
+    lines = error.what.splitlines()
+    what = lines[1].strip() if isinstance(error, RetargetError) else lines[0]
     return f"{what} — {error.why.splitlines()[0]}"[:300] if error.why else what[:300]
 
 

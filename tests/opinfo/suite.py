@@ -14,11 +14,23 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from tests.opinfo.oracle import CRASHED, DTYPES, FAILURES, OPEN, PASSED, REFUSED, Outcome, Outcomes, Verdict, operators, run
+from tests.opinfo.oracle import (
+    CRASHED,
+    DTYPES,
+    FAILURES,
+    OPEN,
+    PASSED,
+    REFUSED,
+    Outcome,
+    Outcomes,
+    Verdict,
+    operators,
+    run,
+)
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "torch-operators.md"
 COLUMNS = (*(str(dtype).removeprefix("torch.") for dtype in DTYPES), "dynamic")
@@ -28,10 +40,9 @@ KNOWN: dict[str, str] = {}
 """Operators that fail for a reason that is not ours."""
 
 
-def run_all(names: Sequence[str], jobs: int) -> list[Outcomes]:
-    """Every operator, each in one of ``jobs`` processes. One that dies or hangs fails, and the others go on."""
+def run_all(names: Sequence[str], jobs: int) -> Iterator[Outcomes]:
+    """Every operator as it is done, in ``jobs`` processes. One that dies or hangs fails, and the others go on."""
     waiting = list(reversed(names))
-    done: dict[str, Outcomes] = {}
     workers = [_Worker() for _ in range(min(jobs, len(names)))]
     for worker in workers:
         worker.give(waiting.pop())
@@ -40,11 +51,10 @@ def run_all(names: Sequence[str], jobs: int) -> list[Outcomes]:
         for worker in busy:
             outcomes = worker.take() if worker.pipe in ready else worker.overdue()
             if outcomes is not None:
-                done[outcomes.operator] = outcomes
                 worker.give(waiting.pop() if waiting else "")
+                yield outcomes
     for worker in workers:
         worker.end()
-    return [done[name] for name in names]
 
 
 class _Worker:
@@ -105,12 +115,14 @@ def _work(pipe: Connection) -> None:
 
 def failures(outcomes: Iterable[Outcomes]) -> list[Outcome]:
     """The samples whose file is wrong, or whose export ended with an error that is not a refusal."""
-    return [one for each in outcomes for one in each.samples if one.verdict.kind in FAILURES and one.operator not in KNOWN]
+    samples = (one for each in outcomes for one in each.samples)
+    return [one for one in samples if one.verdict.kind in FAILURES and one.operator not in KNOWN]
 
 
 def document(outcomes: Sequence[Outcomes]) -> str:
     """The whole of docs/torch-operators.md."""
     tried = [each for each in outcomes if each.samples]
+    samples = [one for each in tried for one in each.samples]
     whole = [each for each in tried if _kinds(each) <= {PASSED, OPEN}]
     none = [each for each in tried if _kinds(each) == {REFUSED}]
     failing = [each for each in tried if _kinds(each) & set(FAILURES)]
@@ -118,19 +130,19 @@ def document(outcomes: Sequence[Outcomes]) -> str:
     lines = [
         "# PyTorch's operators",
         "",
-        "Made by `make test-ops`. PyTorch tests its own operators with a database of samples (`op_db`); here they are exported",
-        "at opset 18, and each file is run in ONNX Runtime and compared with eager PyTorch. Up to 6 samples of each dtype;",
-        "*dynamic* is one float32 sample with every size of every input dynamic, compared at other sizes too. *Refused* means an",
-        "error that names the operator and the reason, and no file. *Order open*: PyTorch leaves open which of several equal",
-        "elements an index points to; the indices differ, the elements are equal.",
+        "Made by `make test-ops`. PyTorch tests its own operators with a database of samples (`op_db`); here they are",
+        "exported at opset 18, and each file is run in ONNX Runtime and compared with eager PyTorch. Up to 6 samples",
+        "of each dtype; *dynamic* is one float32 sample with every size of every input dynamic, compared at other sizes",
+        "too. *Refused* means an error that names the operator and the reason, and no file. *Order open*: PyTorch leaves",
+        "open which of several equal elements an index points to; the indices differ, the elements are equal.",
         "",
         f"**{len(tried)} operators: {len(whole)} pass with every sample, {partly} with some and refuse the others, "
         f"{len(none)} are refused, {len(failing)} fail.**",
         "",
         "| samples | passed | order open | refused | failed |",
         "|---|---|---|---|---|",
-        *(_totals(column, [one for each in tried for one in each.samples if one.dtype == column]) for column in COLUMNS),
-        _totals("**all**", [one for each in tried for one in each.samples]),
+        *(_totals(column, [one for one in samples if one.dtype == column]) for column in COLUMNS),
+        _totals("**all**", samples),
         "",
         "## By operator",
         "",
@@ -185,6 +197,15 @@ def _cell(text: str) -> str:
     return text if len(text) <= 160 else text[:157] + "…"
 
 
+def _print(each: Outcomes, details: bool) -> None:
+    for one in each.samples:
+        failed = one.verdict.kind in FAILURES and one.operator not in KNOWN
+        if failed or (details and one.verdict.kind == REFUSED):
+            print(f"{one.operator} {one.dtype} [{one.sample}]: {one.verdict.kind}: {one.verdict.reason}", flush=True)
+        if failed and details:
+            print(one.verdict.detail, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--operators", default="", help="only those whose names contain this")
@@ -193,13 +214,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write docs/torch-operators.md")
     options = parser.parse_args()
     start = time.perf_counter()
-    outcomes = run_all([name for name in operators() if options.operators in name], options.jobs)
+    outcomes = []
+    for each in run_all([name for name in operators() if options.operators in name], options.jobs):
+        outcomes.append(each)
+        _print(each, options.details)
     samples = [one for each in outcomes for one in each.samples]
-    for one in samples if options.details else failures(outcomes):
-        if one.verdict.kind not in (PASSED, OPEN):
-            print(f"{one.operator} {one.dtype} [{one.sample}]: {one.verdict.kind}: {one.verdict.reason}")
-            if options.details and one.verdict.kind in FAILURES:
-                print(one.verdict.detail)
     print(dict(Counter(one.verdict.kind for one in samples)), f"{time.perf_counter() - start:.0f} s")
     if options.write:
         DOCUMENT.write_text(document(outcomes))

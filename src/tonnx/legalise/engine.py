@@ -9,9 +9,9 @@ each of its version steps, so the pass is linear.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
+from operator import is_
 
 import onnx_ir as ir
 
@@ -22,7 +22,7 @@ from tonnx.legalise.bodies import LEGAL
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
-from tonnx.rewrite import names_in, replace_node
+from tonnx.rewrite import inner_graphs, names_in, no_collection, replace_node
 from tonnx.schema import signature
 from tonnx.target import Target
 
@@ -43,10 +43,11 @@ def legalise(model: ir.Model, target: Target) -> Report:
     source = model.opset_imports.get("")
     if source is None:
         raise InvalidModel("the model imports no version of the default operator set")
-    engine = _Engine(model, source, target.opset)
-    engine.graph(model.graph, source)
-    for function in model.functions.values():
-        engine.graph(function.graph, function.opset_imports.get("", source))
+    with no_collection():
+        engine = _Engine(model, source, target.opset)
+        engine.graph(model.graph, source)
+        for function in model.functions.values():
+            engine.graph(function.graph, function.opset_imports.get("", source))
     if engine.blockers:
         raise RetargetError(target.opset, engine.blockers)
     for function in model.functions.values():
@@ -83,7 +84,7 @@ class _Engine:
         queue = deque([(node, opset)])
         while queue:
             current, at = queue.popleft()
-            for inner in _inner_graphs(current):
+            for inner in inner_graphs(current):
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
@@ -102,11 +103,9 @@ class _Engine:
         """Rewrite a node of opset ``left`` for opset ``reached``; returns the nodes that stand in its place."""
         schema = signature(node.op_type, left, deprecated=True)
         assert schema is not None
-        builder.before = node
-        builder.opset = reached
-        builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
+        _stand(builder, node, reached)
         builder.made = []
-        before = dict(node.attributes), len(node.inputs)
+        before = (*node.attributes.values(), *node.inputs)
         try:
             if step.function is None:
                 raise Blocked(step.reason)
@@ -117,7 +116,7 @@ class _Engine:
             self._blocked(node, str(blocked), since if left > reached else None)
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
-            if builder.made or before != (dict(node.attributes), len(node.inputs)):
+            if builder.made or not _unchanged(node, before):
                 self.report.rewritten[node.op_type] += 1
             return [*builder.made, node]
         self.report.rewritten[node.op_type] += 1
@@ -129,8 +128,9 @@ class _Engine:
         if schema is None:
             self._blocked(node, f"ONNX has no operator {node.op_type} at opset {self.target}", None)
             return
-        builder.before, builder.opset = node, self.target
-        builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], dict(node.metadata_props)
+        if types.fits(node, schema):
+            return
+        _stand(builder, node, self.target)
         try:
             if types.fit(builder, node, schema):
                 self.report.cast[node.op_type] += 1
@@ -142,12 +142,15 @@ class _Engine:
         self.blockers.append(Blocker(node.name or node.op_type, node.op_type, reason, source, lowest))
 
 
-def _inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
-    for attribute in node.attributes.values():
-        if attribute.type == ir.AttributeType.GRAPH:
-            yield attribute.as_graph()
-        elif attribute.type == ir.AttributeType.GRAPHS:
-            yield from attribute.as_graphs()
+def _stand(builder: Builder, node: ir.Node, opset: int) -> None:
+    """The next nodes come before ``node``, at ``opset``, and are named and sourced like it."""
+    builder.before, builder.opset = node, opset
+    builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], node.metadata_props
+
+
+def _unchanged(node: ir.Node, before: tuple[object, ...]) -> bool:
+    now = (*node.attributes.values(), *node.inputs)
+    return len(now) == len(before) and all(map(is_, now, before))
 
 
 def _next_step(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:

@@ -43,6 +43,11 @@ _WIDER: dict[ir.DataType, tuple[ir.DataType, ...]] = {
 _COMPARISONS = {"Less", "Greater", "LessOrEqual", "GreaterOrEqual"}
 
 
+def fits(node: ir.Node, schema: Signature) -> bool:
+    """Whether ``schema`` takes the dtypes of a node as they are."""
+    return all(_accepted(value, formal) for value, formal in _parameters(node, schema))
+
+
 def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
     """Make the dtypes of a node acceptable to ``schema``; True if something was cast."""
     wanted: dict[str, ir.DataType] = {}

@@ -10,7 +10,7 @@ from tonnx.rewrite import all_graphs
 def remove_dead(model: ir.Model) -> int:
     """Remove unused nodes, inner graphs first (they may hold the last use of an outer value), then initializers."""
     removed = 0
-    for graph in reversed(list(all_graphs(model))):
+    for graph in reversed(all_graphs(model)):
         for node in reversed(graph):
             if not any(output.uses() or output.is_graph_output() for output in node.outputs):
                 graph.remove(node, safe=True)

@@ -113,19 +113,21 @@ def _unit_operand(node: ir.Node) -> ir.Value | None:
 
 def _merged(op: Builder, node: ir.Node) -> bool:
     """Join a node with the one before it, when nobody else reads that one."""
+    if node.op_type not in ("Transpose", "Reshape"):
+        return False
     x = node.inputs[0]
     before = x.producer() if x is not None else None
     if before is None or before.domain != "" or before.graph is not node.graph:
         return False
     if not before.inputs or before.inputs[0] is None:
         return False
-    op.before, op.source, op.scope = node, dict(node.metadata_props), (node.name or "").rsplit("/", 1)[0]
     if node.op_type == "Transpose" and before.op_type == "Transpose":
         first, second = before.attributes.get("perm"), node.attributes.get("perm")
         if first is None or second is None:
             return False
         perm = [first.as_ints()[p] for p in second.as_ints()]
         source = before.inputs[0]
+        _at(op, node)
         joined = source if perm == sorted(perm) else op.Transpose(source, perm=perm)
         if joined is source and _names_the_output(node, source):
             return False
@@ -135,6 +137,11 @@ def _merged(op: Builder, node: ir.Node) -> bool:
         target = constant(node.inputs[1])
         if x.is_graph_output() or target is None or (target == 0).any() or "allowzero" in node.attributes:  # type: ignore[union-attr]
             return False
+        _at(op, node)
         replace_node(node, [op.Reshape(before.inputs[0], node.inputs[1], _shape=dims_of(node.outputs[0]))])
         return True
     return False
+
+
+def _at(op: Builder, node: ir.Node) -> None:
+    op.before, op.source, op.scope = node, dict(node.metadata_props), (node.name or "").rsplit("/", 1)[0]

@@ -12,6 +12,8 @@ from tonnx.passes.constants import fold_constants, merge_equal_initializers
 from tonnx.passes.conv_bn import fuse_conv_bn as fuse
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
+from tonnx.passes.padded_pool import keep_padding_before_pool
+from tonnx.rewrite import no_collection
 
 
 @dataclass
@@ -38,15 +40,17 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -
             plural = "s" if count != 1 else ""
             report.notes.append(f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)")
     changes["equal initializers"] += merge_equal_initializers(model)
+    changes["padding"] += keep_padding_before_pool(model)  # for ONNX Runtime; late, when no Pad changes any more
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
 
 
 def clean_up(model: ir.Model) -> None:
     """After legalising: a rule sees one node only, so what several of them leave behind is tidied here, once."""
-    remove_noops(model)
-    merge_common(model)
-    remove_dead(model)
+    with no_collection():
+        remove_noops(model)
+        merge_common(model)
+        remove_dead(model)
     if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
         list_initializers(model)
 

@@ -22,11 +22,18 @@ _IGNORED = frozenset(
     """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer exhaustive_search
     workspace_size_MB force_fp32_output use_addto is_test fix_seed seed force_cpu place place_type infer_flags is_sparse
     is_distributed remote_prefetch trainer_id entry entry_config entry_type table_names table_class epmap slot
-    height_sections grad_inplace name dist_attr stop_gradient persistable skip_quant quantization_type Scale_in
-    Scale_out Scale_in_eltwise Scale_weights Scale_x Scale_y Scale_data ALL_KERNELS_MUST_COMPUTE_RUNTIME_SHAPE
-    fuse_alpha fuse_beta in_dtype activation_bits bit_length out_threshold in_threshold str_value""".split()
+    height_sections grad_inplace name dist_attr stop_gradient persistable skip_quant quantization_type fuse_alpha
+    fuse_beta in_dtype activation_bits bit_length out_threshold in_threshold str_value head_number
+    all_kernels_must_compute_runtime_shape""".split()
 )
 """Attributes that change nothing in what is computed: kernels, training, distribution, bookkeeping."""
+
+_IDLE = {
+    **dict.fromkeys("scale_in scale_out scale_x scale_y scale_in_eltwise scale_data".split(), (1.0, [1.0])),
+    "scale_weights": ([1.0],),
+    "data_format": ("AnyLayout", "NCHW"),
+}
+"""Attributes that change nothing if they have one of these values; old programs write many of them."""
 
 _KEYWORDS = {"lambda": "lambda_"}  # no parameter can be called so in Python
 
@@ -81,7 +88,7 @@ def _is_idle(name: str, raw: Any) -> bool:
     """Whether an argument that the rule does not name can be left out: it says nothing, or nothing of the result."""
     if name in _IGNORED or raw is None or isinstance(raw, (tuple, Opaque)):
         return True
-    return raw in (False, 0, "", -1) or raw == []
+    return raw in (False, 0, "", -1) or raw == [] or any(raw == value for value in _IDLE.get(name, ()))
 
 
 def _shown(raw: Any) -> str:

@@ -25,6 +25,8 @@ class Inputs:
 
     shapes: dict[str, list[Dim]]
     dtypes: dict[str, ir.DataType]
+    known: dict[str, int]
+    """Sizes that the model itself has where the user wants a dynamic dimension: they work for certain."""
     contradicts: bool
     """Whether the user changed a dimension that the program has fixed: what it says of other shapes is wrong then."""
 
@@ -42,9 +44,10 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
     wanted = dict(wanted or {})
     for name in wanted:
         if name not in program.inputs:
-            known = ", ".join(program.inputs) or "none"
-            raise InvalidArgument(f"input_shapes: the model has no input {name!r}", why=f"its inputs are {known}")
-    shapes, dtypes, contradicts, count = dict[str, list[Dim]](), dict[str, ir.DataType](), False, 0
+            there = ", ".join(program.inputs) or "none"
+            raise InvalidArgument(f"input_shapes: the model has no input {name!r}", why=f"its inputs are {there}")
+    shapes, dtypes, known = dict[str, list[Dim]](), dict[str, ir.DataType](), dict[str, int]()
+    contradicts, count = False, 0
     for name, value in program.inputs.items():
         if value.kind is not Kind.TENSOR or value.dtype is None or value.shape is None:
             raise InvalidArgument(f"the input {name!r} is not a tensor of a known rank")
@@ -58,6 +61,8 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
         for axis, (own, new) in enumerate(zip(value.shape, asked, strict=True)):
             if isinstance(new, str):
                 shape.append(ir.SymbolicDim(new))
+                if own >= 0:
+                    known.setdefault(new, own)
             elif new is not None and not isinstance(new, bool) and isinstance(new, (int, np.integer)) and new >= 0:
                 shape.append(int(new))
             elif new is not None and new != -1:
@@ -71,7 +76,7 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
                 count += 1
             contradicts = contradicts or (own >= 0 and shape[-1] != own)
         shapes[name], dtypes[name] = shape, value.dtype
-    return Inputs(shapes, dtypes, contradicts)
+    return Inputs(shapes, dtypes, known, contradicts)
 
 
 def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
@@ -87,9 +92,9 @@ def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
     return replace(inputs, shapes=shapes)
 
 
-def usual_sizes(inputs: Inputs, image: int = 64) -> dict[str, int]:
-    """A size for every dynamic dimension that most models accept: networks halve the sides of images five times."""
-    sizes: dict[str, int] = {}
+def usual_sizes(inputs: Inputs, image: int) -> dict[str, int]:
+    """A size for every dynamic dimension that most models accept; ``image`` for the sides of pictures."""
+    sizes = dict(inputs.known)
     for shape in inputs.shapes.values():
         for axis, dim in enumerate(shape):
             if isinstance(dim, ir.SymbolicDim):

@@ -55,6 +55,7 @@ def inference_mode(model: torch.nn.Module) -> Iterator[None]:
 
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
+    _drop_broadcast(model, call)
     program, froze = with_loops(lambda froze, rewrites: (_export(model, call, froze, rewrites), froze))
     if _drop_fixed(program, call):
         return capture(model, call)
@@ -124,6 +125,25 @@ def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[None]:
         del vars(model)["forward"]
         if own:  # somebody had replaced the method of this one model
             vars(model)["forward"] = forward
+
+
+def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
+    """Forget the Dim.AUTO dimensions of size 0 or 1 that the model takes in no other size, such as those that broadcast.
+
+    Nothing but a run tells: torch.export puts off the question whether two sizes are equal.
+    """
+    from tonnx.frontends.torch.reference import buffers_kept
+
+    small = [(leaf, a) for leaf in call.leaves for a, d in leaf.dynamic.items() if d.optional and leaf.tensor.shape[a] < 2]
+    if not small:
+        return
+    args, kwargs = call.with_tensors([tensor.clone() for tensor in _example(call)])
+    try:
+        with torch.random.fork_rng(devices=[]), buffers_kept(model):
+            model(*args, **kwargs)
+    except Exception:  # the user's code, at a size that it may not be made for
+        for leaf, axis in small:
+            del leaf.dynamic[axis]
 
 
 def _drop_fixed(program: ExportedProgram, call: Call) -> bool:

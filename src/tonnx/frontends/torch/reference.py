@@ -23,7 +23,7 @@ def reference(module: torch.nn.Module, call: Call, kept: Sequence[int]) -> Refer
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         tensors = [_from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
         args, kwargs = call.with_tensors(tensors)
-        with torch.random.fork_rng(devices=[]), _buffers_kept(module), _evaluated(module):
+        with torch.random.fork_rng(devices=[]), buffers_kept(module), _evaluated(module):
             leaves = pytree.tree_leaves(module(*args, **kwargs))
             return [_to_numpy(leaves[i]) for i in kept]
 
@@ -36,7 +36,7 @@ def _evaluated(module: torch.nn.Module) -> Any:
 
 
 @contextlib.contextmanager
-def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     """A model may count its calls or fill a cache: every run starts from the state that was exported."""
     saved = [
         (owner, name, buffer, buffer.clone())

@@ -136,15 +136,20 @@ def scalar_tensor(op: Builder, s: Operand, dtype: ir.DataType | None = None) -> 
 def arange(
     op: Builder, end: Operand, start: Operand = 0, step: Operand = 1, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    whole = all(_is_whole(number) for number in (start, end, step))
+    # Asked for int64, torch cuts its arguments to whole numbers first.
+    whole = dtype == T.INT64 or all(_is_whole(number) for number in (start, end, step))
     dtype = dtype or (T.INT64 if whole else T.FLOAT)
     if whole:
-        return op.cast(op.Range(*(as_value(op, number, T.INT64) for number in (start, end, step))), dtype)
+        return op.cast(op.Range(*(_cut(op, number) for number in (start, end, step))), dtype)
     numbers = [as_value(op, number, T.DOUBLE) for number in (start, end, step)]
     # By counting, not with a Range of floats: that adds up its rounding errors.
     first, last, by = numbers
     count = op.cast(op.Ceil(op.Div(op.Sub(last, first), by)), T.INT64)
     return op.cast(op.Add(op.Mul(_counted(op, count), by), first), dtype)
+
+
+def _cut(op: Builder, number: Operand) -> ir.Value:
+    return op.cast(number, T.INT64) if isinstance(number, ir.Value) else op.constant(int(number), T.INT64)  # type: ignore[arg-type]
 
 
 def _is_whole(number: Operand) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.build import DIM, Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.rules import lower
@@ -213,7 +213,8 @@ def expand(op: Builder, x: ir.Value, size: Sequence[Size], implicit: bool = Fals
         own: Any = x.shape[i - new] if i >= new else 1
         same = isinstance(wanted, int) and wanted in (-1, own)
         if isinstance(wanted, ir.Value) and i >= new and not isinstance(own, int):
-            same = True  # an axis that is not 1 cannot grow
+            # Sizes of different names may still be 1 and many, though torch.export takes them for equal.
+            same = wanted.meta.get(DIM) == own.value is not None
         target.append(1 if same else wanted)
     if all(isinstance(wanted, int) and wanted == 1 for wanted in target):
         return op.Unsqueeze(x, list(range(new))) if new else x
@@ -233,8 +234,12 @@ def broadcast_sizes(op: Builder, *tensors: ir.Value) -> list[Size]:
         aligned = [tensor for tensor in tensors if op.rank(tensor) >= -i]
         fixed = [t for t in aligned if isinstance(t.shape[i], int) and t.shape[i] != 1]  # type: ignore[index]
         dynamic = [t for t in aligned if not isinstance(t.shape[i], int)]  # type: ignore[index]
-        # A dynamic dimension is not 1 for torch.export; two of them are equal.
-        result.append(op.size((fixed or dynamic or aligned)[0], i))
+        if fixed or not dynamic:
+            result.append(op.size((fixed or aligned)[0], i))
+            continue
+        # Two dynamic dimensions are equal for torch.export, but one of them may be 1 at run time.
+        named = {t.shape[i].value: t for t in dynamic}  # type: ignore[index]
+        result.append(op.size(dynamic[0], i) if len(named) == 1 else op.Max(*(op.size(t, i) for t in named.values())))
     return result
 
 
