@@ -75,8 +75,9 @@ def measure(count: int, repeat: int) -> tuple[int, int, float]:
 
 def share(name: str) -> dict[str, float]:
     """The stages of an export to opset 9."""
-    import tonnx
     from tests.models import zoo
+
+    import tonnx
 
     example = zoo.example(name)
     with warnings.catch_warnings():

@@ -26,7 +26,7 @@ RELATIVE = 1e-5
 def exported(example: zoo.Example, opset: int, path: Path) -> None:
     """By ``torch.onnx.export(dynamo=True)``, with dynamic dimensions."""
     pytest.importorskip("onnxscript")
-    dynamic = {name: {axis: torch.export.Dim.DYNAMIC for axis in axes} for name, axes in example.dynamic.items()}
+    dynamic = {name: dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for name, axes in example.dynamic.items()}
     args = tuple(torch.cat([x, x]) if x.shape[0] == 1 else x for x in example.args)  # a size of 1 is not dynamic there
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")

@@ -1,9 +1,9 @@
 """Takes a model from one opset to another, node by node, in one pass over the graph.
 
-Every node is at some opset: first that of the model, then that of the rule that made it. While its version is newer than
-the target has, the rule of that version step rewrites it one step further down; steps that change nothing are jumped over.
-What a rule makes is put in the place of the node and goes through the same loop. Each node is rewritten at most once for
-each of its version steps, so the pass is linear.
+Every node is at some opset: first that of the model, then that of the rule that made it. While its version is newer
+than the target has, the rule of that version step rewrites it one step further down; steps that change nothing are
+jumped over. What a rule makes is put in the place of the node and goes through the same loop. Each node is rewritten at
+most once for each of its version steps, so the pass is linear.
 """
 
 from __future__ import annotations

@@ -194,9 +194,10 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
 
 def _lone_number(value: ir.Value) -> float | None:
     node = value.producer()
-    while node is not None and node.op_type in ("Cast", "Identity") and node.domain == "" and node.inputs[0] is not None:
-        value = node.inputs[0]
-        node = value.producer()
+    while node is not None and (node.domain, node.op_type) in (("", "Cast"), ("", "Identity")):
+        source = node.inputs[0]
+        assert source is not None
+        value, node = source, source.producer()
     array = constant_of(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import sympy
@@ -128,20 +128,26 @@ def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[None]:
 
 
 def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
-    """Forget the Dim.AUTO dimensions of size 0 or 1 that the model takes in no other size, such as those that broadcast.
+    """Forget the Dim.AUTO dimensions of size 0 or 1 that the model broadcasts or drops: it wants them of that size.
 
     Nothing but a run tells: torch.export puts off the question whether two sizes are equal.
     """
     from tonnx.frontends.torch.reference import buffers_kept
 
-    small = [(leaf, a) for leaf in call.leaves for a, d in leaf.dynamic.items() if d.optional and leaf.tensor.shape[a] < 2]
+    optional = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.optional]
+    small = [(leaf, axis) for leaf, axis in optional if leaf.tensor.shape[axis] < 2]
     if not small:
         return
-    args, kwargs = call.with_tensors([tensor.clone() for tensor in _example(call)])
     try:
-        with torch.random.fork_rng(devices=[]), buffers_kept(model):
-            model(*args, **kwargs)
+        ranks = []
+        for tensors in (_example(call), [leaf.tensor for leaf in call.leaves]):
+            args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
+            with torch.random.fork_rng(devices=[]), buffers_kept(model):
+                results = pytree.tree_leaves(model(*args, **kwargs))
+            ranks.append([result.dim() for result in results if isinstance(result, torch.Tensor)])
     except Exception:  # the user's code, at a size that it may not be made for
+        ranks = [[0], [1]]
+    if ranks[0] != ranks[1]:
         for leaf, axis in small:
             del leaf.dynamic[axis]
 
@@ -187,7 +193,9 @@ def describe(program: ExportedProgram, call: Call) -> Captured:
                 raise frozen([(leaf, axis, wanted, int(size), None)])
             expression = size.node.expr
             if expression.is_Symbol:
-                names.setdefault(expression, wanted.name)
+                name = names.setdefault(expression, wanted.name)
+                if wanted.optional:  # Dim.AUTO: sizes that the model wants equal are one dimension
+                    wanted = leaf.dynamic[axis] = replace(wanted, name=name)
             _limit(limits, wanted, program.range_constraints.get(expression))
     return Captured(program, inputs, names, limits)
 

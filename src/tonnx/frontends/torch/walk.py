@@ -7,6 +7,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
@@ -14,7 +15,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
 from tonnx.build import DIM, Builder
-from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument, UnsupportedOp
 from tonnx.frontends.torch import decompose, symbolic
 from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
 from tonnx.frontends.torch.higher_order import lower_higher_order
@@ -126,6 +127,12 @@ class Walk:
         if mutates(node):
             assert self._memory is not None
             written = written_argument(node)
+            if not isinstance(value, ir.Value):
+                raise LoweringError(
+                    f"{operator_name(node.target)} writes to its arguments and gives other results as well",
+                    where=self._where(node),
+                    why="only operators that give what they wrote are supported in place",
+                )
             value = self._fit(value, self.resolve(written))
             self.write(written, value)
         self.define(node, value)
@@ -279,11 +286,20 @@ class Walk:
             return symbolic.named(self.op, self.dims, value, meta)
         if not isinstance(meta, torch.Tensor) or value is None:
             return value
+        if meta.dtype.is_complex:
+            raise UnsupportedArgument(
+                "complex tensors cannot be expressed: no ONNX runtime computes with them",
+                hint="write the model's complex arithmetic with separate real and imaginary parts",
+            )
         if not isinstance(value, ir.Value):
             value = self.op.constant(value, to_onnx_dtype(meta.dtype))
         value = self.op.cast(value, to_onnx_dtype(meta.dtype))
         if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
-            value.shape = ir.Shape(self.dims.of_tensor(meta))
+            dims = self.dims.of_tensor(meta)
+            if 0 in dims and all(isinstance(dim, int) for dim in dims):
+                # Nothing to compute, and many operators and runtimes stumble over empty tensors.
+                return self.op.constant(np.empty(dims), to_onnx_dtype(meta.dtype))
+            value.shape = ir.Shape(dims)
         return value
 
 

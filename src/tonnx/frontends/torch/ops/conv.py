@@ -97,18 +97,28 @@ def conv_transpose(
         raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
     axes = op.rank(weight) - 2
     x, single = batched(op, x, axes + 2)
+    strides, pads = spread(stride, axes, "stride"), spread(padding, axes, "padding")
     extra = spread(output_padding, axes, "output_padding")
+    ends, beyond = pads, [0] * axes
+    if any(e >= s for e, s in zip(extra, strides, strict=True)):  # with a dilation; ONNX Runtime refuses it
+        # What is added at the end is cut off less there, and beyond the reach of the kernel it is 0.
+        ends = [max(p - e, 0) for p, e in zip(pads, extra, strict=True)]
+        beyond = [max(e - p, 0) for p, e in zip(pads, extra, strict=True)]
+        extra = [0] * axes
     y = op.ConvTranspose(
         x,
         weight,
-        bias,
+        None if any(beyond) else bias,
         kernel_shape=_kernel(weight),
-        strides=spread(stride, axes, "stride"),
-        pads=spread(padding, axes, "padding") * 2,
+        strides=strides,
+        pads=[*pads, *ends],
         output_padding=extra if any(extra) else None,
         dilations=spread(dilation, axes, "dilation"),
         group=groups,
     )
+    if any(beyond):
+        y = op.Pad(y, [*[0] * (axes + 4), *beyond])
+        y = y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, axes + 1))))
     return op.Squeeze(y, [0]) if single else y
 
 

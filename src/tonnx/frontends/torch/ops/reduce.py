@@ -315,11 +315,18 @@ def pdist(op: Builder, x: ir.Value, p: float = 2.0) -> ir.Value:
 # Softmax
 
 
-@lower("aten.softmax", "aten._softmax", "aten.special_softmax", "aten._safe_softmax")
+@lower("aten.softmax", "aten._softmax", "aten.special_softmax")
 def softmax(
     op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None, half_to_float: bool = False
 ) -> ir.Value:
     return _normalised(op, "Softmax", x, dim, T.FLOAT if half_to_float else dtype)
+
+
+@lower("aten._safe_softmax")
+def safe_softmax(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
+    """0 instead of NaN where all is -inf: what is masked entirely."""
+    nothing = op.Equal(op.ReduceMax(x, [dim]), -math.inf) if op.rank(x) else op.Equal(x, -math.inf)
+    return op.Where(nothing, 0.0, softmax(op, x, dim, dtype))
 
 
 @lower("aten.log_softmax", "aten._log_softmax", "aten.special_log_softmax")

@@ -262,3 +262,53 @@ def digamma(op: Builder, x: ir.Value) -> ir.Value:
     fraction = op.Mod(given, 1, fmod=1)
     cotangent = op.Where(op.Equal(fraction, 0), math.nan, op.Reciprocal(op.Tan(op.Mul(fraction, math.pi))))
     return op.Where(mirrored, op.Sub(result, op.Mul(cotangent, math.pi)), result)
+
+
+# The modified Bessel functions
+
+# M. Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 9.8.1 to 9.8.4: seven digits. The first of each
+# pair is a polynomial in (x / 3.75)² up to 3.75, the second one in 3.75 / x of sqrt(x) exp(-x) I(x) beyond.
+_I0 = (
+    (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0),
+    (0.00392377, -0.01647633, 0.02635537, -0.02057706, 0.00916281, -0.00157565, 0.00225319, 0.01328592, 0.39894228),
+)
+_I1 = (
+    (0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5),
+    (-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.01031555, 0.00163801, -0.00362018, -0.03988024, 0.39894228),
+)
+
+
+def _bessel(op: Builder, x: ir.Value, odd: bool, scaled: bool) -> ir.Value:
+    x = opmath(op, x)
+    size = op.Abs(x)
+    centre, tail = _I1 if odd else _I0
+    small, large = op.Div(size, 3.75), op.Div(3.75, op.Max(size, 3.75))
+    inner, outer = polynomial(op, op.Mul(small, small), centre), op.Div(polynomial(op, large, tail), op.Sqrt(size))
+    if odd:
+        inner = op.Mul(inner, size)
+    if scaled:
+        inner = op.Mul(inner, op.Exp(op.Neg(size)))
+    else:
+        outer = op.Mul(outer, op.Exp(size))
+    result = op.Where(op.Less(size, 3.75), inner, outer)
+    return op.Mul(result, op.Sign(x)) if odd else result
+
+
+@lower("aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0")
+def i0(op: Builder, x: ir.Value) -> ir.Value:
+    return _bessel(op, x, odd=False, scaled=False)
+
+
+@lower("aten.special_i0e")
+def i0e(op: Builder, x: ir.Value) -> ir.Value:
+    return _bessel(op, x, odd=False, scaled=True)
+
+
+@lower("aten.special_i1", "aten.special_modified_bessel_i1")
+def i1(op: Builder, x: ir.Value) -> ir.Value:
+    return _bessel(op, x, odd=True, scaled=False)
+
+
+@lower("aten.special_i1e")
+def i1e(op: Builder, x: ir.Value) -> ir.Value:
+    return _bessel(op, x, odd=True, scaled=True)
