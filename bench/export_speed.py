@@ -2,8 +2,8 @@
 
     python bench/export_speed.py [--models a,b] [--repeat 2] [--write docs/bench.md]
 
-Every model is exported by all three, in turn, in one process, and the best of the rounds counts: these machines are shared,
-so only ratios taken side by side mean anything. Verification is off: the others have none.
+Every model is exported by all three, in turn, in one process, and the best of the rounds counts:
+machines are shared, so only ratios taken side by side mean anything. Verification is off: the others have none.
 """
 
 from __future__ import annotations
@@ -25,11 +25,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
-
-import tonnx
 from tests.models import zoo
 
-MODELS = "resnet50 mobilenetv3_small_100 efficientnet_b0 convnext_tiny vit_tiny_patch16_224 swin_tiny_patch4_window7_224 "
+import tonnx
+
+MODELS = (
+    "resnet50 mobilenetv3_small_100 efficientnet_b0 convnext_tiny vit_tiny_patch16_224 swin_tiny_patch4_window7_224 "
+)
 MODELS += "densenet121 bert gpt2 llama"
 STAGES = ("lower", "optimise", "legalise", "write")
 
@@ -74,9 +76,15 @@ def export_tonnx(example: zoo.Example, path: str) -> tonnx.ExportResult:
 
 def export_torch(example: zoo.Example, path: str, dynamo: bool) -> None:
     if dynamo:
-        dynamic = {name: {a: torch.export.Dim.DYNAMIC for a in axes} for name, axes in example.dynamic.items()}
+        dynamic = {name: dict.fromkeys(axes, torch.export.Dim.DYNAMIC) for name, axes in example.dynamic.items()}
         torch.onnx.export(
-            example.model, grown(example)[0], path, kwargs=grown(example)[1], dynamic_shapes=dynamic, dynamo=True, verbose=False
+            example.model,
+            grown(example)[0],
+            path,
+            kwargs=grown(example)[1],
+            dynamic_shapes=dynamic,
+            dynamo=True,
+            verbose=False,
         )
     else:
         args = (*example.args, example.kwargs) if example.kwargs else example.args
@@ -104,7 +112,11 @@ def timed(export: Callable[[], tonnx.ExportResult | None]) -> tuple[float, tonnx
     gc.collect()
     start = time.perf_counter()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(io.StringIO()),
+            contextlib.redirect_stderr(io.StringIO()),
+        ):
             warnings.simplefilter("ignore")
             result = export()
     except Exception as error:  # a peer that cannot export a model is a result, too
@@ -117,8 +129,8 @@ def render(rows: list[dict[str, float | str]]) -> str:
     lines = [
         "# Export time",
         "",
-        f"`make bench` on {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; seconds, best of the rounds, "
-        "all three in one process. tonnx with `verify=False`. *own share*: all of tonnx but `torch.export` itself.",
+        f"`make bench` on {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; seconds, best of "
+        "the rounds, all three in one process. tonnx with `verify=False`. *own share*: all but `torch.export` itself.",
         "",
         "| model | tonnx | own share | torch.onnx dynamo=True | ratio | torch.onnx dynamo=False | ratio |",
         "|---|---|---|---|---|---|---|",

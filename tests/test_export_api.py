@@ -209,6 +209,16 @@ def test_dynamic_dimensions(case: Any) -> None:
         assert len({sizes[name] for sizes in tried}) >= 2
 
 
+def test_auto_dimensions_follow_the_model() -> None:
+    auto = {0: Dim.AUTO, 1: Dim.AUTO}
+    result = export(Call(lambda x, y: x + y), (t(4, 3), t(4, 3)), dynamic_shapes=(auto, auto))
+    first, second = inputs_of(result).values()
+    assert first == second and all(isinstance(dim, str) for dim in first)  # the model wants them equal
+    result = export(Call(lambda x, y: x.expand_as(y)), (t(4, 1), t(4, 3)), dynamic_shapes=(auto, auto))
+    first, second = inputs_of(result).values()
+    assert first == [second[0], 1]  # broadcast: of no other size
+
+
 def test_dynamic_shapes_of_nested_inputs() -> None:
     def model(a: Any, *rest: Any, **more: Any) -> Any:
         return a["x"].inner + rest[0] * more["k"]

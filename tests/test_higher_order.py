@@ -15,8 +15,7 @@ class NoGradInside(nn.Module):
         with torch.no_grad():
             y = x * 2
         with torch.enable_grad():
-            z = y + x
-        return z
+            return y + x
 
 
 class AutocastOff(nn.Module):

@@ -36,7 +36,11 @@ NETS = {
     "bn relu": Net(networks.bn_relu, (torch.randn(1, 3, 8, 8),), {"x": IMAGE}),
     "silu": Net(networks.silu_net, (torch.randn(1, 3, 8, 8),), {"x": IMAGE}),
     "two outputs": Net(
-        networks.TwoOutputs, (torch.randn(1, 4), torch.randn(1, 2)), {"x": {0: "batch"}, "h": {0: "batch"}}, 7, ["x", "h"]
+        networks.TwoOutputs,
+        (torch.randn(1, 4), torch.randn(1, 2)),
+        {"x": {0: "batch"}, "h": {0: "batch"}},
+        7,
+        ["x", "h"],
     ),
     "unet": Net(networks.UNet, (torch.randn(1, 3, 20, 16),), {"x": IMAGE}, 11),
     "unet of fixed size": Net(networks.UNet, (torch.randn(1, 3, 20, 16),), {"x": {0: "batch"}}),
@@ -53,7 +57,7 @@ NETS = {
     "attention": Net(
         lambda: nn.MultiheadAttention(8, 2, batch_first=True),
         tuple(torch.randn(2, 5, 8) for _ in range(3)),
-        {name: SEQUENCE for name in "qkv"},
+        dict.fromkeys("qkv", SEQUENCE),
         9,
         list("qkv"),
     ),
@@ -72,7 +76,10 @@ def test_network(name: str, opset: int) -> None:
     )
     assert result.model.opset_imports == {"": opset}
     assert result.verification is not None and result.verification.ok
-    dims = {name: {a: result.model.graph.inputs[i].shape[a].value for a in net.dynamic[name]} for i, name in enumerate(net.names)}
+    dims = {
+        name: {a: result.model.graph.inputs[i].shape[a].value for a in net.dynamic[name]}
+        for i, name in enumerate(net.names)
+    }
     assert dims == net.dynamic
 
 

@@ -106,7 +106,9 @@ class Builder:
         self.__dict__[op_type] = emitter  # found directly from the second time on
         return emitter
 
-    def _call(self, op_type: str, *inputs: Operand, _outputs: int | None = None, _shape: Any = None, **attributes: Any) -> Any:
+    def _call(
+        self, op_type: str, *inputs: Operand, _outputs: int | None = None, _shape: Any = None, **attributes: Any
+    ) -> Any:
         schema = signature(op_type, self.opset)
         if schema is None:
             raise TypeError(f"ONNX has no operator {op_type} at opset {self.opset}")

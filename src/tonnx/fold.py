@@ -146,7 +146,7 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
 
 # Attributes that became inputs: name → position.
 _BECAME_INPUTS = {
-    **dict.fromkeys(("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze"), {"axes": 1}),
+    **{name: {"axes": 1} for name in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")},
     "Slice": {"starts": 1, "ends": 2, "axes": 3},
 }
 

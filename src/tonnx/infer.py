@@ -115,9 +115,9 @@ _SAME_AS_FIRST = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitShift BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear "
     "Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization "
     "IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear "
-    "RMSNormalization Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh Softmax "
-    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CastLike RotaryEmbedding Bernoulli RandomNormalLike "
-    "RandomUniformLike MeanVarianceNormalization EyeLike ReverseSequence BatchNormalization BitCast CumProd"
+    "RMSNormalization Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
+    "Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CastLike RotaryEmbedding Bernoulli "
+    "RandomNormalLike RandomUniformLike MeanVarianceNormalization EyeLike ReverseSequence BatchNormalization BitCast CumProd"
 )
 _BROADCASTING = (
     "Add Sub Mul Div Mod Pow And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where Max Min Mean Sum "
@@ -277,7 +277,9 @@ def _slice(call: Call) -> Inferred:
     dims, starts, ends = call.dims(0), call.ints(1, "starts"), call.ints(2, "ends")
     if dims is None:
         return None
-    axes = call.ints(3, "axes") if call.present(3, "axes") else (list(range(len(starts))) if starts is not None else None)
+    axes = (
+        call.ints(3, "axes") if call.present(3, "axes") else (list(range(len(starts))) if starts is not None else None)
+    )
     steps = call.ints(4) if call.present(4) else None
     result = list(dims)
     if axes is None:
@@ -498,7 +500,9 @@ def _scalar(call: Call) -> Inferred:
     return []
 
 
-def shapes(op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any], outputs: int) -> list[Dims | None]:
+def shapes(
+    op_type: str, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any], outputs: int
+) -> list[Dims | None]:
     """The shapes of all outputs, as far as they follow from what is known of the inputs."""
     function = _SHAPES.get(op_type)
     if function is None:

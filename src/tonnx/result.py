@@ -72,7 +72,9 @@ class ExportResult:
 
 def signature_of(value: ir.Value) -> str:
     """``name: float[batch, 3]``."""
-    dims = "?" if value.shape is None else ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
+    dims = (
+        "?" if value.shape is None else ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
+    )
     return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
 
 

@@ -173,7 +173,7 @@ def steps() -> list[str]:
         "",
         "A step *down* expresses an operator's version in terms of the opset before it; for an operator's first",
         "version that is its decomposition. A step *up* writes the version before as this one wants it. Types that an",
-        "older version does not take are cast around the node where that loses nothing; *same* steps need no more than that.",
+        "older version does not take are cast around the node where that loses nothing; *same* steps need no more.",
         "",
         "| operator | version | down | up |",
         "|---|---|---|---|",

@@ -29,7 +29,9 @@ CASES = [
     Case("nothing to see", lambda q, k, v, m: sdpa(q, k, v, m), [*qkv(2, 3), torch.zeros(5, 7, dtype=torch.bool)]),
     Case("three axes", sdpa, qkv(2), dynamic={i: {0: "b"} for i in range(3)}),
     Case("two axes", sdpa, qkv()),
-    Case("five axes", lambda q, k, v, m: sdpa(q, k, v, m), [*qkv(2, 3, 2), BOOL], dynamic={i: {0: "b"} for i in range(3)}),
+    Case(
+        "five axes", lambda q, k, v, m: sdpa(q, k, v, m), [*qkv(2, 3, 2), BOOL], dynamic={i: {0: "b"} for i in range(3)}
+    ),
     Case("value of another width", sdpa, [torch.randn(2, 3, 5, 4), torch.randn(2, 3, 7, 4), torch.randn(2, 3, 7, 6)]),
     Case(
         "grouped queries",
@@ -45,7 +47,12 @@ CASES = [
         [torch.randn(2, 5, 8)] * 3,
         dynamic={i: {0: "b", 1: "s"} for i in range(3)},
     ),
-    Case("encoder layer", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), [torch.randn(2, 5, 8)], dynamic={0: [0, 1]}),
+    Case(
+        "encoder layer",
+        nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+        [torch.randn(2, 5, 8)],
+        dynamic={0: [0, 1]},
+    ),
 ]
 
 

@@ -52,6 +52,12 @@ CONVOLUTIONS = [
     Case(
         "transpose2d alone", nn.ConvTranspose2d(4, 6, (2, 3), bias=False), [torch.randn(4, 5, 6)], dynamic={0: [1, 2]}
     ),
+    Case(
+        "transpose2d padded beyond its stride",
+        nn.ConvTranspose2d(4, 6, (4, 3), stride=(3, 2), padding=(1, 2), output_padding=(2, 3), dilation=4),
+        [IMAGE],
+        dynamic=SPACE,
+    ),
     Case("transpose3d", nn.ConvTranspose3d(2, 3, 2, stride=2), [torch.randn(1, 2, 3, 4, 5)], dynamic={0: [0, 3]}),
     Case("unfold", nn.Unfold((2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), [IMAGE], dynamic=SPACE),
     Case("unfold patches", nn.Unfold(2, stride=2), [torch.randn(2, 3, 8, 6)], dynamic={0: [0]}),

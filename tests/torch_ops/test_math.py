@@ -150,6 +150,11 @@ SPECIAL = [
     ),
     Case("sinc, deg2rad, rad2deg", lambda x, i: (x.sinc(), x.deg2rad(), x.rad2deg(), i.deg2rad()), [EDGES[:8], I]),
     Case(
+        "modified Bessel functions",
+        lambda x: (x.i0(), torch.special.i0e(x), torch.special.i1(x), torch.special.i1e(x)),
+        [torch.tensor([-20.0, -3.75, -1.0, 0.0, 0.2, 3.0, 4.0, 60.0])],
+    ),
+    Case(
         "lgamma and digamma",
         lambda x: (x.lgamma(), x.digamma()),
         [torch.tensor([-2.7, -0.3, 0.1, 0.5, 1.0, 2.0, 7.3, 100.0])],

@@ -33,7 +33,11 @@ MAXIMA = [
     Case("max2d uint8", nn.MaxPool2d(2), [SHUFFLED.to(torch.uint8)]),
     Case("max2d not contiguous", nn.MaxPool2d(2), [IMAGE.transpose(2, 3)]),
     Case("max1d of any length", nn.MaxPool1d(3, 2, 1, ceil_mode=True), [torch.randn(2, 3, 9)], dynamic={0: [0, 2]}),
-    Case("zeros around negative values", nn.Sequential(nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2)), [-1 - torch.rand(1, 2, 8, 8)]),
+    Case(
+        "zeros around negative values",
+        nn.Sequential(nn.ConstantPad2d(1, 0.0), nn.MaxPool2d(3, 2)),
+        [-1 - torch.rand(1, 2, 8, 8)],
+    ),
     Case("unpool1d", lambda x: F.max_unpool1d(*F.max_pool1d(x, 2, return_indices=True), 2), [torch.randn(2, 3, 8)]),
     Case(
         "unpool2d",

@@ -119,6 +119,11 @@ CASES = [
     Case(
         "softmax of ints and of a scalar", lambda i, s: (i.softmax(1, dtype=torch.float32), s.softmax(0)), [I, SCALAR]
     ),
+    Case(
+        "softmax of what is masked entirely",
+        lambda x: torch.ops.aten._safe_softmax(x, -1),
+        [torch.tensor([[1.0, -INF], [-INF, -INF], [NAN, -INF]])],
+    ),
     Case("softmin", lambda x: torch.nn.functional.softmin(x, 1), [X]),
     Case("cumsum", lambda x: (x.cumsum(0), x.cumsum(-1)), [X], dynamic="all", has=["CumSum"]),
     Case("cumsum of ints and bools", lambda i, b: (i.cumsum(1), b.cumsum(0), i.to(torch.int8).cumsum(2)), [I, BITS]),

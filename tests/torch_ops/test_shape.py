@@ -96,6 +96,7 @@ AXES = [
 REPEATS = [
     Case("expand", lambda x: (x.expand(-1, 3, 4), x.expand(5, -1, -1, 4)), [r(2, 3, 1)], {0: [0]}),
     Case("expand_from_size", lambda x, y: x.expand(y.shape[0], y.shape[1], -1), [r(1, 1, 4), r(2, 3)], {1: [0, 1]}),
+    Case("expand_as to sizes of other names", lambda x, y: x.expand_as(y), [r(2, 3), r(2, 3)], ALL),
     Case("expand_nothing", lambda x: x.expand(2, 3) + 1, [r(2, 3)], has_not=["Expand"]),
     Case("expand_scalar", lambda x: (x.expand(2, 3), x.expand(())), [torch.tensor(2)]),
     Case("expand_bool", lambda x: x.expand(2, 3), [torch.tensor([[True], [False]])]),
@@ -240,6 +241,11 @@ def test_shape(case: Case) -> None:
 def test_as_strided_of_a_view_is_refused() -> None:
     with pytest.raises(TonnxError, match="as_strided"):
         check(Case("as_strided", lambda x: x.t().as_strided((2, 2), (1, 1)), [r(3, 4)]))
+
+
+def test_complex_casts_are_refused() -> None:
+    with pytest.raises(TonnxError, match="complex tensors cannot be expressed"):
+        check(Case("complex", lambda x: (x.cfloat() * 2).real, [r(3, 2)]))
 
 
 def test_complex_views_are_refused() -> None:

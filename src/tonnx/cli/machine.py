@@ -12,8 +12,8 @@ from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationF
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tonnx.result import ExportResult
     from tonnx.proof import Verification
+    from tonnx.result import ExportResult
 
 
 def export_data(result: ExportResult) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import Any
 
 import onnx
@@ -39,7 +40,7 @@ def types(schema: Any) -> tuple[Any, ...]:
 def enter_type_only_steps(oldest: int) -> None:
     """Enter every step that only changes the accepted types: the type rule deals with those."""
     for name, schemas in versions().items():
-        for before, after in zip(schemas, schemas[1:], strict=False):
+        for before, after in pairwise(schemas):
             since = after.since_version
             if since <= oldest or structure(before) != structure(after):
                 continue

@@ -6,8 +6,8 @@
     same("Relu", 14, "only wider types")
     impossible("SequenceAt", 11, "sequences came with opset 11")
 
-A step whose version is the operator's first is its decomposition into older operators. `up` goes the other way: a node of
-the version before ``since``, written as ``since`` wants it. Completeness over onnx.defs is tested.
+A step whose version is the operator's first is its decomposition into older operators. `up` goes the other way: a
+node of the version before ``since``, written as ``since`` wants it. Completeness over onnx.defs is tested.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Constant folding: what depends on weights and constants only is computed now.
 
-Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view of
-the framework's memory; a result that would make the file larger than its inputs is left to the runtime, and so is one
-whose weight is read elsewhere as well, since it would be stored twice.
+Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view
+of the framework's memory; a result that would make the file larger than its inputs is left to the runtime, and so is
+one whose weight is read elsewhere as well, since it would be stored twice.
 """
 
 from __future__ import annotations
@@ -59,7 +59,9 @@ def _evaluate(node: ir.Node) -> np.ndarray | None:
 def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:
     """The result, named after the weight that it came from."""
     output = node.outputs[0]
-    origin = max((v for v in node.inputs if v is not None and v.const_value is not None), key=lambda v: v.const_value.nbytes)  # type: ignore[union-attr]
+    origin = max(
+        (v for v in node.inputs if v is not None and v.const_value is not None), key=lambda v: v.const_value.nbytes
+    )  # type: ignore[union-attr]
     name = output.name or "folded"
     dtype = output.dtype
     value = ir.Value(
@@ -101,4 +103,8 @@ def _equal(a: np.ndarray, b: np.ndarray) -> bool:
     """Equal to the bit: NaN equals NaN, and 0 is not -0."""
     if a is b:
         return True
-    return bool(np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8))) if a.ndim else a.tobytes() == b.tobytes()
+    return (
+        bool(np.array_equal(np.ascontiguousarray(a).view(np.uint8), np.ascontiguousarray(b).view(np.uint8)))
+        if a.ndim
+        else a.tobytes() == b.tobytes()
+    )

@@ -1,8 +1,8 @@
 """Keeps ONNX Runtime from fusing a padding with zeros into the MaxPool behind it.
 
-Its PadFusion (seen in 1.31) turns Pad(0) → MaxPool into a MaxPool with pads, which pads with minus infinity: wrong where
-all values of a window at the edge are negative. It leaves a Pad alone whose value is not zero, so zero becomes the
-smallest number above it.
+Its PadFusion (seen in 1.31) turns Pad(0) → MaxPool into a MaxPool with pads, which pads with minus infinity: wrong
+where all values of a window at the edge are negative. It leaves a Pad alone whose value is not zero, so zero becomes
+the smallest number above it.
 """
 
 from __future__ import annotations

@@ -38,7 +38,9 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -
         changes["batch normalisations"] += fused.total()
         for layer, count in fused.items():
             plural = "s" if count != 1 else ""
-            report.notes.append(f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)")
+            report.notes.append(
+                f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)"
+            )
     changes["equal initializers"] += merge_equal_initializers(model)
     changes["padding"] += keep_padding_before_pool(model)  # for ONNX Runtime; late, when no Pad changes any more
     changes["dead code"] += remove_dead(model)  # what the others left without readers

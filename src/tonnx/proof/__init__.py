@@ -2,8 +2,8 @@
 
 from tonnx.proof.compare import Comparison, Tolerance, compare, default_tolerance
 from tonnx.proof.inputs import other_sizes, resize
-from tonnx.proof.trials import OutputSummary, Trial, Verification, prove
 from tonnx.proof.session import Session, check_model
+from tonnx.proof.trials import OutputSummary, Trial, Verification, prove
 
 __all__ = [
     "Comparison",

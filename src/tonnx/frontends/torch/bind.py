@@ -1,7 +1,8 @@
 """Binds the arguments of one operator call to the parameters of its rule, from the operator's schema.
 
 Rules never parse arguments. What they get: tensors as `ir.Value`; sizes and integers as int, or as an int64 value of
-shape [1] when known only at run time; other numbers as Python numbers, or as a value of rank 0; dtypes as `ir.DataType`.
+shape [1] when known only at run time; other numbers as Python numbers, or as a value of rank 0; dtypes as
+`ir.DataType`.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def _example(call: Call) -> list[torch.Tensor]:
         for axis, dim in leaf.dynamic.items():
             if dim.name in grown:
                 tensor = _grow(tensor, axis, grown[dim.name], dim.maximum)
-        # One tensor given for two inputs: the file has two, so the model must not see (`query is key`) that they are one.
+        # One tensor given for two inputs: the file has two, so the model must not see (`query is key`) that it is one.
         tensors.append(tensor.clone() if any(tensor is other for other in tensors) else tensor)
     return tensors
 

@@ -48,7 +48,9 @@ def trace(node: Node) -> Traced | None:
 
     def call(*values: Any) -> Any:
         given = dict(zip(arguments, values, strict=True))
-        args, kwargs = pytree.tree_unflatten([given.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec)
+        args, kwargs = pytree.tree_unflatten(
+            [given.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
+        )
         result = table[target](*args, **kwargs) if target in table else target.decompose(*args, **kwargs)
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 

@@ -1,4 +1,4 @@
-"""What stands in for PyTorch's own code during a capture. Above all recurrent layers: one operator, not an unrolled loop.
+"""What stands in for PyTorch's own code during a capture: above all one operator for an unrolled recurrent layer.
 
 torch.export keeps ``aten.lstm`` and its like as one operator, but finds its result's shape by unrolling the loop over
 time, which freezes the time axis. For the length of a capture the functions that the layers call are replaced by

@@ -150,7 +150,7 @@ class Walk:
         return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)
 
     def _compute(self, node: Node) -> Any:
-        """The value of a call, from the current values of its arguments, stamped with what the framework knows of it."""
+        """The value of a call, from the current values of its arguments, stamped with what PyTorch knows of it."""
         target = node.target
         if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
             return self.resolve(node.args[0])[node.args[1]]
@@ -158,7 +158,9 @@ class Walk:
             if isinstance(target, torch._ops.HigherOrderOperator):
                 results = lower_higher_order(self, node)
                 return self._unsupported(node) if results is None else self._stamp(results, node.meta.get("val"))
-            return self._stamp(symbolic.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val"))
+            return self._stamp(
+                symbolic.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val")
+            )
         if node in self.bodies:
             return self._stamp(lower_loop(self, node, self.bodies[node]), node.meta["val"])
         rule = self._rule(target)
@@ -304,7 +306,7 @@ class Walk:
 
 
 def _live(graph: torch.fx.Graph) -> set[Node]:
-    """The nodes that the outputs and the in-place writes depend on. Assertions and their arithmetic are not among them."""
+    """The nodes that the outputs and the in-place writes depend on: no assertions, nor their arithmetic."""
     live: set[Node] = set()
     for node in reversed(graph.nodes):
         effect = (mutates(node) and operator_name(node.target) not in _DROPPED) or kind_of(node)

@@ -143,11 +143,9 @@ def modulo(op: Builder, node: Call) -> ir.Value:
         below, above = op.Floor(quotient), op.Ceil(quotient)
         return x - y * op.Where(op.Less(quotient, number(op, 0, quotient)), above, below)
     unsigned = dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
-    if x.const_value is not None and not unsigned:
-        # Not y · (1 / y): ONNX Runtime 1.31 makes that y / y, for integers too (its DivMulFusion).
-        rest = x + y * op.Div(op.Neg(x), y)
-    else:
-        rest = x - y * op.Div(x, y)
+    # Not y · (1 / y): ONNX Runtime 1.31 makes that y / y, for integers too (its DivMulFusion).
+    negated = x.const_value is not None and not unsigned
+    rest = x + y * op.Div(op.Neg(x), y) if negated else x - y * op.Div(x, y)
     if node.attr("fmod", 0) or unsigned:
         return rest
     moved = rest + y

@@ -122,14 +122,19 @@ def _torch_picks(axis: _Axis, shift: float, count: int) -> np.ndarray:
 
 
 def _runtime_picks(axis: _Axis, shift: float, count: int) -> np.ndarray:
-    scale = np.float32(axis.scale) if axis.scale else np.float32(axis.wanted) / np.float32(axis.size)  # type: ignore[arg-type]
+    if axis.scale:
+        scale = np.float32(_whole_scale(axis.scale, axis.size))
+    else:
+        scale = np.float32(axis.wanted) / np.float32(axis.size)  # type: ignore[arg-type]
     places = (np.arange(count, dtype=np.float32) + np.float32(shift)) / scale - np.float32(shift)
     picks = np.floor(places + np.float32(shift)).astype(np.int64)  # a shift of ½ rounds
     return np.clip(picks, 0, axis.size - 1) if isinstance(axis.size, int) else np.maximum(picks, 0)
 
 
-def _agree(axes: Sequence[_Axis], shift: float) -> bool:
+def _agree(axes: Sequence[_Axis], shift: float, copies: bool) -> bool:
     """Whether Resize picks the pixels that torch picks."""
+    if any(_may_become(axis, 1) or (copies and _may_become(axis, 2)) for axis in axes):
+        return False
     if all(axis.is_copy for axis in axes):
         return True
     if any(axis.contradicts for axis in axes) or all(axis.is_fixed and axis.result == axis.size for axis in axes):
@@ -148,7 +153,12 @@ def _agree(axes: Sequence[_Axis], shift: float) -> bool:
     return True
 
 
-def _picks(op: Builder, axis: _Axis, shift: float) -> ir.Value:
+def _may_become(axis: _Axis, times: int) -> bool:
+    """Whether a factor that is no whole number may, at a small dynamic size, give a whole multiple of that size."""
+    return not axis.is_fixed and axis.scale is not None and times < axis.scale < times + 1
+
+
+def _picks(op: Builder, axis: _Axis, shift: float, copies: bool) -> ir.Value:
     """The pixels that torch takes, computed as torch does: in float32, by multiplication."""
     if axis.is_fixed:
         return op.constant(_torch_picks(axis, shift, axis.result))
@@ -161,21 +171,28 @@ def _picks(op: Builder, axis: _Axis, shift: float) -> ir.Value:
         assert axis.wanted is not None
         wanted = axis.wanted
         step = op.Div(op.cast(op.vector([axis.size]), T.FLOAT), op.cast(op.vector([wanted]), T.FLOAT))
-    places = op.cast(op.Range(0, op.scalar(wanted), 1), T.FLOAT)
+    indices = op.Range(0, op.scalar(wanted), 1)
+    places = op.cast(indices, T.FLOAT)
     if shift:
         places = op.Add(places, shift)
-    return op.Min(op.cast(op.Floor(op.Mul(places, step)), T.INT64), op.Sub(op.vector([axis.size]), 1))
+    picks = op.Min(op.cast(op.Floor(op.Mul(places, step)), T.INT64), op.Sub(op.vector([axis.size]), 1))
+    for times in (1, 2):  # torch's kernel for images takes these shortcuts, whatever the factor says
+        if copies and _may_become(axis, times):
+            whole = op.Equal(op.Mul(op.vector([axis.size]), times), wanted)
+            picks = op.Where(whole, op.Div(indices, times), picks)
+    return picks
 
 
 def _nearest(op: Builder, x: ir.Value, axes: Sequence[_Axis], shift: float) -> ir.Value:
-    if len(axes) == 2 and not shift:  # torch has other code for images than for lines and volumes
+    copies = len(axes) == 2 and not shift  # torch has other code for images than for lines and volumes
+    if copies:
         axes = _copied(axes)
-    if _agree(axes, shift):
+    if _agree(axes, shift, copies):
         how = ("half_pixel", "round_prefer_ceil") if shift else ("asymmetric", "floor")
         return _resize(op, x, axes, mode="nearest", coordinate_transformation_mode=how[0], nearest_mode=how[1])
     for i, axis in enumerate(axes, 2):
         if not axis.is_copy:
-            x = op.Gather(x, _picks(op, axis, shift), axis=i)
+            x = op.Gather(x, _picks(op, axis, shift, copies), axis=i)
     return x
 
 

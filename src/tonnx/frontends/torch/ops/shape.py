@@ -238,7 +238,7 @@ def broadcast_sizes(op: Builder, *tensors: ir.Value) -> list[Size]:
             result.append(op.size((fixed or aligned)[0], i))
             continue
         # Two dynamic dimensions are equal for torch.export, but one of them may be 1 at run time.
-        named = {t.shape[i].value: t for t in dynamic}  # type: ignore[index]
+        named = {t.shape[i].value: t for t in dynamic}  # type: ignore[index, union-attr]
         result.append(op.size(dynamic[0], i) if len(named) == 1 else op.Max(*(op.size(t, i) for t in named.values())))
     return result
 
