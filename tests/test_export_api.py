@@ -421,3 +421,35 @@ def test_a_failed_export_keeps_the_older_file(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument):
         tonnx.export(Net(), t(1, 3, 4, 4), path, dynamic_axes={"nothing": [0]})
     assert path.read_bytes() == b"older" and os.listdir(tmp_path) == ["net.onnx"]
+
+
+class _Stateful(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls, self.history = 0, []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        self.history.append(x.sum())
+        return x + 1
+
+
+def test_python_attributes_are_as_before() -> None:
+    model = _Stateful()
+    tonnx.export(model, torch.randn(2, 3), dynamic_axes={"x": {0: "batch"}})
+    assert model.calls == 0
+    assert model.history == []
+
+
+def test_classic_arguments_are_taken_or_explained() -> None:
+    result = tonnx.export(torch.nn.ReLU(), torch.randn(2), dynamo=True, optimize=True, training=None)
+    assert "dynamo changes nothing here" in result.notes
+    with pytest.raises(tonnx.InvalidArgument, match="training=TRAINING is not supported"):
+        tonnx.export(torch.nn.ReLU(), torch.randn(2), training="TRAINING")
+    with pytest.raises(tonnx.InvalidArgument, match="no argument 'dynamc_axes'"):
+        tonnx.export(torch.nn.ReLU(), torch.randn(2), dynamc_axes={})
+
+
+def test_a_model_that_fails_on_its_example_is_named_as_the_cause() -> None:
+    with pytest.raises(tonnx.CaptureError):
+        tonnx.export(torch.nn.Linear(4, 4).half(), torch.randn(2, 4))

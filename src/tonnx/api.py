@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from tonnx.classic import classic_arguments
 from tonnx.deliver import Proof, check_options, deliver
 from tonnx.errors import InvalidArgument, MissingDependency
 from tonnx.result import ExportResult
@@ -42,6 +43,7 @@ def export(
     rtol: float | None = None,
     atol: float | None = None,
     progress: Progress | None = None,
+    **classic: Any,
 ) -> ExportResult:
     """Export a model to ONNX at exactly ``opset_version``, and prove that the file computes what the model computes.
 
@@ -75,8 +77,13 @@ def export(
             dimension. On a mismatch `VerificationFailed` is raised and the file is left as ``<f>.failed.onnx``.
         rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
         progress: called with the name of each stage as it begins.
+        classic: other arguments of ``torch.onnx.export``, such as ``dynamo``: what has no meaning here is accepted and
+            noted in the result, what would change the file is refused.
     """
     target = Target(DEFAULT if opset_version is None else opset_version)
+    if classic.pop("use_external_data_format", False):
+        external_data = True
+    classic_notes = classic_arguments(classic)
     check_options(f, external_data, rtol, atol)
     stages = Stages(progress or (print if verbose else None))
     names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "announce": stages.announce}
@@ -95,7 +102,7 @@ def export(
     optimised = _finish(converted, target, stages, do_constant_folding, fuse_conv_bn)
     if keep_initializers_as_inputs:
         list_initializers(converted.model)
-    notes = [*optimised.notes, *converted.notes, *_limits(converted)]
+    notes = [*classic_notes, *optimised.notes, *converted.notes, *_limits(converted)]
     result = ExportResult(converted.model, target.opset, notes=notes, timings=stages.seconds)
     proof = None
     if verify:

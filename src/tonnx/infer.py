@@ -117,7 +117,8 @@ _SAME_AS_FIRST = (
     "IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear "
     "RMSNormalization Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
     "Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CastLike RotaryEmbedding Bernoulli "
-    "RandomNormalLike RandomUniformLike MeanVarianceNormalization EyeLike ReverseSequence BatchNormalization BitCast CumProd"
+    "RandomNormalLike RandomUniformLike MeanVarianceNormalization EyeLike ReverseSequence BatchNormalization "
+    "BitCast CumProd"
 )
 _BROADCASTING = (
     "Add Sub Mul Div Mod Pow And Or Xor Equal Less LessOrEqual Greater GreaterOrEqual Where Max Min Mean Sum "

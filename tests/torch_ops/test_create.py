@@ -73,7 +73,7 @@ CASES = [
         lambda x: (torch.arange(5) + x.sum().int(), torch.arange(0, 1, 0.1) + x.sum(), torch.arange(5, 1, -2) + 0),
         [X],
     ),
-    Case("arange cut to whole numbers", lambda x: torch.arange(0.5, -8.1, -4.0, dtype=torch.long) + x.long(), [X[0, 0]]),
+    Case("arange cut to integers", lambda x: torch.arange(0.5, -8.1, -4.0, dtype=torch.long) + x.long(), [X[0, 0]]),
     Case("arange by a fraction of a size", lambda x: torch.arange(0, x.shape[1], 0.25), [X], dynamic="all"),
     Case(
         "linspace",

@@ -59,9 +59,8 @@ def _evaluate(node: ir.Node) -> np.ndarray | None:
 def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:
     """The result, named after the weight that it came from."""
     output = node.outputs[0]
-    origin = max(
-        (v for v in node.inputs if v is not None and v.const_value is not None), key=lambda v: v.const_value.nbytes
-    )  # type: ignore[union-attr]
+    constants = [(v.const_value.nbytes, v) for v in node.inputs if v is not None and v.const_value is not None]
+    origin = max(constants, key=lambda pair: pair[0])[1]
     name = output.name or "folded"
     dtype = output.dtype
     value = ir.Value(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tonnx.errors import VerificationFailed
+from tonnx.errors import CaptureError, TonnxError, VerificationFailed
 from tonnx.proof.compare import Comparison, compare, incomparable
 from tonnx.proof.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.session import Session, check_model, one_line
@@ -153,10 +153,11 @@ def prove(
     that computes something else is a Verification which is not ``ok``. Without a reference the file is only run.
     """
     dims = symbol_sizes(example, dynamic)
+    expected = None if reference is None else _run_once(reference, example)
     if check:
         check_model(model)
     prover = _Prover(Session(model), reference, output_names, rtol, atol)
-    trials = [prover.example(example, dims)]
+    trials = [prover.example(example, dims, expected)]
     batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
     for index, sizes in enumerate(other_sizes(dims, ranges, max_trials, batch)):
         # Seeded by trial, so that one trial can be repeated without those before it.
@@ -168,6 +169,19 @@ def prove(
     return Verification(tuple(trials))
 
 
+def _run_once(reference: Reference, example: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+    """Before the file is blamed for anything: does the model itself run on its example?"""
+    try:
+        return reference(_copies(example))
+    except TonnxError:
+        raise
+    except Exception as error:  # the user's own code
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise CaptureError(
+            "the model itself fails on the example", why=one_line(f"{type(error).__name__}: {first}", limit=300)
+        ) from error
+
+
 @dataclass(frozen=True)
 class _Prover:
     session: Session
@@ -176,11 +190,9 @@ class _Prover:
     rtol: float | None
     atol: float | None
 
-    def example(self, inputs: dict[str, np.ndarray], sizes: Sizes) -> Trial:
-        """Without a result on the example there is nothing to prove: what is raised goes to the caller."""
-        if self.reference is None:
+    def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
+        if expected is None:
             return self._run(("example", sizes, _shapes(inputs)), inputs)
-        expected = self.reference(_copies(inputs))
         return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:

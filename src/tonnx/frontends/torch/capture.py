@@ -132,7 +132,7 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
 
     Nothing but a run tells: torch.export puts off the question whether two sizes are equal.
     """
-    from tonnx.frontends.torch.reference import buffers_kept
+    from tonnx.frontends.torch.reference import state_kept
 
     optional = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.optional]
     small = [(leaf, axis) for leaf, axis in optional if leaf.tensor.shape[axis] < 2]
@@ -142,7 +142,7 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
         ranks = []
         for tensors in (_example(call), [leaf.tensor for leaf in call.leaves]):
             args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
-            with torch.random.fork_rng(devices=[]), buffers_kept(model):
+            with torch.random.fork_rng(devices=[]), state_kept(model):
                 results = pytree.tree_leaves(model(*args, **kwargs))
             ranks.append([result.dim() for result in results if isinstance(result, torch.Tensor)])
     except Exception:  # the user's code, at a size that it may not be made for

@@ -187,6 +187,9 @@ def _line(frame: FrameType, number: int) -> str:
     return f"{shorten(file)}:{number}" + (f": {text}" if text else "")
 
 
+_TALKATIVE = ("export._trace", "fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")
+
+
 @contextlib.contextmanager
 def quiet_torch() -> Iterator[None]:
     """Keep torch.export from printing its half-made graph and logging what it raises anyway.
@@ -196,7 +199,7 @@ def quiet_torch() -> Iterator[None]:
     if os.environ.get("TORCH_LOGS"):
         yield
         return
-    loggers = [logging.getLogger(f"torch.{name}") for name in ("export._trace", "fx.experimental.symbolic_shapes")]
+    loggers = [logging.getLogger(f"torch.{name}") for name in _TALKATIVE]
     for logger in loggers:
         logger.addFilter(_nothing)
     try:

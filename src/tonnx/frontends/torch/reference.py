@@ -23,7 +23,7 @@ def reference(module: torch.nn.Module, call: Call, kept: Sequence[int]) -> Refer
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         tensors = [_from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
         args, kwargs = call.with_tensors(tensors)
-        with torch.random.fork_rng(devices=[]), buffers_kept(module), _evaluated(module):
+        with torch.random.fork_rng(devices=[]), state_kept(module), _evaluated(module):
             leaves = pytree.tree_leaves(module(*args, **kwargs))
             return [_to_numpy(leaves[i]) for i in kept]
 
@@ -36,8 +36,26 @@ def _evaluated(module: torch.nn.Module) -> Any:
 
 
 @contextlib.contextmanager
-def buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+def state_kept(module: torch.nn.Module) -> Iterator[None]:
     """A model may count its calls or fill a cache: every run starts from the state that was exported."""
+    owners = list(module.modules())
+    attributes = [(vars(owner), dict(vars(owner))) for owner in owners]
+    held = [value for _, before in attributes for value in before.values() if isinstance(value, (list, dict, set))]
+    contents = [(value, value.copy()) for value in held]
+    try:
+        with _buffers_kept(module):
+            yield
+    finally:
+        for now, before in attributes:
+            now.clear()
+            now.update(before)
+        for value, content in contents:
+            value.clear()
+            value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+@contextlib.contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
     saved = [
         (owner, name, buffer, buffer.clone())
         for owner in module.modules()

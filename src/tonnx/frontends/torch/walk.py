@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -329,7 +328,7 @@ def number_as_value(op: Builder, number: Any) -> ir.Value:
         return op.constant(number, ir.DataType.BOOL)
     if isinstance(number, int):
         return op.constant(number, ir.DataType.INT64)
-    if isinstance(number, float) or math.isnan(number):
+    if isinstance(number, float):
         return op.constant(number, ir.DataType.FLOAT)
     raise LoweringError(f"an output of type {type(number).__name__} cannot be expressed in ONNX")
 

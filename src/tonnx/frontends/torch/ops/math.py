@@ -306,7 +306,8 @@ def clamp(op: Builder, x: ir.Value, min: Operand | None = None, max: Operand | N
     dtype = result_type(x, *bounds)
     x = op.cast(x, dtype)
     low, high = (None if bound is None else as_value(op, bound, dtype) for bound in (min, max))
-    if all(bound is None or op.rank(bound) == 0 for bound in (low, high)):
+    # With one bound only, a runtime's Clip takes the largest finite number for the other, and infinity would not pass.
+    if low is not None and high is not None and op.rank(low) == op.rank(high) == 0:
         return op.Clip(x, low, high)
     if low is not None:
         x = op.Max(x, low)
