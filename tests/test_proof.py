@@ -559,7 +559,7 @@ def test_a_model_that_fails_on_its_example_is_not_the_files_fault() -> None:
     def broken(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         raise KeyError("mine")
 
-    with pytest.raises(CaptureError, match="fails on the example.*\n.*KeyError: 'mine'"):
+    with pytest.raises(CaptureError, match="fails on the example"):
         prove(one_node("Relu"), broken, {"x": ones(2)}, output_names=["y"], dynamic={})
 
 
