@@ -40,6 +40,7 @@ KNOWN = {
     ("pow", "int64"): "powers beyond the range of int64",
     ("bucketize", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
     ("searchsorted", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
+    ("diff", "dynamic"): "an order above the size of the example is cut to that size while the graph is captured",
     ("squeeze", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",
     ("squeeze_copy", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",
 }

@@ -94,6 +94,12 @@ ADVANCED = [
     Case("mask_and_select", lambda x, m: x[m, 1], [r(3, 2), t(True, False, True)]),
     Case("mask_none_true", lambda x: x[x > 100], [r(3, 2)], ALL),
     Case("mask_half_and_bfloat16", lambda x, y, m: (x[m], y[m]), [r(2, 3).half(), r(2, 3).bfloat16(), MASK]),
+    Case(
+        "indices out of range behind a mask",
+        lambda x, i: torch.ops.aten._unsafe_masked_index(x, (i < 4)[:, None], [i], 7.0),
+        [r(4, 3), torch.tensor([0, 9, 3, 2])],
+        {0: [0]},
+    ),
     Case("masked_select of other names", lambda x, m: x.masked_select(m > 0), [r(4, 3), r(4, 3)], ALL),
     Case("masked_select", lambda x, m: (x.masked_select(m), m.masked_select(m)), [r(4, 2, 3), MASK], {0: [0]}),
     Case("nonzero", lambda x, m: (x.nonzero(), m.nonzero(), torch.argwhere(m)), [i(2, 3), MASK], {0: [0]}),

@@ -237,10 +237,11 @@ def _outer(op: Builder, wanted: Advanced) -> list[ir.Value] | None:
 def unsafe_masked_index(
     op: Builder, x: ir.Value, mask: ir.Value, indices: Sequence[ir.Value | None], fill: ir.Value | float
 ) -> ir.Value:
-    # Where the mask is false, the index may be out of range: read the first element there.
-    safe = [
-        None if i is None else op.Where(mask, as_index(op, i), op.constant(0, as_index(op, i).dtype)) for i in indices
-    ]
+    # Where the mask is false, the index may be out of range: torch takes the nearest element there.
+    safe: list[ir.Value | None] = []
+    for axis, places in enumerate(indices):
+        last = op.scalar(sizes.add(op, op.size(x, axis), -1))
+        safe.append(None if places is None else op.Clip(op.cast(places, T.INT64), 0, last))
     filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)  # type: ignore[arg-type]
     return op.Where(mask, index(op, x, safe), filler)
 
