@@ -35,7 +35,13 @@ DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "torch-operators.md"
 COLUMNS = (*(str(dtype).removeprefix("torch.") for dtype in DTYPES), "dynamic")
 SECONDS = 300.0
 """An operator that takes longer is stopped and counts as a failure."""
+_NAN = "PyTorch takes NaN for the largest and the smallest, ONNX leaves it open"
 KNOWN = {
+    ("masked.argmax", "float32"): _NAN,
+    ("masked.argmax", "float16"): _NAN,
+    ("masked.argmin", "float32"): _NAN,
+    ("masked.argmin", "float16"): _NAN,
+    ("grid_sampler_3d", "float16"): "rounding: both differ from float32, PyTorch's half precision by more",
     ("__rpow__", "int64"): "powers beyond the range of int64",
     ("pow", "int64"): "powers beyond the range of int64",
     ("bucketize", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
