@@ -43,7 +43,6 @@ KNOWN = {
     ("masked.argmin", "float16"): _NAN,
     ("grid_sampler_3d", "float16"): "rounding: both differ from float32, PyTorch's half precision by more",
     ("__rpow__", "int64"): "powers beyond the range of int64",
-    ("pow", "int64"): "powers beyond the range of int64",
     ("bucketize", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
     ("searchsorted", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
     ("diff", "dynamic"): "an order above the size of the example is cut to that size while the graph is captured",

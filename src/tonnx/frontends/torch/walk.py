@@ -331,11 +331,3 @@ def number_as_value(op: Builder, number: Any) -> ir.Value:
     if isinstance(number, float):
         return op.constant(number, ir.DataType.FLOAT)
     raise LoweringError(f"an output of type {type(number).__name__} cannot be expressed in ONNX")
-
-
-def flat(values: Sequence[Any]) -> list[Any]:
-    """Nested results, flattened."""
-    result: list[Any] = []
-    for value in values:
-        result.extend(flat(value) if isinstance(value, (list, tuple)) else [value])
-    return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.fit import axes_of
 from tonnx.frontends.paddle.rules import Ints, Value, lower
 from tonnx.frontends.torch.ops import cumulate as torch_cumulate
@@ -238,7 +239,7 @@ def logcumsumexp(
     op: Builder, x: Value, *, axis: int = -1, flatten: bool = False, exclusive: bool = False, reverse: bool = False
 ) -> ir.Value:
     if exclusive or reverse:
-        raise NotImplementedError("exclusive and reverse")
+        raise UnsupportedArgument("logcumsumexp that is exclusive or reversed is not supported")
     return torch_cumulate.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
 
 
