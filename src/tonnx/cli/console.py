@@ -8,15 +8,17 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tonnx.errors import TonnxError
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.status import Status
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -26,6 +28,8 @@ class Report:
     text: str
     data: Callable[[], dict[str, Any]]
     details: Callable[[], str] | None = None
+    failed: bool = False
+    """The command did its work, and what it found is bad: exit code 1."""
 
 
 class Console:
@@ -59,6 +63,20 @@ class Console:
             self._status = self._rich.status(f"{name} …")
             self._status.start()
 
+    def progress(self, items: Iterable[T], total: int, what: str) -> Iterator[T]:
+        """Go through ``items`` with a bar on a terminal; elsewhere without a word."""
+        self._end()
+        if self._rich is None:
+            yield from items
+            return
+        from rich.progress import Progress
+
+        with Progress(console=self._rich, transient=True) as bar:
+            task = bar.add_task(what, total=total)
+            for item in items:
+                yield item
+                bar.advance(task)
+
     def _end(self, failed: bool = False) -> None:
         if self._status is not None:
             self._status.stop()
@@ -72,7 +90,7 @@ class Console:
     def report(self, report: Report) -> None:
         """The result of a command that succeeded."""
         if self.json:
-            _print_json({"ok": True, **report.data()})
+            _print_json({"ok": not report.failed, **report.data()})
         elif not self.quiet:
             print(report.text)
             if self.verbose and report.details is not None:

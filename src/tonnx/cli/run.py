@@ -1,0 +1,219 @@
+"""Run an ONNX file on pictures or arrays, with the steps before and after it from a recipe.
+
+Examples:
+  tonnx run net.onnx cat.jpg --recipe imagenet
+  tonnx run sr.onnx photos/ --recipe super-resolution -o enlarged/
+  tonnx run net.onnx 'shots/*.png' --recipe my.yaml --batch 8
+  tonnx run net.onnx x=input.npy -o outputs/
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tonnx.cli.console import Console, Report
+from tonnx.errors import InvalidArgument, TonnxError
+
+if TYPE_CHECKING:
+    from tonnx.run.after import Answer
+    from tonnx.run.model import Model
+
+HELP = "run an ONNX file on pictures or arrays"
+
+_ARRAYS = (".npy", ".npz")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx run``."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file")
+    parser.add_argument(
+        "inputs", nargs="+", metavar="INPUT", help="pictures, folders, globs; or arrays: data.npz, x.npy, x=file.npy"
+    )
+    parser.add_argument(
+        "--recipe", metavar="R", help="a ready recipe or a TOML or YAML file; by default the one in the model"
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", help="where pictures and numbers are written; here by default")
+    parser.add_argument("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")
+    parser.add_argument(
+        "--provider",
+        action="append",
+        metavar="P",
+        help="an execution provider of ONNX Runtime, such as CUDA; several in order of preference; by default CPU",
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads for one operator; all cores by default")
+    parser.add_argument("--max-pixels", type=int, metavar="N", help="refuse larger pictures; 100,000,000 by default")
+    parser.add_argument(
+        "--keep-going", action="store_true", help="leave out pictures that fail, and say so at the end with exit code 1"
+    )
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Everything is computed first; files are written only when nothing failed."""
+    from tonnx.run.model import load
+
+    arrays = [text for text in options.inputs if text.lower().endswith(_ARRAYS)]
+    if arrays and len(arrays) != len(options.inputs):
+        raise InvalidArgument("pictures and arrays cannot be mixed", hint="run them one after the other")
+    paths = [] if arrays else _pictures(options.inputs)
+    console.stage("load")
+    model = load(
+        options.model,
+        recipe=options.recipe,
+        providers=[_provider(name) for name in options.provider or []] or None,
+        threads=options.threads,
+    )
+    folder = Path(options.output) if options.output else Path()
+    if folder.exists() and not folder.is_dir():
+        raise InvalidArgument(f"{folder} is a file", hint="-o takes a folder")
+    parent = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".tonnx-run-") as staging:
+        results = _Results(folder, Path(staging), Path(options.model).stem, [path.resolve() for path in paths])
+        if arrays:
+            _run_arrays(model, arrays, results)
+        else:
+            _run_pictures(model, paths, results, options, console)
+        results.commit()
+    return Report(results.text(), results.data, failed=bool(results.failed))
+
+
+def _run_pictures(
+    model: Model, paths: Sequence[Path], results: _Results, options: argparse.Namespace, console: Console
+) -> None:
+    from tonnx.run.pictures import MOST_PIXELS
+    from tonnx.run.pipeline import batches, predict, recipe_of
+
+    recipe_of(model)
+    most = options.max_pixels or MOST_PIXELS
+    console.stage(f"run {len(paths)} picture{'s' if len(paths) != 1 else ''}")
+    groups = list(batches(model, paths, options.batch))
+    for group in console.progress(groups, len(groups), "pictures"):
+        try:
+            answers: list[Answer | None] = [*predict(model, group, most)]
+        except TonnxError as error:
+            if not options.keep_going:
+                error.where = error.where or ", ".join(map(str, group[:3]))
+                raise
+            answers = [_alone(model, path, most, results) for path in group]  # one bad picture spoils no batch
+        for path, answer in zip(group, answers, strict=True):
+            if answer is not None:
+                results.add(path, answer)
+
+
+def _alone(model: Model, path: Path, most_pixels: int, results: _Results) -> Answer | None:
+    from tonnx.run.pipeline import predict
+
+    try:
+        return predict(model, [path], most_pixels)[0]
+    except TonnxError as error:
+        results.failed.append(f"{path}: {error.what}")
+        return None
+
+
+def _run_arrays(model: Model, inputs: Sequence[str], results: _Results) -> None:
+    import numpy as np
+
+    from tonnx.cli.arrays import read_arrays
+    from tonnx.run.after import conclude
+    from tonnx.run.recipe import Recipe
+
+    given = read_arrays(inputs)
+    named = {name: array for name, array in given.items() if name in model.inputs}
+    if not named and len(given) == len(model.inputs):
+        named = dict(zip(model.inputs, given.values(), strict=True))
+    for name, array in named.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise InvalidArgument(f"the array for {name} has NaN", why="every output would be NaN too")
+    outputs = model(**(named or given))
+    recipe = model.recipe or Recipe()
+    if recipe.after and all(len(array) == 1 for array in outputs.values() if array.ndim):
+        outputs = {name: array[0] if array.ndim else array for name, array in outputs.items()}
+    results.add(Path(inputs[0].split("=")[-1]), conclude(outputs, None, recipe))
+
+
+class _Results:
+    """Answers, and the files they become: in a hidden folder first, moved into place at the very end."""
+
+    def __init__(self, folder: Path, staging: Path, model: str, inputs: Sequence[Path]) -> None:
+        self._folder, self._staging, self._model, self._inputs = folder, staging, model, set(inputs)
+        self._entries: list[dict[str, Any]] = []
+        self._lines: list[str] = []
+        self._names: set[str] = set()
+        self.failed: list[str] = []
+
+    def add(self, path: Path, answer: Answer) -> None:
+        """Take down one answer."""
+        import numpy as np
+
+        files = []
+        if answer.picture is not None:
+            files.append(self._name(f"{path.stem}-{self._model}", ".png"))
+            answer.picture.save(self._staging / files[-1])
+        for name, array in answer.arrays.items():
+            files.append(self._name(f"{path.stem}-{name}", ".npy"))
+            np.save(self._staging / files[-1], array)
+        written = [str(self._folder / name) for name in files]
+        self._entries.append({"input": str(path), **answer.data, "files": written})
+        self._lines += [str(path), *(f"  {line}" for line in answer.lines), *(f"  → {name}" for name in written)]
+
+    def _name(self, stem: str, suffix: str) -> str:
+        stem = stem.replace(os.sep, "_")
+        name, number = f"{stem}{suffix}", 1
+        while name in self._names or (self._folder / name).resolve() in self._inputs:
+            number += 1
+            name = f"{stem}-{number}{suffix}"
+        self._names.add(name)
+        return name
+
+    def commit(self) -> None:
+        """Move the files to where they belong."""
+        if self._names:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        for name in sorted(self._names):
+            os.replace(self._staging / name, self._folder / name)
+
+    def text(self) -> str:
+        """For people."""
+        return "\n".join([*self._lines, *(f"[✗] {line}" for line in self.failed)])
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        return {"results": self._entries, "failed": self.failed}
+
+
+def _pictures(inputs: Sequence[str]) -> list[Path]:
+    """The pictures among files, folders and globs, in order."""
+    from tonnx.run.pictures import SUFFIXES
+
+    found: list[Path] = []
+    for text in inputs:
+        path = Path(text)
+        if path.is_dir():
+            inside = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+            if not inside:
+                raise InvalidArgument(f"there are no pictures in {path}")
+            found += inside
+        elif path.exists() or not glob.has_magic(text):
+            found.append(path)
+        else:
+            matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
+            if not matches:
+                raise InvalidArgument(f"nothing matches {text}")
+            found += matches
+    return found
+
+
+def _provider(name: str) -> str:
+    """ONNX Runtime's own name: ``cuda`` is CUDAExecutionProvider."""
+    import onnxruntime
+
+    known = {p.lower(): p for p in onnxruntime.get_all_providers()}
+    for full in (name.lower(), f"{name.lower()}executionprovider"):
+        if full in known:
+            return known[full]
+    raise InvalidArgument(f"there is no execution provider {name!r}", why=f"known are {', '.join(known.values())}")

@@ -1,0 +1,316 @@
+"""A recipe's steps before the network, as ONNX nodes: the file then takes pictures as they are, uint8, channels last.
+
+Resizing filters as Pillow does (antialiased) and rounds to whole levels as Pillow does, so the pixels that reach the
+network are the same up to one level, where the two round a half in different ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder, Names, Size
+from tonnx.errors import InvalidArgument, VerificationFailed
+from tonnx.frontends.converted import Converted
+from tonnx.run.before import prepare
+from tonnx.run.recipe import METADATA_KEY, Recipe, Step
+from tonnx.target import CANON
+
+T = ir.DataType
+_SIZES = frozenset(("resize", "crop", "pad"))
+_CUBIC = -0.5  # Pillow's bicubic
+
+
+def embed(converted: Converted, recipe: Recipe) -> None:
+    """Put the steps before ``converted``'s network; its example and its reference follow."""
+    graph = converted.model.graph
+    port = _picture_input(graph)
+    image = _image_input(port, recipe)
+    first = next(iter(graph))
+    names = Names(_names(graph))
+    op = Builder(graph, names=names, before=first)
+    op.source = {"tonnx.op": "recipe", "tonnx.module": "preprocessing"}
+    op.scope = "/preprocessing"
+    place = list(graph.inputs).index(port)
+    with op:
+        ready = _steps(op, image, recipe, port)
+    graph.inputs[place] = image
+    ir.convenience.replace_all_uses_with(port, ready)
+    for at, output in enumerate(graph.outputs):
+        if output is port:
+            graph.outputs[at] = ready
+    image.name, port.name = port.name, names.unique("network_input")
+    _follow(converted, recipe, image)
+    store(converted, replace(recipe, before=(Step("color", {"to": "rgb"}),), embedded=recipe.before))
+
+
+def store(converted: Converted, recipe: Recipe) -> None:
+    """Keep a recipe in the model's metadata: ``tonnx run`` then needs nothing else."""
+    converted.model.metadata_props[METADATA_KEY] = recipe.to_json()
+
+
+def _names(graph: ir.Graph) -> list[str]:
+    found = [value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name]
+    for node in graph.all_nodes():
+        found += [node.name or "", *(output.name or "" for output in node.outputs)]
+    return found
+
+
+def _picture_input(graph: ir.Graph) -> ir.Value:
+    pictures = [v for v in graph.inputs if v.shape is not None and v.shape.rank() == 4 and not v.is_initializer()]
+    if len(pictures) != 1:
+        raise InvalidArgument(
+            "preprocessing cannot be embedded: it is not clear which input takes the picture",
+            why=f"{len(pictures)} inputs have four dimensions",
+        )
+    return pictures[0]
+
+
+def _layout(recipe: Recipe) -> str:
+    wanted = [s.options.get("to", "nchw") for s in recipe.before if s.name == "layout"]
+    return str(wanted[-1])[-3:] if wanted else "hwc"
+
+
+def _image_input(port: ir.Value, recipe: Recipe) -> ir.Value:
+    dims = list(port.shape or ())
+    height, width = dims[2:] if _layout(recipe) == "chw" else dims[1:3]
+    if any(step.name in _SIZES for step in recipe.before):
+        height, width = ir.SymbolicDim("height"), ir.SymbolicDim("width")
+    return ir.Value(name="image", type=ir.TensorType(T.UINT8), shape=ir.Shape([dims[0], height, width, 3]))
+
+
+def _steps(op: Builder, image: ir.Value, recipe: Recipe, port: ir.Value) -> ir.Value:
+    """The whole way; inside, pixels are float32 and channels come first, which is how runtimes resize."""
+    x = op.Transpose(op.Cast(image, to=int(T.FLOAT)), perm=[0, 3, 1, 2])
+    layout = "hwc"
+    for step in recipe.before:
+        if step.name == "layout":
+            layout = str(step.options.get("to", "nchw"))[-3:]
+        elif step.name == "dtype":
+            x = op.cast(x, T.from_numpy(np.dtype(step.options.get("to", "float32"))))
+        else:
+            x = _STEPS[step.name](op, x, **step.options)
+    if layout == "hwc":
+        x = op.Transpose(x, perm=[0, 2, 3, 1])
+    if x.dtype != port.dtype:
+        raise InvalidArgument(
+            f"the recipe gives {x.dtype.name.lower() if x.dtype else '?'}, but the input {port.name} is "
+            f"{port.dtype.name.lower() if port.dtype else '?'}",
+            hint="end the recipe's steps with dtype",
+        )
+    for axis, (made, wanted) in enumerate(zip(x.shape or (), port.shape or (), strict=True)):
+        if isinstance(made, int) and isinstance(wanted, int) and made != wanted:
+            raise InvalidArgument(f"the recipe gives {made} at axis {axis}, but the input {port.name} has {wanted}")
+    return x
+
+
+# The steps
+
+
+def _color(op: Builder, x: ir.Value, to: str = "rgb") -> ir.Value:
+    if to == "rgb":
+        return x
+    if to == "bgr":
+        return op.Gather(x, [2, 1, 0], axis=1)
+    if to in ("gray", "luma"):
+        weights = np.array([0.299, 0.587, 0.114], np.float32).reshape(1, 3, 1, 1)
+        return op.Floor(op.ReduceSum(x * weights, [1], keepdims=1) + 0.5)
+    raise InvalidArgument(f"color: {to!r} cannot be embedded", why="rgb, bgr, gray and luma can")
+
+
+def _resize(
+    op: Builder,
+    x: ir.Value,
+    size: Any = None,
+    short: int | None = None,
+    long: int | None = None,
+    height: int | None = None,
+    factor: float | None = None,
+    filter: str = "bilinear",
+    multiple_of: int = 1,
+) -> ir.Value:
+    modes = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
+    if filter not in modes:
+        raise InvalidArgument(f"resize: the filter {filter!r} cannot be embedded", why=f"{', '.join(modes)} can")
+    if size is not None:
+        pair = list(size) if isinstance(size, (list, tuple)) else [size, size]
+        sides: list[Size] = [side if multiple_of == 1 else _multiple(side, multiple_of) for side in pair]
+    else:
+        h, w = (_number(op, op.size(x, axis)) for axis in (2, 3))
+        if factor is not None:
+            by: Any = op.constant([factor], T.DOUBLE)
+        elif height is not None:
+            by = op.Div(op.constant([height], T.DOUBLE), h)
+        else:
+            side = op.Min(h, w) if short is not None else op.Max(h, w)
+            by = op.Div(op.constant([short if short is not None else long], T.DOUBLE), side)
+        sides = [_rounded(op, op.Mul(side, by), multiple_of) for side in (h, w)]
+    target = op.vector([op.size(x, 0), op.size(x, 1), *sides])
+    if modes[filter] == "nearest":
+        return op.Resize(x, None, None, target, mode="nearest", nearest_mode="round_prefer_ceil")
+    made = op.Resize(
+        x, None, None, target, mode=modes[filter], antialias=1, cubic_coeff_a=_CUBIC if filter == "bicubic" else None
+    )
+    return op.Clip(op.Floor(made + 0.5), 0.0, 255.0)
+
+
+def _multiple(side: int, of: int) -> int:
+    return max(of, round(side / of) * of)
+
+
+def _number(op: Builder, size: Size) -> ir.Value:
+    """A size as a float64 vector of one: float32 would round products of sizes."""
+    return op.Cast(size if isinstance(size, ir.Value) else op.constant([size], T.INT64), to=int(T.DOUBLE))
+
+
+def _rounded(op: Builder, size: ir.Value, multiple_of: int) -> Size:
+    whole = op.Max(op.Round(size), op.constant([1.0], T.DOUBLE))
+    if multiple_of > 1:
+        step = op.constant([float(multiple_of)], T.DOUBLE)
+        whole = op.Max(op.Mul(op.Round(op.Div(whole, step)), step), step)
+    return op.Cast(whole, to=int(T.INT64))
+
+
+def _crop(op: Builder, x: ir.Value, size: Any) -> ir.Value:
+    wanted = list(size) if isinstance(size, (list, tuple)) else [size, size]
+    starts, ends = [], []
+    for axis, side in zip((2, 3), wanted, strict=True):
+        now = op.size(x, axis)
+        if isinstance(now, int):
+            start: Size = round((now - side) / 2)
+            end: Size = round((now - side) / 2) + side
+        else:
+            start = op.Cast(op.Round((_number(op, now) - float(side)) / 2.0), to=int(T.INT64))
+            end = op.Add(start, op.constant([side], T.INT64))
+        starts.append(start)
+        ends.append(end)
+    shape = [*(x.shape.dims[:2] if x.shape is not None else ()), *wanted]
+    return op.Slice(x, op.vector(starts), op.vector(ends), [2, 3], _shape=shape)
+
+
+def _pad(
+    op: Builder,
+    x: ir.Value,
+    size: Any = None,
+    multiple_of: int | None = None,
+    value: int = 0,
+    position: str = "center",
+) -> ir.Value:
+    wanted = [None, None] if size is None else list(size) if isinstance(size, (list, tuple)) else [size, size]
+    starts, ends = [], []
+    for axis, side in zip((2, 3), wanted, strict=True):
+        now = op.size(x, axis)
+        have = now if isinstance(now, ir.Value) else op.constant([now], T.INT64)
+        if side is None:
+            of = op.constant([multiple_of], T.INT64)
+            target = op.Mul(op.Div(op.Add(have, op.Sub(of, [1])), of), of)
+        else:
+            target = op.constant([side], T.INT64)
+        free = op.Sub(target, have)
+        start = op.Div(free, [2]) if position == "center" else op.constant([0], T.INT64)
+        starts.append(start)
+        ends.append(op.Sub(free, start))
+    none = op.constant([0, 0], T.INT64)
+    pads = op.Concat(none, *starts, none, *ends, axis=0)
+    known = list(x.shape.dims[:2]) if x.shape is not None else []
+    shape = [*known, *(side if side is not None else ir.SymbolicDim(None) for side in wanted)]
+    return op.Pad(x, pads, float(value), _shape=shape)
+
+
+def _scale(op: Builder, x: ir.Value, factor: float = 1 / 255) -> ir.Value:
+    return x * float(np.float32(factor))
+
+
+def _normalize(op: Builder, x: ir.Value, mean: Any = 0.0, std: Any = 1.0) -> ir.Value:
+    shift, divisor = (np.asarray(v, np.float32).reshape(1, -1, 1, 1) for v in (mean, std))
+    return op.Div(op.Sub(x, op.constant(shift)), op.constant(divisor))
+
+
+_STEPS: dict[str, Callable[..., ir.Value]] = {
+    "color": _color,
+    "resize": _resize,
+    "crop": _crop,
+    "pad": _pad,
+    "scale": _scale,
+    "normalize": _normalize,
+}
+
+
+# The proof
+
+
+def _follow(converted: Converted, recipe: Recipe, image: ir.Value) -> None:
+    """The example becomes a picture, and the reference the network on what the steps make of it.
+
+    The steps run by themselves, so that the proof compares the network to the last digit; they are themselves
+    compared with the recipe as `tonnx run` takes it, level by level.
+    """
+    name = image.name or ""
+    before = converted.example[name]
+    height, width = before.shape[2:] if _layout(recipe) == "chw" else before.shape[1:3]
+    if any(step.name in _SIZES for step in recipe.before):
+        height, width = height + height // 3 + 5, width + width // 2 + 3
+    picture = _scene(len(before), height, width)
+    alone = _alone(recipe, before)
+    _compare(recipe, picture, alone(picture))
+    inner = converted.reference
+    converted.example[name] = picture
+    dims = list(image.shape or ())
+    axes = {axis: str(d.value) for axis, d in enumerate(dims) if not isinstance(d, int) and d.value}
+    converted.dynamic[name] = axes
+    if inner is not None:
+
+        def reference(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            return inner({**inputs, name: alone(inputs[name])})
+
+        converted.reference = reference
+
+
+def _scene(count: int, height: int, width: int) -> np.ndarray:
+    """Pictures with slopes and edges: on noise, every filter looks wrong."""
+    random = np.random.default_rng(0)
+    coarse = random.integers(0, 256, (count, 4, 5, 3)).repeat(-(-height // 4), 1).repeat(-(-width // 5), 2)
+    slope = np.linspace(0, 60, width).astype(np.int64)[None, None, :, None]
+    return np.clip(coarse[:, :height, :width] + slope, 0, 255).astype(np.uint8)
+
+
+def _alone(recipe: Recipe, before: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+    from tonnx import serialize
+    from tonnx.proof.session import Session
+
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="preprocessing")
+    dims: list[Any] = [ir.SymbolicDim("n"), *[ir.SymbolicDim(None)] * 3]
+    port = ir.Value(name="y", type=ir.TensorType(T.from_numpy(before.dtype)), shape=ir.Shape(dims))
+    image = _image_input(port, recipe)
+    graph.inputs.append(image)
+    op = Builder(graph, names=Names(["image", "ready"]))
+    with op:
+        ready = _steps(op, image, recipe, port)
+    ready.name = "ready"
+    graph.outputs.append(ready)
+    session = Session(serialize.to_bytes(ir.Model(graph, ir_version=10)))
+    return lambda pictures: session.run({"image": pictures})["ready"]
+
+
+def _compare(recipe: Recipe, pictures: np.ndarray, actual: np.ndarray) -> None:
+    """One level of difference is rounding; more is a fault."""
+    from PIL import Image
+
+    expected = np.stack([prepare(Image.fromarray(one), recipe).pixels() for one in pictures])
+    if expected.shape != actual.shape:
+        raise VerificationFailed(
+            f"the embedded steps give the shape {actual.shape}, the recipe {expected.shape}", hint="please report it"
+        )
+    level = 1.0
+    for step in recipe.before:
+        if step.name == "scale":
+            level *= abs(step.options.get("factor", 1 / 255))
+        elif step.name == "normalize":
+            level /= float(np.min(np.abs(step.options.get("std", 1.0))))
+    worst = float(np.abs(expected.astype(np.float64) - actual.astype(np.float64)).max(initial=0.0))
+    if worst > 1.02 * level + 1e-4:
+        raise VerificationFailed(f"the embedded steps differ from the recipe by {worst / level:.2f} levels of 255")

@@ -1,0 +1,170 @@
+"""``tonnx.load``: an ONNX file as a Python function that checks what it is given."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError
+from tonnx.proof.session import Session, numpy_dtype
+from tonnx.run.recipe import METADATA_KEY, Recipe, from_json, read_recipe
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a model."""
+
+    name: str
+    dtype: np.dtype | None
+    """None: not a tensor of numbers (a sequence, an optional, text)."""
+    shape: tuple[int | str | None, ...]
+
+    def __str__(self) -> str:
+        dims = ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        return f"{self.name}: {self.dtype.name if self.dtype is not None else '?'}[{dims}]"
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe | None = None,
+    providers: Sequence[str] | None = None,
+    threads: int | None = None,
+) -> Model:
+    """Load an ONNX file to call it.
+
+    Example::
+
+        model = tonnx.load("net.onnx")
+        model(x)["output"]                  # arrays, torch and paddle tensors, lists
+        model(input=x, mask=m)              # by name
+        model.predict("cat.jpg").lines      # pictures, through the recipe in the file or ``recipe=``
+
+    Args:
+        path: the file; external data is found beside it.
+        recipe: a ready recipe's name, a TOML or YAML file, or a dict; by default the one in the model's metadata.
+        providers: ONNX Runtime's execution providers in order of preference; the CPU if not given.
+        threads: for one operator; by default as many as there are cores.
+    """
+    text = os.fspath(path)
+    if not os.path.isfile(text):
+        raise InvalidModel(f"there is no file {text}")
+    if threads is not None and threads < 1:
+        raise InvalidArgument(f"threads must be at least 1, not {threads}")
+    return Model(Session(path, providers, threads), None if recipe is None else read_recipe(recipe))
+
+
+class Model:
+    """A loaded ONNX file. Call it with inputs in order or by name; it gives the outputs by name."""
+
+    def __init__(self, session: Session, recipe: Recipe | None = None) -> None:
+        self._session = session
+        self.inputs = {name: _port(name, kind, session.shapes[name]) for name, kind in session.inputs.items()}
+        self.outputs = {name: _port(name, kind, session.shapes[name]) for name, kind in session.outputs.items()}
+        stored = session.metadata.get(METADATA_KEY)
+        self.recipe = recipe if recipe is not None or stored is None else from_json(stored)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """The outputs by name. An input may be an array, a tensor, a list of numbers, or a picture."""
+        feeds = self._named(args, kwargs)
+        return self.run({name: self._array(self.inputs[name], value) for name, value in feeds.items()})
+
+    def predict(self, picture: Any) -> Any:
+        """One picture (a path or Pillow's) through the recipe: an `Answer` with ``lines``, ``data``, ``picture``."""
+        from tonnx.run.pipeline import predict
+
+        return predict(self, [picture])[0]
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run on arrays that fit: their dtypes and shapes are checked first."""
+        self._check(feeds)
+        try:
+            return self._session.run(feeds)
+        except TonnxError as error:
+            raise InvalidArgument("the model does not run on these inputs", why=error.why) from error
+
+    def _named(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        if len(args) == 1 and isinstance(args[0], Mapping) and not kwargs:
+            return self._named((), args[0])
+        if len(args) > len(self.inputs):
+            raise InvalidArgument(f"{len(args)} inputs were given, the model has {len(self.inputs)}", why=self._takes())
+        feeds = dict(zip(self.inputs, args, strict=False))
+        for name, value in kwargs.items():
+            if name in feeds:
+                raise InvalidArgument(f"the input {name!r} was given twice")
+            if name not in self.inputs:
+                raise InvalidArgument(f"the model has no input {name!r}", why=self._takes())
+            feeds[name] = value
+        return feeds
+
+    def _array(self, port: Port, value: Any) -> np.ndarray:
+        if isinstance(value, np.ndarray):
+            return value
+        if hasattr(value, "detach") or type(value).__module__.partition(".")[0] == "paddle":
+            return _from_tensor(value)
+        if hasattr(value, "getbands") or isinstance(value, (str, os.PathLike)):  # Pillow's, or a path
+            from tonnx.run.pipeline import picture_array
+
+            return picture_array(self, value)
+        try:
+            return np.asarray(value, dtype=port.dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            what = f"the input {port} cannot be made of {type(value).__name__}"
+            raise InvalidArgument(what, why=str(error)) from error
+
+    def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
+        missing = [str(port) for name, port in self.inputs.items() if name not in feeds]
+        if missing:
+            raise InvalidArgument(f"missing: {', '.join(missing)}", why=self._takes())
+        sizes: dict[str, tuple[int, str]] = {}
+        for name, array in feeds.items():
+            port = self.inputs.get(name)
+            if port is None:
+                raise InvalidArgument(f"the model has no input {name!r}", why=self._takes())
+            if port.dtype is None:
+                continue
+            if array.dtype != port.dtype:
+                hint = f"{name}.astype({port.dtype.name!r})"
+                raise InvalidArgument(f"the input {port} was given as {array.dtype.name}", hint=hint)
+            _check_shape(port, array.shape, sizes)
+
+    def _takes(self) -> str:
+        return "it takes " + "; ".join(map(str, self.inputs.values()))
+
+
+def _check_shape(port: Port, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:
+    what = f"the input {port} was given with the shape {list(shape)}"
+    if len(shape) != len(port.shape):
+        raise InvalidArgument(what, why=f"its rank is {len(port.shape)}")
+    for axis, (wanted, given) in enumerate(zip(port.shape, shape, strict=True)):
+        if isinstance(wanted, int) and wanted != given:
+            raise InvalidArgument(what, why=f"axis {axis} is {wanted} in this file")
+        if isinstance(wanted, str):
+            before = sizes.setdefault(wanted, (given, port.name))
+            if before[0] != given:
+                raise InvalidArgument(
+                    f"the inputs do not fit: {wanted} is {before[0]} in {before[1]}, but {given} in {port.name}"
+                )
+
+
+def _from_tensor(value: Any) -> np.ndarray:
+    """A torch or paddle tensor as an array, bfloat16 included."""
+    name = str(value.dtype)
+    if hasattr(value, "detach") and "torch" in name:
+        from tonnx.frontends.torch.weights import as_numpy
+
+        return as_numpy(value)
+    array: np.ndarray = value.numpy()
+    if name.endswith("bfloat16") and array.dtype == np.uint16:
+        import ml_dtypes
+
+        return array.view(ml_dtypes.bfloat16)
+    return array
+
+
+def _port(name: str, kind: str, shape: Sequence[Any]) -> Port:
+    return Port(name, numpy_dtype(kind), tuple(d if isinstance(d, int) else d or None for d in shape))

@@ -1,0 +1,208 @@
+"""Recipes: what happens to a picture before the network, and to the network's outputs after it.
+
+A recipe is a small TOML or YAML file. Each step is a name with its options:
+
+    before:
+      - color: rgb
+      - resize: {short: 256}
+      - crop: 224
+      - scale: 0.00392156862745098
+      - normalize: {mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}
+      - layout: nchw
+    after:
+      - softmax
+      - top_k: {k: 5, labels: labels.txt}
+
+The steps themselves are plain functions with the options as keyword parameters: `before.py` and `after.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import inspect
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from tonnx.errors import InvalidArgument, MissingDependency
+
+METADATA_KEY = "tonnx.recipe"
+"""Where a recipe lies in a model's metadata."""
+
+ROLES = ("picture", "original_size", "network_size", "scale")
+"""What an input of a model can be: detectors want to know sizes besides the picture."""
+
+_READY = Path(__file__).with_name("recipes")
+_MOST = 1 << 20  # bytes; a recipe is a page of text
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step with its options, checked."""
+
+    name: str
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @contextlib.contextmanager
+    def fault(self) -> Iterator[None]:
+        """An option of the wrong kind shows when the step is taken: say which step it was."""
+        try:
+            yield
+        except (TypeError, ValueError, IndexError, AttributeError) as error:
+            if isinstance(error, InvalidArgument):
+                raise
+            raise InvalidArgument(f"the step {self} cannot be taken", why=str(error)) from error
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Steps before and after a network."""
+
+    before: tuple[Step, ...] = ()
+    after: tuple[Step, ...] = ()
+    name: str = "recipe"
+    embedded: tuple[Step, ...] = ()
+    """Steps that the file takes itself; ``before`` is what is left to do outside."""
+    inputs: dict[str, str] = field(default_factory=dict)
+    """What goes into which input of the model, if it has several: see `ROLES`."""
+    folder: Path | None = None
+    """Where the files that it names (labels) lie, unless they are given by a full path."""
+
+    def to_json(self) -> str:
+        """One line of text for a model's metadata. Labels are taken along, since the file travels alone."""
+        steps = {
+            when: [{step.name: _with_labels(step, self.folder)} for step in getattr(self, when)]
+            for when in ("before", "embedded", "after")
+        }
+        return json.dumps({"name": self.name, "inputs": self.inputs, **steps}, ensure_ascii=False)
+
+
+def ready_recipes() -> list[str]:
+    """The names of the recipes that come with tonnx."""
+    return sorted(path.stem for path in _READY.glob("*.toml"))
+
+
+def read_recipe(source: str | os.PathLike[str] | Mapping[str, Any] | Recipe) -> Recipe:
+    """A ready recipe by name, a TOML or YAML file, or the same as a dict."""
+    if isinstance(source, Recipe):
+        return source
+    if isinstance(source, Mapping):
+        return parse(source, str(source.get("name", "recipe")))
+    text = os.fspath(source)
+    if text in ready_recipes():
+        return parse(_read_file(_READY / f"{text}.toml"), text)
+    path = Path(text)
+    if not path.is_file():
+        raise InvalidArgument(
+            f"there is no recipe {text!r}",
+            why=f"it is neither a file nor one of {', '.join(ready_recipes())}",
+        )
+    return parse(_read_file(path), path.name, path.resolve().parent)
+
+
+def from_json(text: str) -> Recipe:
+    """A recipe from a model's metadata."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InvalidArgument("the recipe in the model's metadata is not readable", why=str(error)) from error
+    return parse(data, str(data.get("name", "recipe")) if isinstance(data, dict) else "recipe")
+
+
+def parse(data: Any, name: str, folder: Path | None = None) -> Recipe:
+    """Check everything that can be checked before a picture is opened."""
+    from tonnx.run.after import STEPS as AFTER
+    from tonnx.run.before import STEPS as BEFORE
+
+    if not isinstance(data, Mapping):
+        raise InvalidArgument(f"{name}: a recipe has the lists before and after, this is a {type(data).__name__}")
+    for key in data:
+        if key not in ("name", "inputs", "before", "embedded", "after"):
+            raise InvalidArgument(f"{name}: a recipe has no {key!r}", why="it has before, after, inputs and name")
+    before = _steps(data.get("before", []), BEFORE, f"{name}: before")
+    after = _steps(data.get("after", []), AFTER, f"{name}: after")
+    embedded = _steps(data.get("embedded", []), BEFORE, f"{name}: embedded")
+    return Recipe(before, after, name, embedded, _inputs(data.get("inputs", {}), name), folder)
+
+
+def _inputs(found: Any, name: str) -> dict[str, str]:
+    if not isinstance(found, Mapping) or not all(role in ROLES for role in found.values()):
+        raise InvalidArgument(f"{name}: inputs says which input is one of {', '.join(ROLES)}, not {found!r}")
+    return {str(key): str(role) for key, role in found.items()}
+
+
+def _steps(found: Any, known: Mapping[str, Callable[..., Any]], where: str) -> tuple[Step, ...]:
+    if not isinstance(found, (list, tuple)):
+        raise InvalidArgument(f"{where} must be a list of steps, not {found!r}")
+    return tuple(_step(item, known, f"{where}, step {i}") for i, item in enumerate(found, 1))
+
+
+def _step(item: Any, known: Mapping[str, Callable[..., Any]], where: str) -> Step:
+    if isinstance(item, str):
+        item = {item: {}}
+    if not isinstance(item, Mapping) or len(item) != 1:
+        raise InvalidArgument(f"{where} must be one name with its options, not {item!r}")
+    ((name, options),) = item.items()
+    if name not in known:
+        close = difflib.get_close_matches(str(name), known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else None
+        raise InvalidArgument(f"{where}: there is no step {name!r}", why=f"known are {', '.join(known)}", hint=hint)
+    accepted = list(inspect.signature(known[name]).parameters.values())[1:]
+    if options is None:
+        options = {}
+    if not isinstance(options, Mapping):  # `crop: 224` gives the first option
+        if not accepted:
+            raise InvalidArgument(f"{where}: {name} has no options")
+        options = {accepted[0].name: options}
+    names = [parameter.name for parameter in accepted]
+    for option in options:
+        if option not in names:
+            raise InvalidArgument(f"{where}: {name} has no option {option!r}", why=f"it has {', '.join(names)}")
+    missing = [p.name for p in accepted if p.default is p.empty and p.name not in options]
+    if missing:
+        raise InvalidArgument(f"{where}: {name} needs {', '.join(missing)}")
+    return Step(str(name), dict(options))
+
+
+def _read_file(path: Path) -> Any:
+    try:
+        if path.stat().st_size > _MOST:
+            raise InvalidArgument(f"{path} is too large for a recipe", why=f"{path.stat().st_size} bytes")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgument(f"cannot read the recipe {path}", why=str(error)) from error
+    if path.suffix.lower() == ".json":
+        return _parsed(path, json.loads, text, json.JSONDecodeError)
+    if path.suffix.lower() in (".yaml", ".yml"):
+        try:
+            import yaml
+        except ImportError as error:
+            raise MissingDependency("a YAML recipe needs PyYAML", hint="pip install pyyaml, or write TOML") from error
+        return _parsed(path, yaml.safe_load, text, yaml.YAMLError)
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+    return _parsed(path, toml.loads, text, toml.TOMLDecodeError)
+
+
+def _parsed(path: Path, parser: Callable[[str], Any], text: str, failure: type[Exception]) -> Any:
+    try:
+        return parser(text)
+    except failure as error:
+        raise InvalidArgument(f"the recipe {path} is not readable", why=" ".join(str(error).split())) from error
+
+
+def _with_labels(step: Step, folder: Path | None) -> dict[str, Any]:
+    labels = step.options.get("labels")
+    if not isinstance(labels, str):
+        return step.options
+    from tonnx.run.labels import read_labels
+
+    return {**step.options, "labels": read_labels(labels, folder)}
