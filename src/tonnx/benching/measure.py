@@ -1,0 +1,282 @@
+"""``tonnx.bench``: ONNX files side by side, and beside the model they came from, in one interleaved run.
+
+Machines are shared and clocks drift, so contenders take turns: each round runs every one of them once, in another
+order. What is compared is then measured under the same conditions, and ratios mean something.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument, InvalidModel
+from tonnx.proof.session import Session
+from tonnx.run.model import Model, Port
+
+Feeds = dict[str, np.ndarray]
+
+_MOST_ROUNDS = 5000
+_FEWEST_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One contender at one batch size and thread count. Seconds for one run."""
+
+    contender: str
+    batch: int
+    threads: int | None
+    runs: int
+    p50: float
+    p90: float
+    p99: float
+    ratio: float
+    """The median in relation to the first contender's."""
+
+    @property
+    def throughput(self) -> float:
+        """Items a second."""
+        return self.batch / self.p50
+
+
+@dataclass
+class Bench:
+    """What was measured. ``print`` it for a table; ``svg()`` draws it."""
+
+    timings: list[Timing] = field(default_factory=list)
+    memory: dict[str, int | None] = field(default_factory=dict)
+    """Peak bytes of a process that loads the contender and runs it a few times, less those of an empty one."""
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        head = ("", "batch", "threads", "p50 ms", "p90 ms", "p99 ms", "items/s", "ratio", "peak MB")
+        rows = [head, *(self._row(timing) for timing in self.timings)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = ["  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:]))]) for row in rows]
+        return "\n".join([*(line.rstrip() for line in lines), *(f"  {note}" for note in self.notes)])
+
+    def _row(self, timing: Timing) -> tuple[str, ...]:
+        peak = self.memory.get(timing.contender)
+        return (
+            timing.contender,
+            str(timing.batch),
+            "all" if timing.threads is None else str(timing.threads),
+            *(f"{seconds * 1e3:.3f}" for seconds in (timing.p50, timing.p90, timing.p99)),
+            f"{timing.throughput:.1f}",
+            f"{timing.ratio:.2f}",
+            "–" if peak is None else f"{peak / 1e6:.0f}",
+        )
+
+    def data(self) -> dict[str, Any]:
+        """For programs."""
+        timings = [{**asdict(timing), "throughput": timing.throughput} for timing in self.timings]
+        return {"timings": timings, "memory": self.memory, "notes": self.notes}
+
+    def svg(self) -> str:
+        """Bars of the medians with a line to the 99th percentile, one group for each batch size and thread count."""
+        from tonnx.benching.plot import plot
+
+        return plot(self)
+
+
+@dataclass
+class _Contender:
+    name: str
+    make: Callable[[int | None], Callable[[Feeds], Any]]
+    """Gives a function that runs it with so many threads."""
+    fixed_batch: int | None = None
+    child: list[str] | None = None
+    """What a process of its own needs to load it; None if it cannot."""
+
+
+def bench(
+    *files: str | os.PathLike[str],
+    against: Any = None,
+    batches: Sequence[int] | None = None,
+    threads: Sequence[int] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    seconds: float = 2.0,
+    warmup: int = 3,
+    providers: Sequence[str] | None = None,
+    memory: bool = True,
+    progress: Callable[[str], None] | None = None,
+) -> Bench:
+    """Time ONNX files, and the model they came from, in one interleaved run.
+
+    Example::
+
+        print(tonnx.bench("net.onnx", "net-int8.onnx", against=model, batches=[1, 8]))
+
+    Args:
+        files: ONNX files with the same inputs; ratios are to the first.
+        against: a ``torch.nn.Module``, a ``paddle.nn.Layer``, any function on arrays, or ``"file.py:name"``.
+        batches: sizes of the first dimension, where the files leave it open; 1 if not given.
+        threads: thread counts for one operator; all cores if not given.
+        sizes: other dynamic dimensions by name, ``{"height": 224}``.
+        inputs: real values by input name instead of random ones; their first dimension is repeated to the batch size.
+        seconds: how long each contender is measured, for each batch size and thread count.
+        warmup: runs before the clock starts.
+        memory: measure the peak memory of each file too, in processes of their own.
+    """
+    if not files:
+        raise InvalidArgument("there is nothing to measure", hint="give at least one ONNX file")
+    if not seconds > 0 or warmup < 0 or any(n < 1 for n in [*(batches or [1]), *(threads or [1])]):
+        raise InvalidArgument("seconds, batches and threads must be above 0")
+    say = progress or (lambda stage: None)
+    models = {name: _loaded(path, providers) for name, path in zip(_labels(files), files, strict=True)}
+    first = next(iter(models.values()))
+    contenders = [_file(name, path, models[name], providers) for name, path in zip(models, files, strict=True)]
+    contenders += [_framework(against, list(first.inputs))] if against is not None else []
+    result = Bench()
+    open_batch = any(contender.fixed_batch is None for contender in contenders)
+    wanted = list(batches or [1 if open_batch else contenders[0].fixed_batch or 1])
+    for batch in wanted:
+        feeds = make_inputs(first, batch, sizes or {}, inputs or {})
+        for count in threads or [None]:  # type: ignore[list-item]
+            say(f"batch {batch}" + ("" if count is None else f", {count} thread{'s' * (count > 1)}"))
+            fitting = [c for c in contenders if c.fixed_batch in (None, batch)]
+            for contender in contenders:
+                if contender not in fitting:
+                    note = f"{contender.name} takes batches of {contender.fixed_batch} only"
+                    result.notes += [note] if note not in result.notes else []
+            result.timings += _interleaved(fitting, feeds, batch, count, seconds, warmup)
+    if memory:
+        say("memory")
+        result.memory = _memory(
+            contenders, lambda fixed: make_inputs(first, fixed or wanted[0], sizes or {}, inputs or {})
+        )
+    return result
+
+
+def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], given: Mapping[str, np.ndarray]) -> Feeds:
+    """Inputs of this batch size: the given ones repeated or cut, random ones otherwise."""
+    random = np.random.default_rng(0)
+    for name in given:
+        if name not in model.inputs:
+            raise InvalidArgument(f"the model has no input {name!r}", why=f"it has {', '.join(model.inputs)}")
+    feeds = {}
+    for name, port in model.inputs.items():
+        if name in given:
+            array = given[name]
+            if port.shape and not isinstance(port.shape[0], int) and len(array) != batch:
+                array = array[np.arange(batch) % len(array)]
+            feeds[name] = array
+        else:
+            feeds[name] = _random(port, batch, sizes, random)
+    return feeds
+
+
+def _random(port: Port, batch: int, sizes: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
+    if port.dtype is None:
+        raise InvalidArgument(f"the input {port} is not of numbers", hint="give its values with inputs")
+    shape = []
+    for axis, dim in enumerate(port.shape):
+        size = dim if isinstance(dim, int) else sizes.get(str(dim), batch if axis == 0 else None)
+        if size is None:
+            raise InvalidArgument(
+                f"how large is {dim or f'axis {axis}'} of {port}?", hint=f"say it: --size {dim or 'NAME'}=224"
+            )
+        shape.append(size)
+    if port.dtype.kind in "iu":
+        return random.integers(0, 2, shape).astype(port.dtype)
+    if port.dtype.kind == "b":
+        return random.integers(0, 2, shape).astype(bool)
+    return random.standard_normal(shape).astype(port.dtype)
+
+
+def _interleaved(
+    contenders: Sequence[_Contender], feeds: Feeds, batch: int, threads: int | None, seconds: float, warmup: int
+) -> list[Timing]:
+    if not contenders:
+        return []
+    runs = [contender.make(threads) for contender in contenders]
+    for run in runs:
+        for _ in range(warmup):
+            run(feeds)
+    taken: list[list[float]] = [[] for _ in runs]
+    for order in _orders(len(runs)):
+        for i in order:
+            start = time.perf_counter()
+            runs[i](feeds)
+            taken[i].append(time.perf_counter() - start)
+        rounds = len(taken[0])
+        spent = max(map(sum, taken))
+        if (spent >= seconds and rounds >= _FEWEST_ROUNDS) or rounds >= _MOST_ROUNDS:
+            break
+    first = float(np.median(taken[0]))
+    timings = []
+    for contender, times in zip(contenders, taken, strict=True):
+        p50, p90, p99 = np.percentile(times, (50, 90, 99)).tolist()
+        timings.append(Timing(contender.name, batch, threads, len(times), p50, p90, p99, p50 / first))
+    return timings
+
+
+def _orders(count: int) -> Iterator[list[int]]:
+    """Endless rounds, each beginning with another contender: none always runs after the same one."""
+    start = 0
+    while True:
+        yield [(start + i) % count for i in range(count)]
+        start += 1
+
+
+def _labels(files: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """Short names: the file's own, with its folder where two are called the same, with a number for the same file."""
+    paths = [Path(os.fspath(file)) for file in files]
+    names = [path.name for path in paths]
+    labels: list[str] = []
+    for path in paths:
+        number = 1
+        wish = label = str(path) if names.count(path.name) > 1 else path.name
+        while label in labels:
+            number += 1
+            label = f"{wish} #{number}"
+        labels.append(label)
+    return labels
+
+
+def _loaded(path: str | os.PathLike[str], providers: Sequence[str] | None, threads: int | None = None) -> Model:
+    """Without spinning: threads that wait actively after a run would take the next contender's time."""
+    if not Path(path).is_file():
+        raise InvalidModel(f"there is no file {os.fspath(path)}")
+    return Model(Session(path, providers, threads, spin=False))
+
+
+def _file(name: str, path: str | os.PathLike[str], model: Model, providers: Sequence[str] | None) -> _Contender:
+    sizes = {port.shape[0] for port in model.inputs.values() if port.shape}
+    fixed = next((size for size in sizes if isinstance(size, int)), None) if len(sizes) == 1 else None
+
+    def make(threads: int | None) -> Callable[[Feeds], Any]:
+        loaded = model if threads is None else _loaded(path, providers, threads)
+        ordered = list(loaded.inputs)
+
+        def run(feeds: Feeds) -> Any:
+            return loaded.run(feeds if set(feeds) == set(ordered) else dict(zip(ordered, feeds.values(), strict=True)))
+
+        return run
+
+    return _Contender(name, make, fixed, ["onnx", os.fspath(path)])
+
+
+def _framework(against: Any, inputs: Sequence[str]) -> _Contender:
+    from tonnx.benching.models import framework
+
+    name, make, child = framework(against, inputs)
+    return _Contender(name, make, None, child)
+
+
+def _memory(contenders: Sequence[_Contender], inputs: Callable[[int | None], Feeds]) -> dict[str, int | None]:
+    from tonnx.benching.memory import peak
+
+    empty = peak(["nothing"], inputs(None))
+    peaks: dict[str, int | None] = {}
+    for contender in contenders:
+        measured = None if contender.child is None else peak(contender.child, inputs(contender.fixed_batch))
+        peaks[contender.name] = None if measured is None or empty is None else max(0, measured - empty)
+    return peaks

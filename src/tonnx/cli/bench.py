@@ -1,0 +1,72 @@
+"""Time ONNX files, and the model they came from, in one interleaved run.
+
+Examples:
+  tonnx bench net.onnx
+  tonnx bench net.onnx net-int8.onnx --against net.py:Net --batch 1,8 --threads 1,2
+  tonnx bench net.onnx --size height=224 --size width=224 --plot times.svg
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from tonnx.cli.console import Console, Report
+
+HELP = "time ONNX files side by side"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx bench``."""
+    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
+    parser.add_argument("--against", metavar="MODEL", help="file.py:name or package:name, the model they came from")
+    parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; 1 if not given")
+    parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
+    parser.add_argument(
+        "--size", action="append", default=[], type=_size, metavar="NAME=N", help="another dynamic dimension"
+    )
+    parser.add_argument(
+        "--inputs", action="append", default=[], metavar="FILE", help="real values: data.npz, x=file.npy"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="for each file and setting; 2 by default"
+    )
+    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the clock starts; 3 by default")
+    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
+    parser.add_argument("--plot", metavar="FILE", help="the figures as a picture, in SVG")
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Measure, report."""
+    from tonnx.benching import bench
+    from tonnx.cli.arrays import read_arrays
+
+    result = bench(
+        *options.models,
+        against=options.against,
+        batches=options.batch,
+        threads=options.threads,
+        sizes=dict(options.size),
+        inputs=read_arrays(options.inputs),
+        seconds=options.seconds,
+        warmup=options.warmup,
+        memory=not options.no_memory,
+        progress=console.stage,
+    )
+    if options.plot:
+        Path(options.plot).write_text(result.svg(), encoding="utf-8")
+    return Report(str(result), result.data)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from error
+
+
+def _size(text: str) -> tuple[str, int]:
+    name, _, size = text.partition("=")
+    if not name or not size.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
+    return name, int(size)
