@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; 1 if not given")
     parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
     parser.add_argument(
-        "--size", action="append", default=[], type=_size, metavar="NAME=N", help="another dynamic dimension"
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="another dynamic dimension"
     )
     parser.add_argument(
         "--inputs", action="append", default=[], metavar="FILE", help="real values: data.npz, x=file.npy"
@@ -65,7 +65,8 @@ def _numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from error
 
 
-def _size(text: str) -> tuple[str, int]:
+def size_spec(text: str) -> tuple[str, int]:
+    """``height=224``."""
     name, _, size = text.partition("=")
     if not name or not size.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")

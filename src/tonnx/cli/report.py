@@ -1,0 +1,76 @@
+"""Write one self-contained HTML page about an ONNX file: graph, operators, weights, proof, time per node.
+
+Examples:
+  tonnx report net.onnx -o net.html
+  tonnx report net.onnx --size height=224 --size width=224
+  tonnx report net.onnx --against net.py:Net --inputs x.npy
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from tonnx.cli.bench import size_spec
+from tonnx.cli.console import Console, Report
+
+HELP = "a page about an ONNX file"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx report``."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the page; MODEL with .html if not given")
+    add_page_arguments(parser)
+
+
+def add_page_arguments(parser: argparse.ArgumentParser) -> None:
+    """What ``tonnx view`` takes as well."""
+    parser.add_argument("--against", metavar="MODEL", help="file.py:name: compare with this model, value by value")
+    parser.add_argument(
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="a dynamic dimension, for timing"
+    )
+    parser.add_argument("--inputs", action="append", default=[], metavar="FILE", help="real values: x.npy, data.npz")
+    parser.add_argument("--no-profile", action="store_true", help="do not time the nodes")
+    parser.add_argument("--bench", action="store_true", help="time the whole file, and the model it is compared with")
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Collect, write, say where."""
+    path = write_page(options, console, options.output)
+    return Report(f"{path}", lambda: {"path": str(path)})
+
+
+def write_page(options: argparse.Namespace, console: Console, output: str | Path | None) -> Path:
+    """The page of a file, with whatever was asked for measured first."""
+    from tonnx.cli.arrays import read_arrays
+    from tonnx.reporting import report
+
+    inputs, sizes = read_arrays(options.inputs), dict(options.size)
+    extra: dict[str, Any] = {}
+    if options.against:
+        extra |= _compared(options, console)
+    if options.bench:
+        from tonnx.benching import bench
+
+        console.stage("bench")
+        extra["bench"] = bench(
+            options.model, against=options.against, sizes=sizes, inputs=inputs, progress=console.stage
+        )
+    console.stage("page")
+    return report(options.model, output, inputs=inputs, sizes=sizes, profile=not options.no_profile, **extra)
+
+
+def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """The proof and the differences at every value inside, for the page."""
+    from tonnx.cli.against import example_for, load_against
+    from tonnx.cli.load import importable
+    from tonnx.verifying import verify
+
+    path = Path(options.model)
+    with importable(options.against):
+        loaded = load_against(options.against, path)
+        args, kwargs = example_for(path, loaded, [], options.inputs, seed=0)
+        result = verify(path, loaded.model, args, kwargs, locate=True, progress=console.stage)
+    return {"verification": result.verification, "differences": result.differences, "located": result.located}

@@ -1,0 +1,7 @@
+"""The report page. The package is not called report, so that `tonnx.report` can be the function."""
+
+from __future__ import annotations
+
+from tonnx.reporting.report import report
+
+__all__ = ["report"]

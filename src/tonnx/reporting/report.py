@@ -1,0 +1,184 @@
+"""``tonnx.report``: everything about one file on one page that needs no network."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.reporting import collect
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx_ir as ir
+
+    from tonnx.benching import Bench
+    from tonnx.proof import Verification
+    from tonnx.proof.locate import Difference, Located
+
+_HERE = Path(__file__).parent
+_SCRIPTS = ("layout.js", "graph.js", "page.js")
+HISTORY_KEY = "tonnx.history"
+"""In a file's metadata: the operators before and after each stage of its export, and what was folded and fused."""
+
+
+def report(
+    path: str | os.PathLike[str],
+    f: str | os.PathLike[str] | None = None,
+    *,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    profile: bool = True,
+    timings: Mapping[str, float] | None = None,
+    verification: Verification | None = None,
+    differences: Sequence[Difference] | None = None,
+    located: Located | None = None,
+    bench: Bench | None = None,
+) -> Path:
+    """Write a page about an ONNX file: graph, operators, weights, proof, time per node.
+
+    Example::
+
+        tonnx.report("net.onnx", "net.html")
+
+    Args:
+        path: the ONNX file, of any origin.
+        f: the page; beside the file if not given.
+        inputs, sizes: values for the inputs, or sizes of its dynamic dimensions, to time the nodes with; 1 and 224
+            where nothing is said.
+        profile: time the nodes with ONNX Runtime.
+        timings: seconds by stage of the export.
+        verification: the proof of the export, or what ``tonnx.verify`` gave.
+        differences, located: the differences at the values inside and where they begin, as ``tonnx.verify`` gave them.
+        bench: what ``tonnx.bench`` gave.
+    """
+    from tonnx import reading
+    from tonnx.provenance import load
+
+    target = Path(f) if f is not None else Path(path).with_suffix(".html")
+    if not target.parent.is_dir():
+        raise InvalidArgument(f"cannot write {target}", why=f"the folder {target.parent} does not exist")
+    model = reading.reader(path)()
+    load(model)
+    reading.infer(model)
+    data = model_data(model, Path(path))
+    if profile:
+        data["times"], note = _times(path, model, inputs or {}, sizes or {})
+        data["notes"] += [note] if note else []
+    if differences:
+        data["differences"] = _differences(model, differences)
+    data["timings"] = dict(timings or {})
+    data["located"] = None if located is None else str(located)
+    if verification is not None:
+        from tonnx.cli.machine import verification_data
+
+        data["verification"] = verification_data(verification)
+    data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
+    _write(target, page(data))
+    return target
+
+
+def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
+    """What a page says of the model itself."""
+    weights = collect.weights_data(model)
+    beside = path.with_name(path.name + ".data")
+    history = json.loads(model.metadata_props.get(HISTORY_KEY, "{}"))
+    return {
+        "file": {
+            "name": path.name,
+            "size": path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0),
+            "opset": model.opset_imports.get("", 0),
+            "domains": {domain or "ai.onnx": version for domain, version in model.opset_imports.items()},
+            "ir_version": model.ir_version,
+            "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
+            "weights": sum(weight["bytes"] for weight in weights),
+            "parameters": sum(_product(weight["shape"]) for weight in weights),
+        },
+        "inputs": _ports(value for value in model.graph.inputs if not value.is_initializer()),
+        "outputs": _ports(model.graph.outputs),
+        "stages": [*history.get("stages", []), {"name": "file", "operators": collect.operator_counts(model)}],
+        "notes": list(history.get("notes", [])),
+        "weights": weights[:200],
+        "metadata": {k: v for k, v in model.metadata_props.items() if k != HISTORY_KEY},
+        "graph": collect.graph_data(model),
+        "times": None,
+        "differences": None,
+        "located": None,
+        "verification": None,
+    }
+
+
+def page(data: Mapping[str, Any]) -> str:
+    """One HTML file with everything in it."""
+    html = (_HERE / "page.html").read_text(encoding="utf-8")
+    # "</" would end the script element that holds the data; in JSON, "<\/" means the same.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
+    parts = {
+        "/*STYLE*/": (_HERE / "page.css").read_text(encoding="utf-8"),
+        "/*SCRIPT*/": "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+        "/*DATA*/": text,
+    }
+    for mark, content in parts.items():
+        before, _, after = html.partition(mark)
+        html = before + content + after
+    return html
+
+
+def _ports(values: Iterable[ir.Value]) -> list[dict[str, Any]]:
+    return [{"name": value.name, "type": collect.value_type(value)} for value in values]
+
+
+def _product(shape: Sequence[int]) -> int:
+    product = 1
+    for size in shape:
+        product *= size
+    return product
+
+
+def _times(
+    path: str | os.PathLike[str], model: ir.Model, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
+) -> tuple[list[float] | None, str]:
+    """Seconds by node; where the model does not run on invented inputs, why not."""
+    from tonnx.benching.measure import make_inputs
+    from tonnx.reporting.profile import node_times
+    from tonnx.run.model import load
+
+    try:
+        loaded = load(path)
+        named = {str(dim) for port in loaded.inputs.values() for dim in port.shape[1:] if not isinstance(dim, int)}
+        guessed = {name: 224 for name in named if name != "None"}
+        return node_times(path, make_inputs(loaded, 1, {**guessed, **sizes}, inputs)), ""
+    except TonnxError as error:
+        return None, f"nodes were not timed: {error.why or error.what}"
+
+
+def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
+    """For each node, how far its output is from the model's: absolute, and in units of what is allowed."""
+    by_value = {difference.value: difference.comparison for difference in found}
+    rows: list[Any] = []
+    for node, _ in collect.walk(model):
+        seen = [by_value[v.name] for v in node.outputs if v.name in by_value]
+        worst = max(seen, key=lambda comparison: comparison.excess, default=None)
+        rows.append(None if worst is None else [_finite(worst.max_abs), _finite(worst.excess), worst.ok])
+    return rows
+
+
+def _finite(number: float) -> float | None:
+    return number if abs(number) < float("inf") else None
+
+
+def _write(target: Path, text: str) -> None:
+    """All of it or nothing."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
