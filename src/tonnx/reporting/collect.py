@@ -5,7 +5,6 @@ The page holds thousands of nodes, so a node is a short list and strings that re
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -32,11 +31,6 @@ def weights_data(model: ir.Model) -> list[dict[str, Any]]:
                 shape = [int(d) for d in tensor.shape]
                 found.append({"name": value.name, "dtype": tensor.dtype.name, "shape": shape, "bytes": tensor.nbytes})
     return sorted(found, key=lambda weight: -weight["bytes"])
-
-
-def operator_counts(model: ir.Model) -> dict[str, int]:
-    """How many nodes there are of each operator, in all graphs."""
-    return dict(Counter(_operator(node) for node in model.graph.all_nodes()).most_common())
 
 
 def value_type(value: ir.Value) -> str:

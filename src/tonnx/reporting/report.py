@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tonnx import history
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.reporting import collect
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("layout.js", "graph.js", "page.js")
-HISTORY_KEY = "tonnx.history"
-"""In a file's metadata: the operators before and after each stage of its export, and what was folded and fused."""
 
 
 def report(
@@ -86,7 +85,7 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
     """What a page says of the model itself."""
     weights = collect.weights_data(model)
     beside = path.with_name(path.name + ".data")
-    history = json.loads(model.metadata_props.get(HISTORY_KEY, "{}"))
+    stages, notes = history.read(model)
     return {
         "file": {
             "name": path.name,
@@ -100,10 +99,10 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
         },
         "inputs": _ports(value for value in model.graph.inputs if not value.is_initializer()),
         "outputs": _ports(model.graph.outputs),
-        "stages": [*history.get("stages", []), {"name": "file", "operators": collect.operator_counts(model)}],
-        "notes": list(history.get("notes", [])),
+        "stages": [*stages, {"name": "file", "operators": history.operator_counts(model)}],
+        "notes": notes,
         "weights": weights[:200],
-        "metadata": {k: v for k, v in model.metadata_props.items() if k != HISTORY_KEY},
+        "metadata": history.others(model),
         "graph": collect.graph_data(model),
         "times": None,
         "differences": None,
