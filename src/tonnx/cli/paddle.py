@@ -37,16 +37,13 @@ def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common:
     from tonnx.api import export
     from tonnx.cli.arrays import read_arrays
 
-    if options.dynamic:
-        raise argparse.ArgumentTypeError(
-            "--dynamic is for PyTorch models; a Paddle model has its dynamic axes, named with --input-shapes x:n,3,h,w"
-        )
     return export(
         options.model,
         read_arrays(options.inputs),
         options.output,
         params=options.params,
         input_shapes=input_shapes(given) or None,
+        dynamic_axes=dict(options.dynamic) or None,
         input_names=options.input_names,
         **common,
     )

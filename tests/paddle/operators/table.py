@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,70 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...], Any]] = {}
 def case(name: str, function: Callable[..., Any], *inputs: np.ndarray, dyn: Any = (0,)) -> None:
     assert name not in CASES, name
     CASES[name] = (function, inputs, dyn)
+
+
+@dataclass
+class Raw:
+    """One old operator by its slots and attributes. ``outputs``: the dtype and the number of each slot's values."""
+
+    type: str
+    inputs: dict[str, Any]
+    outputs: dict[str, tuple[str, int]]
+    attributes: dict[str, Any]
+    weights: dict[str, np.ndarray] = field(default_factory=dict)
+    dynamic: Sequence[int] = (0,)
+    hidden: Sequence[str] = ()
+    """Output slots that the operator must have, but that nobody reads."""
+
+
+RAW: dict[str, Raw] = {}
+LIKE: dict[str, dict[str, Any]] = {}
+"""Cases that cannot be compared number by number: what has to hold instead (see `tests.paddle.archive`)."""
+
+
+def raw(
+    name: str,
+    type: str,
+    inputs: dict[str, Any],
+    outputs: dict[str, str | tuple[str, int]],
+    attributes: dict[str, Any] | None = None,
+    *,
+    weights: dict[str, np.ndarray] | None = None,
+    dyn: Sequence[int] = (0,),
+    hidden: Sequence[str] = (),
+) -> None:
+    """A case for the old format only."""
+    assert name not in CASES and name not in RAW, name
+    made = {slot: (what, 1) if isinstance(what, str) else what for slot, what in outputs.items()}
+    RAW[name] = Raw(type, inputs, made, attributes or {}, weights or {}, dyn, hidden)
+
+
+STATIC: set[str] = set()
+"""Cases that Paddle cannot run eagerly: built as a static program, and computed by its executor."""
+
+
+MEND: dict[str, Callable[..., Any]] = {}
+"""Cases of which Paddle computes something else than it says: gives the outputs from those that Paddle gave."""
+
+
+def static(
+    name: str,
+    function: Callable[..., Any],
+    *inputs: np.ndarray,
+    dyn: Any = (0,),
+    mend: Callable[..., Any] | None = None,
+) -> None:
+    """A case for what exists in programs alone."""
+    case(name, function, *inputs, dyn=dyn)
+    STATIC.add(name)
+    if mend is not None:
+        MEND[name] = mend
+
+
+def random(name: str, function: Callable[..., Any], *inputs: np.ndarray, dyn: Any = (0,), **like: Any) -> None:
+    """A case whose values are drawn: compared are shape and dtype, and what ``like`` says of the values."""
+    case(name, function, *inputs, dyn=dyn)
+    LIKE[name] = {"like": like}
 
 
 def same(*names: str, src: np.ndarray) -> None:

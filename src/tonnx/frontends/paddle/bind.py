@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,6 +36,9 @@ _IDLE = {
 }
 """Attributes that change nothing if they have one of these values; old programs write many of them."""
 
+_MEASURED = re.compile(r"[a-z_]+[0-9]+_threshold")
+"""What quantisation has measured at a slot, ``Out0_threshold``, written down for other tools."""
+
 _KEYWORDS = {"lambda": "lambda_"}  # no parameter can be called so in Python
 
 Resolve = Callable[[Any], Any]
@@ -46,6 +50,8 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
     where = _old(node, given) if "." not in node.name else _pir(node, rule, given)
     bound: dict[str, Any] = {}
     for name, raw in given.items():
+        if rule.kinds.get(name) == "Unused":
+            continue
         if name in rule.kinds:
             value = _resolved(raw, resolve)
             bound[name] = _convert(value, rule.kinds[name], name, op)
@@ -86,7 +92,7 @@ def _old(node: Op, given: dict[str, Any]) -> dict[str, str]:
 
 def _is_idle(name: str, raw: Any) -> bool:
     """Whether an argument that the rule does not name can be left out: it says nothing, or nothing of the result."""
-    if name in _IGNORED or raw is None or isinstance(raw, (tuple, Opaque)):
+    if name in _IGNORED or _MEASURED.fullmatch(name) or raw is None or isinstance(raw, (tuple, Opaque)):
         return True
     return raw in (False, 0, "", -1) or raw == [] or any(raw == value for value in _IDLE.get(name, ()))
 
@@ -109,6 +115,8 @@ def _convert(raw: Any, kind: str, name: str, op: Builder) -> Any:
         raise UnsupportedArgument(f"the attribute {name} has the unknown type {raw.type}")
     if kind == "Values":
         return raw if isinstance(raw, list) else [raw]
+    if kind == "Array":
+        return raw
     if kind == "Value":
         if isinstance(raw, list) and len(raw) == 1 and isinstance(raw[0], ir.Value):
             return raw[0]

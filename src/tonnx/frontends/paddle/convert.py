@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument
-from tonnx.frontends.converted import Converted, add_output
-from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes
+from tonnx.frontends.axes import axis_names, checked_axes, name_axes, unknown_axes_name
+from tonnx.frontends.converted import Converted, Reference, add_output
+from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.load import Loaded, load
 from tonnx.frontends.paddle.reference import first_that_runs, predictor
 from tonnx.frontends.paddle.walk import Walk
 from tonnx.profiles import ort
+from tonnx.stages import Progress, Stages
 from tonnx.target import CANON
+
+if TYPE_CHECKING:
+    from tonnx.proof.trace import Trace
+
+Original = Callable[[Mapping[str, str]], Reference | None]
+"""Starts what the file is compared with: from the program's input names and those of the file to a reference."""
+RTOL = 0.0
+"""Paddle's own verdict: the largest difference is below 1e-5, or below that part of the largest value.
+
+The default absolute tolerance is just that; nothing is allowed beyond it."""
 
 
 def convert(
@@ -26,43 +39,110 @@ def convert(
     args: Any = (),
     *,
     params: str | os.PathLike[str] | None = None,
+    announce: Progress | None = None,
+    **options: Any,
+) -> Converted:
+    """Read and lower a saved model. ``announce`` is told the stage that begins; the options are those of `lower`."""
+    stages = Stages(announce)
+    with stages("read"):
+        loaded = load(path, params)
+    inside = partial(_trace, loaded)
+    return lower(loaded, args, stages, lambda renamed: predictor(loaded, renamed), inside=inside, **options)
+
+
+def lower(
+    loaded: Loaded,
+    args: Any,
+    stages: Stages,
+    original: Original,
+    *,
     input_shapes: Wanted | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     compare: bool = True,
-    announce: Callable[[str], None] | None = None,
+    inside: Callable[[Mapping[str, str]], Trace] | None = None,
 ) -> Converted:
-    """Read and lower. ``announce`` is told the stage that begins; ``compare`` looks for Paddle to compare with."""
-    announce = announce or (lambda stage: None)
-    timings: dict[str, float] = {}
-    start = time.perf_counter()
-    announce("read")
-    loaded = load(path, params)
-    inputs = inputs_of(loaded.program, input_shapes)
+    """A model that was read, with what the user wants of its names and shapes. ``compare`` False starts no original."""
     renamed = _renamed("input_names", list(loaded.program.inputs), input_names)
     outputs = _renamed("output_names", list(loaded.program.outputs), output_names)
     for name in outputs:
         if outputs[name] == name and name in renamed.values():  # an input that is passed through, or changed in place
             outputs[name] = f"{name}_out"
     _check_collisions(list(renamed.values()), list(outputs.values()))
+    wanted, output_axes = _wanted(loaded, renamed, list(outputs.values()), input_shapes, dynamic_axes)
+    inputs = inputs_of(loaded.program, wanted)
     taken = _arrays(args, inputs, renamed)
     inputs = apart(inputs, taken)
-    paddle = predictor(loaded, renamed) if compare else None  # it starts slowly: meanwhile the model is lowered
-    timings["read"] = time.perf_counter() - start
-    start = time.perf_counter()
-    announce("lower")
-    model = _lower(loaded, inputs, renamed, list(outputs.values()))
-    timings["lower"] = time.perf_counter() - start
+    paddle = original(renamed) if compare else None  # it starts slowly: meanwhile the model is lowered
+    with stages("lower"):
+        model = _lower(loaded, inputs, renamed, list(outputs.values()))
+    rtol = None if _has_halves(model) else RTOL
     dynamic = {renamed[name]: axes for name, axes in inputs.dynamic().items()}
-    # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
-    given = next(_examples(inputs, taken, renamed, (224,)))
+    notes = _name_outputs(model, dynamic, output_axes)
     if not compare:
-        return Converted(model, None, given, dynamic, {}, timings)
-    start = time.perf_counter()
-    announce("Paddle")
-    known, notes = first_that_runs(paddle, _examples(inputs, taken, renamed, (64, 224, 320, 640)))
-    timings["Paddle"] = time.perf_counter() - start
-    return Converted(model, None if known is None else paddle, known or given, dynamic, {}, timings, notes)
+        blank = {renamed[name]: array for name, array in zeros(inputs, _sizes(inputs, taken, 64)).items()}
+        return Converted(model, None, blank, dynamic, {}, stages.seconds, notes, rtol=rtol)
+    with stages("Paddle") if paddle is not None else nullcontext():
+        known, problems = first_that_runs(paddle, _examples(inputs, taken, renamed, (64, 224, 320, 640)))
+    # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
+    given = known if known is not None else next(_examples(inputs, taken, renamed, (224,)))
+    reference = None if known is None else paddle
+    trace = None if inside is None else partial(inside, renamed)
+    notes += problems
+    return Converted(model, reference, given, dynamic, {}, stages.seconds, notes, rtol=rtol, trace=trace)
+
+
+def _trace(loaded: Loaded, renamed: Mapping[str, str]) -> Trace:
+    from tonnx.frontends.paddle.trace import PaddleTrace
+
+    return PaddleTrace(loaded, renamed)
+
+
+def _has_halves(model: ir.Model) -> bool:
+    """Whether it computes in 16 bits: then ONNX Runtime rounds elsewhere, and Paddle's own verdict is out of reach."""
+    halves = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+    return any(value.dtype in halves for node in model.graph.all_nodes() for value in node.outputs)
+
+
+def _wanted(
+    loaded: Loaded,
+    renamed: Mapping[str, str],
+    outputs: Sequence[str],
+    input_shapes: Wanted | None,
+    dynamic_axes: Mapping[str, Any] | None,
+) -> tuple[dict[str, list[int | str | None]], dict[str, dict[int, str]]]:
+    """What the user says of the inputs, by their names in the program, and of the outputs' axes.
+
+    An input may be called by its name in the program or by that in the file.
+    """
+    back = {new: old for old, new in renamed.items()} | {old: old for old in renamed}
+    shapes = {back.get(name, name): list(shape) for name, shape in (input_shapes or {}).items()}
+    output_axes: dict[str, dict[int, str]] = {}
+    for name, axes in checked_axes(dynamic_axes).items():
+        named = axis_names(name, axes)
+        if name in outputs and name not in renamed.values():
+            output_axes[name] = named
+            continue
+        if name not in back:
+            raise unknown_axes_name(name, list(renamed.values()), outputs)
+        own = loaded.program.inputs[back[name]].shape or ()
+        shape = shapes.setdefault(back[name], [None] * len(own))
+        for axis, dim in named.items():
+            if not -len(own) <= axis < len(own):
+                raise InvalidArgument(f"the input {name!r} has no axis {axis}", why=f"its shape is {list(own)}")
+            shape[axis] = dim
+    return shapes, output_axes
+
+
+def _name_outputs(
+    model: ir.Model, dynamic: Mapping[str, Mapping[int, str]], axes: Mapping[str, dict[int, str]]
+) -> list[str]:
+    taken = {name: name for named in dynamic.values() for name in named.values()}
+    notes = []
+    for value in model.graph.outputs:
+        notes += name_axes(value, axes.get(value.name or "", {}), taken)
+    return notes
 
 
 def _examples(

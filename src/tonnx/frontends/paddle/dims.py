@@ -16,6 +16,8 @@ from tonnx.frontends.paddle.graph import Kind, Program
 from tonnx.infer import Dim
 
 BATCH = "batch"
+_MEASURES = frozenset("im_shape im_size img_size image_shape im_info origin_shape ori_shape".split())
+_FACTORS = frozenset({"scale_factor"})
 Wanted = Mapping[str, Sequence[int | str | None]]
 
 
@@ -29,6 +31,8 @@ class Inputs:
     """Sizes that the model itself has where the user wants a dynamic dimension: they work for certain."""
     contradicts: bool
     """Whether the user changed a dimension that the program has fixed: what it says of other shapes is wrong then."""
+    measures: frozenset[str] = frozenset()
+    """Inputs that hold the size of a picture: with any other numbers, detectors give boxes that nobody can order."""
 
     def dynamic(self) -> dict[str, dict[int, str]]:
         """The dynamic axes of each input and their names."""
@@ -76,7 +80,19 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
                 count += 1
             contradicts = contradicts or (own >= 0 and shape[-1] != own)
         shapes[name], dtypes[name] = shape, value.dtype
-    return Inputs(shapes, dtypes, known, contradicts)
+    return Inputs(shapes, dtypes, known, contradicts, _measures(program))
+
+
+def _measures(program: Program) -> frozenset[str]:
+    """The inputs that an operator takes for the size of a picture, or that are called so, as PaddleDetection does."""
+    read = {
+        id(value)
+        for op in program.walk()
+        if op.name.rpartition(".")[2] == "yolo_box"
+        for value in (*op.operands[1:2], *op.inputs.get("ImgSize", ()))
+    }
+    names = {name for name, value in program.inputs.items() if id(value) in read or name in _MEASURES}
+    return frozenset(name for name in names if (program.inputs[name].shape or (0,))[-1] in (2, 3))
 
 
 def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
@@ -107,11 +123,33 @@ def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Random inputs at these sizes. Integers are 0 and 1: as indices these are most often valid."""
     rng = np.random.default_rng(0)
     made = {}
+    sides = _sides(inputs, sizes)
     for name, shape in inputs.shapes.items():
         dtype = inputs.dtypes[name]
         dims = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
-        if dtype.is_floating_point():
+        if name in inputs.measures:
+            made[name] = np.broadcast_to((*sides, 1)[: dims[-1]], dims).astype(dtype.numpy())
+        elif name in _FACTORS:
+            made[name] = np.ones(dims, dtype.numpy())
+        elif dtype.is_floating_point():
             made[name] = rng.standard_normal(dims).astype(dtype.numpy())
         else:
             made[name] = rng.integers(0, 2, size=dims).astype(dtype.numpy())
     return made
+
+
+def zeros(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Inputs that nobody computes with: they have the shapes, and cost nothing."""
+    return {
+        name: np.zeros([dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape], inputs.dtypes[name].numpy())
+        for name, shape in inputs.shapes.items()
+    }
+
+
+def _sides(inputs: Inputs, sizes: Mapping[str, int]) -> tuple[int, int]:
+    """Height and width of the picture."""
+    for shape in inputs.shapes.values():
+        if len(shape) == 4:
+            height, width = (dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape[2:])
+            return height, width
+    return 64, 64

@@ -133,12 +133,20 @@ def _find_weights(found: Program, file: Path) -> Path | None:
 def _fit(found: Program, name: str, tensor: ir.Tensor) -> None:
     value = found.parameters[name]
     shape = tuple(int(dim) for dim in tensor.shape.numpy())
-    if value.shape is not None and (
-        len(value.shape) != len(shape) or any(a not in (-1, b) for a, b in zip(value.shape, shape, strict=True))
+    said = value.shape
+    if said is not None and _solid(said) == _solid(shape):
+        pass  # quantisation passes write scales as [], [1], [8] or [1, 8], whatever the program says
+    elif said is not None and (
+        len(said) != len(shape) or any(a not in (-1, b) for a, b in zip(said, shape, strict=True))
     ):
         raise damaged(
-            f"the program says {list(value.shape)} and the weights file {list(shape)}",
+            f"the program says {list(said)} and the weights file {list(shape)}",
             hint="give the weights file that was saved together with this program",
         )
     # The file is right about the type: PaddleSlim stores int8 weights for variables that are declared float.
     value.type = replace(value.type, dtype=tensor.dtype, shape=shape)
+
+
+def _solid(shape: tuple[int, ...]) -> list[int]:
+    """A shape without its axes of size 1."""
+    return [size for size in shape if size != 1]

@@ -13,16 +13,22 @@ import os
 import struct
 import subprocess
 import sys
+import threading
 import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO
 
 import numpy as np
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.converted import Reference
+from tonnx.frontends.paddle.graph import LOOPS
 from tonnx.frontends.paddle.load import Loaded
 
+PATIENCE = 180
+"""Seconds. Some programs with loops never end in Paddle's predictor, though they do elsewhere in Paddle."""
 NOT_COMPARED = "not compared with Paddle"
+Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 _LENGTH = struct.Struct("<Q")
 
 
@@ -32,7 +38,7 @@ def predictor(loaded: Loaded, renamed: Mapping[str, str]) -> Predictor | None:
 
 
 def first_that_runs(
-    paddle: Predictor | None, examples: Iterable[dict[str, np.ndarray]]
+    paddle: Reference | None, examples: Iterable[dict[str, np.ndarray]]
 ) -> tuple[dict[str, np.ndarray] | None, list[str]]:
     """The first of the examples that Paddle itself takes; or None, and why nothing can be compared."""
     if paddle is None:
@@ -53,30 +59,54 @@ class Predictor:
 
     def __init__(self, loaded: Loaded, renamed: Mapping[str, str]) -> None:
         self._names = dict(renamed)
-        command = [sys.executable, "-m", __name__, str(loaded.path), str(loaded.weights or "")]
+        how = "layer" if _is_endless(loaded) else "predictor"
+        command = [sys.executable, "-m", __name__, str(loaded.path), str(loaded.weights or ""), how]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
-        weakref.finalize(self, _end, self._process)
+        weakref.finalize(self, end, self._process)
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         assert self._process.stdin is not None and self._process.stdout is not None
+        late = threading.Event()
+
+        def give_up() -> None:
+            late.set()
+            self._process.kill()
+
+        waiting = threading.Timer(PATIENCE, give_up)
+        waiting.daemon = True
+        waiting.start()
         try:
-            _send(self._process.stdin, {name: feeds[new] for name, new in self._names.items()})
-            answer = _receive(self._process.stdout)
+            send(self._process.stdin, {name: feeds[new] for name, new in self._names.items()})
+            answer = receive(self._process.stdout)
         except (OSError, EOFError, ValueError) as error:
             self.close()
-            raise CaptureError("Paddle's predictor stopped", why="its process ended without an answer") from error
+            why = f"it did not answer within {PATIENCE} s" if late.is_set() else "its process ended without an answer"
+            raise CaptureError("Paddle's predictor stopped", why=why) from error
+        finally:
+            waiting.cancel()
         if "error" in answer:
             raise CaptureError("Paddle itself does not run the model", why=str(answer["error"]))
         return [answer[str(i)] for i in range(len(answer))]
 
     def close(self) -> None:
         """End the process."""
-        _end(self._process)
+        end(self._process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _is_endless(loaded: Loaded) -> bool:
+    """Whether the predictor of Paddle 3 never ends: it does not see that the body of a loop writes the condition.
+
+    `paddle.nn.RNN` is such a loop. Loaded as a layer, which takes the weights from beside the program, it does end.
+    """
+    if loaded.program.format != "pir" or loaded.weights not in (None, loaded.path.with_suffix(".pdiparams")):
+        return False
+    loops = (op for op in loaded.program.walk() if op.name in LOOPS)
+    return any(write.before is loop.operands[0] for loop in loops for write in loop.writes)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
             with contextlib.suppress(OSError):
@@ -85,7 +115,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _send(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+def send(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)  # type: ignore[arg-type]
     stream.write(_LENGTH.pack(buffer.tell()))
@@ -93,7 +123,7 @@ def _send(stream: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
     stream.flush()
 
 
-def _receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
+def receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
     head = stream.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         raise EOFError("the other side has ended")
@@ -102,42 +132,63 @@ def _receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _serve(program: str, weights: str) -> None:
+def _serve(program: str, weights: str, how: str) -> None:
     """What the other process does: arrays in, arrays out, until there are no more."""
     # Paddle prints to stdout, from C++ as well: keep the pipe, and give it another place to print to.
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     questions = sys.stdin.buffer
-    failure, predictor = "", None
+    failure, run = "", None
     try:
-        from paddle import inference
-
-        # A folder with a file for each parameter holds the program too, as __model__.
-        folder = os.path.isdir(weights)
-        config = inference.Config(weights) if folder else inference.Config(program, weights)
-        config.disable_glog_info()
-        config.switch_ir_optim(False)  # as it was written: fused kernels round differently
-        predictor = inference.create_predictor(config)
+        run = _layer(program) if how == "layer" else _inference(program, weights)
     except Exception as error:  # whatever Paddle raises is told to the process that asked
         failure = f"{type(error).__name__}: {str(error).strip().splitlines()[-1][:300]}"
     while True:
         try:
-            feeds = _receive(questions)
+            feeds = receive(questions)
         except EOFError:
             return
-        _send(answers, {"error": np.array(failure)} if predictor is None else _predicted(predictor, feeds))
+        send(answers, {"error": np.array(failure)} if run is None else _answer(run, feeds))
 
 
-def _predicted(predictor: object, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _answer(run: Run, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     try:
-        for name, array in feeds.items():
-            predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(array))  # type: ignore[attr-defined]
-        predictor.run()  # type: ignore[attr-defined]
-        names = predictor.get_output_names()  # type: ignore[attr-defined]
-        return {str(i): predictor.get_output_handle(n).copy_to_cpu() for i, n in enumerate(names)}  # type: ignore[attr-defined]
+        return {str(i): array for i, array in enumerate(run(feeds))}
     except Exception as error:
         return {"error": np.array(f"{type(error).__name__}: {str(error).strip()[-300:]}")}
 
 
+def _inference(program: str, weights: str) -> Run:
+    from paddle import inference
+
+    # A folder with a file for each parameter holds the program too, as __model__.
+    folder = os.path.isdir(weights)
+    config = inference.Config(weights) if folder else inference.Config(program, weights)
+    config.disable_glog_info()
+    config.switch_ir_optim(False)  # as it was written: fused kernels round differently
+    predictor = inference.create_predictor(config)
+
+    def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        for name, array in feeds.items():
+            predictor.get_input_handle(name).copy_from_cpu(np.ascontiguousarray(array))
+        predictor.run()
+        return [predictor.get_output_handle(name).copy_to_cpu() for name in predictor.get_output_names()]
+
+    return run
+
+
+def _layer(program: str) -> Run:
+    import paddle
+
+    layer = paddle.jit.load(os.path.splitext(program)[0])
+    layer.eval()
+
+    def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        results = layer(*(paddle.to_tensor(array) for array in feeds.values()))
+        return [value.numpy() for value in (results if isinstance(results, (list, tuple)) else [results])]
+
+    return run
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1], sys.argv[2])
+    _serve(*sys.argv[1:4])

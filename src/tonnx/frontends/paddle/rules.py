@@ -39,8 +39,10 @@ Ints = Sequence[int]
 Floats = Sequence[float]
 Number = bool | int | float | ir.Value
 """A number, or a value of rank 0."""
+Unused = object
+"""Anything: it plays no part in inference, and is not even looked up."""
 
-KINDS = ("Value", "Values", "Size", "Sizes", "Ints", "Floats", "Number", "int", "float", "bool", "str", "ir.DataType")
+KINDS = ("Value", "Values", "Array", "Unused", "Size", "Sizes", "Ints", "Floats", "Number", "int", "float", "bool", "str", "ir.DataType")
 
 
 @dataclass(frozen=True)

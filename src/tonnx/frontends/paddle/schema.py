@@ -112,7 +112,8 @@ expand_as expand_as target_tensor=y
 expand_as_v2 expand_as
 tile tile RepeatTimes=repeat_times repeat_times_tensor=repeat_times
 shape shape
-reverse flip
+flip flip
+reverse reverse
 roll roll ShiftsTensor=shifts
 repeat_interleave repeat_interleave Repeats=repeats RepeatsTensor=repeats_tensor dim=axis
 unbind unbind X=input
@@ -146,13 +147,22 @@ where_index nonzero
 masked_select masked_select > Y
 lookup_table lookup_table_v1 Ids=x W=weight
 lookup_table_v2 embedding Ids=x W=weight
-one_hot one_hot depth=num_classes depth_tensor=num_classes
+one_hot one_hot_v1 depth=num_classes depth_tensor=num_classes
 one_hot_v2 one_hot depth=num_classes depth_tensor=num_classes
 unique unique > Out Indices Index Counts
 searchsorted searchsorted
 multiplex multiplex X=inputs Ids=index
 tril_triu tril_triu
 sequence_mask sequence_mask MaxLenTensor=maxlen > Y
+
+# Arrays and recurrence
+write_to_array array_write
+read_from_array array_read X=array
+lod_array_length array_length
+tensor_array_to_tensor array_to_tensor > Out OutIndex
+array_pop array_pop X=input
+select_output select_output
+rnn rnn Input=x PreState=pre_state WeightList=weight_list DropoutState=dropout_state_in > Out DropoutState State Reserve
 
 # Made from nothing
 fill_constant fill_constant ValueTensor=value_tensor ShapeTensor=shape ShapeTensorList=shape
@@ -171,9 +181,6 @@ uniform_random_batch_size_like uniform_random_batch_size_like
 randint randint ShapeTensor=shape ShapeTensorList=shape
 cast cast out_dtype=dtype
 share_data assign
-memcpy assign dst_place_type=place
-memcpy_d2h assign dst_place_type=place
-memcpy_h2d assign dst_place_type=place
 
 # Convolution, pooling, normalisation, pictures
 conv2d conv2d Bias=bias_tensor ResidualData=residual
@@ -200,13 +207,87 @@ grid_sampler grid_sample
 affine_grid affine_grid Theta=input OutputShape=output_shape > Output
 nearest_interp nearest_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 bilinear_interp bilinear_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+linear_interp linear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+trilinear_interp trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+bicubic_interp bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 linear_interp_v2 linear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 nearest_interp_v2 nearest_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 bilinear_interp_v2 bilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 bicubic_interp_v2 bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
 trilinear_interp_v2 trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-deformable_conv deformable_conv Input=x
+deformable_conv deformable_conv Input=x > Output
+deformable_conv_v1 deformable_conv Input=x > Output
 unpool unpool paddings=padding
+
+# Detection
+yolo_box yolo_box > Boxes Scores
+box_coder box_coder > OutputBox
+prior_box prior_box > Boxes Variances
+density_prior_box density_prior_box > Boxes Variances
+anchor_generator anchor_generator > Anchors Variances
+multiclass_nms multiclass_nms BBoxes=bboxes > Out
+multiclass_nms2 multiclass_nms2 BBoxes=bboxes > Out Index
+multiclass_nms3 multiclass_nms3 BBoxes=bboxes RoisNum=rois_num > Out Index NmsRoisNum
+matrix_nms matrix_nms BBoxes=bboxes > Out Index RoisNum
+nms nms Boxes=boxes > KeepBoxesIdxs
+roi_align roi_align ROIs=boxes RoisNum=boxes_num
+roi_pool roi_pool ROIs=boxes RoisNum=boxes_num > Out Argmax
+psroi_pool psroi_pool ROIs=boxes RoisNum=boxes_num
+generate_proposals generate_proposals_v1 pre_nms_topN=pre_nms_top_n post_nms_topN=post_nms_top_n \
+> RpnRois RpnRoiProbs RpnRoisNum
+generate_proposals_v2 generate_proposals pre_nms_topN=pre_nms_top_n post_nms_topN=post_nms_top_n \
+> RpnRois RpnRoiProbs RpnRoisNum
+distribute_fpn_proposals distribute_fpn_proposals > MultiFpnRois MultiLevelRoIsNum RestoreIndex
+collect_fpn_proposals collect_fpn_proposals MultiLevelRoIsNum=multi_level_rois_num post_nms_topN=post_nms_topn \
+> FpnRois RoisNum
+im2sequence im2sequence
+viterbi_decode viterbi_decode Input=potentials Transition=transition_params Length=lengths > Scores Path
+
+crf_decoding crf_decoding > ViterbiPath
+ctc_align ctc_align > Output OutputLength
+
+# Linear algebra
+inverse inverse Input=x > Output
+determinant det Input=x
+slogdeterminant slogdet Input=x
+spectral_norm spectral_norm
+bilinear_tensor_product bilinear
+fc fc
+
+# Losses
+softmax_with_cross_entropy cross_entropy_with_softmax Logits=input > Softmax Loss
+bce_loss bce_loss X=input
+huber_loss huber_loss X=input Y=label > Out Residual
+kldiv_loss kldiv_loss Target=label > Loss
+log_loss log_loss Predicted=input Labels=label > Loss
+nll_loss nll_loss X=input > Out
+hinge_loss hinge_loss > Loss
+
+# Quantisation
+quantize_linear quantize_linear > Y
+dequantize_linear dequantize_linear > Y
+fake_quantize_abs_max fake_quantize_abs_max > Out OutScale
+fake_quantize_dequantize_abs_max fake_quantize_dequantize_abs_max > Out OutScale
+fake_channel_wise_quantize_abs_max fake_channel_wise_quantize_abs_max > Out OutScale
+fake_channel_wise_quantize_dequantize_abs_max fake_channel_wise_quantize_dequantize_abs_max > Out OutScale
+fake_quantize_range_abs_max fake_quantize_range_abs_max > Out OutScale
+fake_quantize_moving_average_abs_max fake_quantize_moving_average_abs_max > Out OutScale
+fake_quantize_dequantize_moving_average_abs_max fake_quantize_dequantize_moving_average_abs_max > Out OutScale
+
+# Random, and what is rare
+randperm randperm
+histogram histogram X=input
+complex complex X=real Y=imag
+print print In=x
+multinomial multinomial
+truncated_gaussian_random truncated_gaussian_random
+gumbel_softmax gumbel_softmax
+unique_consecutive unique_consecutive > Out Index Counts
+segment_pool segment_pool > Out
+nanmedian nanmedian > Out
+data_norm data_norm > Y
+cvm cvm > Y
+fill_diagonal_tensor fill_diagonal_tensor
 """
 
 

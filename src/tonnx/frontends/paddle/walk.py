@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.build import Builder, UnknownRank
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
-from tonnx.frontends.paddle import rules, schema
+from tonnx.frontends.paddle import control, loops, rules, schema
+from tonnx.frontends.paddle.arrays import Array, Listed
 from tonnx.frontends.paddle.bind import bind
-from tonnx.frontends.paddle.graph import POSITIONAL, Block, Kind, Op, Program, Type, Value
+from tonnx.frontends.paddle.branches import join_branches
+from tonnx.frontends.paddle.graph import BRANCHES, LOOPS, POSITIONAL, Block, Kind, Op, Program, Type, Value
+from tonnx.frontends.paddle.liveness import Needed, results_of
 from tonnx.frontends.torch.values import is_float, is_integer
 from tonnx.infer import UNKNOWN, Dim, dims_of
+from tonnx.provenance import VALUE, forget
 
 WEIGHT = "tonnx.weight"
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError)
+_COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _MAIN = ("Out", "Output", "Y", "Result", "out")
 """Output slots of old operators that hold their only result, the most usual first."""
 
@@ -30,9 +36,16 @@ class Walk:
         self.op = op
         self.program = program
         self.unsupported: list[Occurrence] = []
+        join_branches(program.block)
+        self.needed = Needed(program.block, program.outputs.values())
+        self.trusts = trust_shapes
+        """Whether the program is believed in what it says of shapes."""
+        self.trusts_ranks = True
+        """Whether it is believed in what it says of ranks: no longer once two branches differ in that."""
+        self.budget = loops.BUDGET
+        self._root = op
         self._params = params
         self._rules = rules.load()
-        self._trust = trust_shapes
         self._values: dict[Value, Any] = {}
         self._keeps_names = program.format == "pdmodel"  # PIR's values are numbered, not named
 
@@ -40,16 +53,55 @@ class Walk:
         """Lower everything; returns the outputs in order."""
         for name, value in self.program.inputs.items():
             self._values[value] = inputs[name]
-        self.block(self.program.block, self.program.outputs.values())
+        self.block(self.program.block)
         results = [self.resolve(value) for value in self.program.outputs.values()]
         if self.unsupported:
             raise UnsupportedOp(self.unsupported)
+        for value, made in zip(self.program.outputs.values(), results, strict=True):
+            if not isinstance(made, ir.Value):
+                raise LoweringError(f"the output {value.name!r} is a list of tensors, not a tensor")
+            if value.dtype in _COMPLEX:
+                raise LoweringError(
+                    f"the output {value.name!r} has complex numbers, which runtimes do not have",
+                    hint="return paddle.as_real(y), or its real and imaginary parts",
+                )
+            if made.shape is None and value.shape is not None:  # a file has to say how many axes they have
+                made.shape = ir.Shape([UNKNOWN] * len(value.shape))
         return results
 
-    def block(self, block: Block, wanted: Iterable[Value]) -> None:
-        """Lower the operators of a block that ``wanted`` depends on."""
-        for node in live(block, wanted):
+    def block(self, block: Block) -> None:
+        """Lower the operators of a block that somebody needs."""
+        self.ops(self.needed.ops(block))
+
+    def ops(self, nodes: Iterable[Op]) -> None:
+        """Lower operators one after another."""
+        for node in nodes:
             self._lower(node)
+
+    @contextmanager
+    def building(self, inner: Builder) -> Iterator[None]:
+        """Lower into the graph of a loop or branch."""
+        outer = self.op
+        inner.scope, inner.source = outer.scope, outer.source
+        self.op = inner
+        try:
+            with inner:
+                yield
+        finally:
+            self.op = outer
+
+    def defined(self, value: Value | None) -> Any:
+        """What was made of a value, or None: a branch that did not run has assigned nothing."""
+        if value is None or (value not in self._values and not value.is_parameter):
+            return None
+        return self.resolve(value)
+
+    def define(self, value: Value, made: Any) -> None:
+        """Say what a value of the program is from now on; None: it has not been assigned."""
+        if made is None:
+            self._values.pop(value, None)
+        else:
+            self._values[value] = made
 
     def resolve(self, value: Any) -> Any:
         """What was made of a value of the program; anything else as it is."""
@@ -64,7 +116,7 @@ class Walk:
                     f"the parameter {value.name!r} is used, but it is not in the weights file",
                     hint="save the model again with paddle.jit.save",
                 )
-            made = self.op.initializer(value.name, tensor)
+            made = self._root.initializer(value.name, tensor)  # everywhere in reach
             made.meta[WEIGHT] = True
             self._values[value] = made
         return self._values[value]
@@ -85,6 +137,13 @@ class Walk:
         except TonnxError as error:
             error.where = error.where or _where(node)
             raise
+        except UnknownRank as error:
+            raise LoweringError(
+                f"{node.name} could not be lowered: how many dimensions its operand has is not known",
+                where=_where(node),
+                why="the branches or passes before it give tensors of different ranks",
+                hint="bring them to one rank in the model, with reshape or unsqueeze",
+            ) from error
         except _FAULTS as error:
             raise LoweringError(
                 f"{node.name} could not be lowered",
@@ -100,12 +159,26 @@ class Walk:
             return tuple(self.resolve(node.operands[0]))
         if node.name == "builtin.slice":
             return self.resolve(node.operands[0])[node.attributes["index"]]
-        rule = self._rules.get(schema.rule_name(node.name))
+        if node.name in LOOPS:
+            return loops.lower_loop(self, node)
+        if node.name in BRANCHES:
+            return control.lower_branch(self, node)
+        if node.name in control.SELECTS:
+            return (control.lower_select(self, node),)
+        name = schema.rule_name(node.name)
+        rule = (self._rules.get(f"{name}@array") if self._takes_array(node) else None) or self._rules.get(name)
+        called = node.name
+        if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
+            rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
         if rule is None:
             module, source = self.op.source["tonnx.module"], self.op.source["tonnx.source"] or node.place
-            self.unsupported.append(Occurrence(node.name, module, source))
+            self.unsupported.append(Occurrence(called, module, source))
             return tuple(self._placeholder(value) for value in _results(node))
         return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
+
+    def _takes_array(self, node: Op) -> bool:
+        operands = (value for values in node.inputs.values() for value in values if value is not None)
+        return any(isinstance(self._values.get(value), Array) for value in operands)
 
     def _placeholder(self, result: Value | list[Value | None] | None) -> Any:
         """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
@@ -113,6 +186,8 @@ class Walk:
             return [self._placeholder(part) for part in result]
         if result is not None and result.kind is Kind.LIST:
             return [_stand_in(element) for element in result.type.elements]
+        if result is not None and result.kind is Kind.ARRAY:
+            return Listed((_stand_in(result.type),))
         return _stand_in(result.type if result is not None else Type())
 
     # Results
@@ -140,6 +215,8 @@ class Walk:
         else:
             value = self._stamp(value, result.type)
         self._values[result] = value
+        if isinstance(value, ir.Value) and (maker := value.producer()) is not None and maker.graph is self._root.graph:
+            value.meta.setdefault(VALUE, result.name)
         if self._keeps_names and isinstance(value, ir.Value) and _is_made(value):
             value.name = self.op.names.unique(result.name)
 
@@ -151,15 +228,17 @@ class Walk:
             meta = value.meta
             value = self.op.cast(value, declared.dtype)
             value.meta.update(meta)
-        if declared.shape is None:
-            return value
+            forget(value)
         own = dims_of(value)
+        if declared.shape is None or (own is None and not self.trusts_ranks):
+            return value
         if own is not None and len(own) != len(declared.shape):
             # Paddle before 2.5 has no tensors of rank 0: what is a number elsewhere is a vector of one there.
             if (own, declared.shape) in (([], (1,)), ([1], ())):
                 meta = value.meta
                 value = self.op.Reshape(value, op_shape(self.op, declared.shape))
                 value.meta.update(meta)
+                forget(value)
             return value
         if value.const_value is None and not value.is_graph_input():
             value.shape = ir.Shape(self._merged(own, declared.shape))
@@ -168,11 +247,16 @@ class Walk:
     def _merged(self, own: Sequence[Dim] | None, declared: Sequence[int]) -> list[Dim]:
         """What was inferred is exact where it is known; the program knows the rest, unless its input was resized."""
         inferred = own if own is not None else [UNKNOWN] * len(declared)
-        said = [size if size >= 0 and self._trust else None for size in declared]
+        # 0 is what older versions write for a size that a tensor gives (interpolation), not the size of nothing.
+        said = [size if size > 0 and self.trusts else None for size in declared]
         return [
             size if size is not None and not isinstance(dim, int) and (dim.value is None) else dim
             for dim, size in zip(inferred, said, strict=True)
         ]
+
+
+def _takes_complex(node: Op) -> bool:
+    return any(value is not None and value.dtype in _COMPLEX for values in node.inputs.values() for value in values)
 
 
 def _same_kind(made: ir.DataType | None, declared: ir.DataType) -> bool:
@@ -199,6 +283,8 @@ def _stand_in(declared: Type) -> ir.Value:
 
 def _results(node: Op) -> list[Value | list[Value | None] | None]:
     """The results in the order in which rules return them; an old slot with several values is a list."""
+    if node.blocks:
+        return list(results_of(node))
     if POSITIONAL in node.outputs:
         return list(node.results)
     slots = schema.synonyms(node.name).outputs or [s for s in _MAIN if s in node.outputs][:1] or list(node.outputs)
@@ -207,32 +293,6 @@ def _results(node: Op) -> list[Value | list[Value | None] | None]:
         values = node.outputs.get(slot, [])
         found.append(values[0] if len(values) == 1 else list(values) if values else None)
     return found
-
-
-def live(block: Block, wanted: Iterable[Value]) -> list[Op]:
-    """The operators that ``wanted`` depends on, in order."""
-    needed = set(wanted)
-    found = []
-    for node in reversed(block.ops):
-        made = [value for values in node.outputs.values() for value in values]
-        made += [write.after for write in node.writes]
-        if not any(value in needed for value in made):
-            continue
-        found.append(node)
-        needed.update(_reads(node))
-    return found[::-1]
-
-
-def _reads(node: Op) -> Iterable[Value]:
-    for values in node.inputs.values():
-        yield from (value for value in values if value is not None)
-    for write in node.writes:
-        if write.before is not None:
-            yield write.before
-    for block in node.blocks:
-        yield from (value for value in block.results if value is not None)
-        for inner in block.ops:
-            yield from _reads(inner)
 
 
 def _relative(source: str) -> str:

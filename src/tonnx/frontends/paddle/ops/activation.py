@@ -223,8 +223,3 @@ def dropout(
     if how == "upscale_in_train" or p == 0 or not is_float(x.dtype):
         return x
     return x * (1 - p)
-
-
-@lower("gumbel_softmax", "bernoulli", "multinomial", "randperm")
-def random(op: Builder, x: Value) -> ir.Value:
-    raise UnsupportedArgument("random numbers: no file can reproduce those of Paddle")

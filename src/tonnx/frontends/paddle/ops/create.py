@@ -19,8 +19,32 @@ T = ir.DataType
 # Given
 
 
-@lower("assign", "print", "share_data", "memcpy_d2h", "memcpy_h2d", "npu_identity", "share_data_", "identity_loss")
-def assign(op: Builder, x: Value) -> ir.Value:
+@lower("assign", "share_data", "share_data_")
+def assign(op: Builder, x: Value, *, dst_place_type: int = 0) -> ir.Value:
+    return x
+
+
+@lower("memcpy", "memcpy_d2h", "memcpy_h2d", "npu_identity", "depend")
+def moved(op: Builder, x: Value, *, dst_place_type: int = 0, format: int = -1) -> ir.Value:
+    return x
+
+
+@lower("print")
+def print_(
+    op: Builder,
+    x: Value,
+    *,
+    first_n: int = -1,
+    message: str = "",
+    summarize: int = 20,
+    print_tensor_name: bool = True,
+    print_tensor_type: bool = True,
+    print_tensor_shape: bool = True,
+    print_tensor_layout: bool = True,
+    print_tensor_lod: bool = True,
+    print_phase: str = "BOTH",
+    is_forward: bool = True,
+) -> ir.Value:
     return x
 
 

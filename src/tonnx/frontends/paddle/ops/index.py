@@ -31,11 +31,11 @@ def strided_slice(
     op: Builder, x: Value, starts: Sizes, ends: Sizes, strides: Sizes, *, axes: Ints, decrease_axis: Ints = (), node: Op
 ) -> ir.Value:
     if "." not in node.name:
-        ends = [_old_end(op, x, *what) for what in zip(axes, ends, strides, strict=True)]
+        ends = [old_end(op, x, *what) for what in zip(axes, ends, strides, strict=True)]
     return _sliced(op, x, axes, starts, ends, strides, decrease_axis)
 
 
-def _old_end(op: Builder, x: ir.Value, axis: int, end: Size, step: Size) -> Size:
+def old_end(op: Builder, x: ir.Value, axis: int, end: Size, step: Size) -> Size:
     """Backwards, Paddle 2 stops after the first element only at -1; what lies further below stops before it."""
     if not isinstance(step, int) or step > 0 or not isinstance(end, int) or end >= 0:
         return end
@@ -49,13 +49,18 @@ def _sliced(
     if SIZES in x.meta and op.rank(x) == 1 and all(isinstance(v, int) for v in (*starts, *ends, *strides)):
         return _of_sizes(op, x, slice(starts[0], ends[0], strides[0]), bool(len(gone)))
     gone = [axis % op.rank(x) for axis in gone]
-    single = len(at) == 1 and gone == at and isinstance(starts[0], int)
-    if single:
-        return op.Gather(x, op.constant(starts[0], T.INT64), axis=at[0])
-    stops = [through_first(end, step) for end, step in zip(ends, strides, strict=True)]
+    if len(at) == 1 and gone == at:  # a single place, whatever the end is: -1 comes with an end of 0
+        return op.Gather(x, op.scalar(starts[0]), axis=at[0])
+    stops = [through_first(through_last(*cut), cut[2]) for cut in zip(starts, ends, strides, strict=True)]
     steps = None if all(isinstance(step, int) and step == 1 for step in strides) else op.vector(strides)
     y = op.Slice(x, op.vector(starts), op.vector(stops), at, steps)
     return op.Squeeze(y, gone) if gone else y
+
+
+def through_last(start: Size, end: Size, step: Size) -> Size:
+    """The last element by its number: from -1 to 0 means to the end."""
+    single = isinstance(start, int) and isinstance(end, int) and isinstance(step, int)
+    return sizes.END if single and (start, end, step) == (-1, 0, 1) else end
 
 
 def through_first(end: Size, step: Size) -> Size:
@@ -141,6 +146,14 @@ def one_hot(
 ) -> ir.Value:
     values = op.constant([0.0, 1.0], T.FLOAT)
     return op.OneHot(op.cast(x, T.INT64), op.scalar(num_classes), values, axis=-1)
+
+
+@lower("one_hot_v1")
+def one_hot_v1(
+    op: Builder, x: Value, num_classes: Size, *, dtype: ir.DataType | None = None, allow_out_of_range: bool = False
+) -> ir.Value:
+    """Its last axis has size 1, and becomes that of the classes."""
+    return one_hot(op, op.Squeeze(x, [-1]), num_classes)
 
 
 @lower("multiplex")

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.rules import Value, Values, lower
 from tonnx.frontends.torch.ops import linear as like_torch
 from tonnx.frontends.torch.ops import parts as torch_parts
@@ -48,7 +49,7 @@ def dot(op: Builder, x: Value, y: Value) -> ir.Value:
     return op.ReduceSum(op.Mul(x, y), [-1], keepdims=0)
 
 
-@lower("mul")
+@lower("mul", "matmul_with_flatten")
 def mul(op: Builder, x: Value, y: Value, *, x_num_col_dims: int = 1, y_num_col_dims: int = 1) -> ir.Value:
     """The product of both as matrices: axes up to ``num_col_dims`` are rows, the others columns."""
     rows, columns = op.sizes(x)[:x_num_col_dims], op.sizes(y)[y_num_col_dims:]
@@ -57,6 +58,37 @@ def mul(op: Builder, x: Value, y: Value, *, x_num_col_dims: int = 1, y_num_col_d
     left = op.reshape(x, [op.product(rows), op.product(op.sizes(x)[x_num_col_dims:])])
     right = op.reshape(y, [op.product(op.sizes(y)[:y_num_col_dims]), op.product(columns)])
     return op.reshape(op.MatMul(left, right), [*rows, *columns])
+
+
+@lower("linear_v2")
+def linear_v2(
+    op: Builder, input: Value, weight: Value, bias: Value | None = None, *, transpose_weight: bool = False
+) -> ir.Value:
+    product = matmul(op, input, weight, transpose_y=transpose_weight)
+    return product if bias is None else op.Add(product, bias)
+
+
+@lower("fc", "gemm_epilogue")
+def fc(
+    op: Builder,
+    input: Value,
+    w: Value,
+    bias: Value | None = None,
+    *,
+    in_num_col_dims: int = 1,
+    activation_type: str = "",
+    padding_weights: bool = False,
+) -> ir.Value:
+    if padding_weights or activation_type not in ("", "relu"):
+        raise UnsupportedArgument(f"fc with padded weights or the activation {activation_type!r}")
+    product = mul(op, input, w, x_num_col_dims=in_num_col_dims)
+    product = product if bias is None else op.Add(product, op.reshape(bias, [-1]))
+    return op.Relu(product) if activation_type == "relu" else product
+
+
+@lower("batch_fc")
+def batch_fc(op: Builder, input: Value, w: Value, bias: Value) -> ir.Value:
+    return op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1]))
 
 
 @lower("addmm", "baddbmm")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import onnx_ir as ir
@@ -85,6 +86,12 @@ _binary("logical_xor", by=lambda op, x, y: op.Xor(op.cast(x, T.BOOL), op.cast(y,
 _binary("bitwise_and", by=lambda op, x, y: op.And(x, y) if x.dtype == T.BOOL else op.BitwiseAnd(x, y))
 _binary("bitwise_or", by=lambda op, x, y: op.Or(x, y) if x.dtype == T.BOOL else op.BitwiseOr(x, y))
 _binary("bitwise_xor", by=lambda op, x, y: op.Xor(x, y) if x.dtype == T.BOOL else op.BitwiseXor(x, y))
+
+
+@lower("trunc_divide")
+def trunc_divide(op: Builder, x: Value, y: Value) -> ir.Value:
+    a, b = aligned(op, x, y)
+    return like_torch.trunc(op, op.Div(a, b)) if is_float(a.dtype) else op.Div(a, b)
 
 
 @lower("logical_not")
@@ -239,9 +246,32 @@ _as_torch("log10", by=torch_special.log10)
 _as_torch("lgamma", "gammaln", by=torch_special.lgamma)
 _as_torch("digamma", by=torch_special.digamma)
 _as_torch("erfinv", by=torch_special.erfinv)
+_as_torch("i0", by=torch_special.i0)
+_as_torch("i0e", by=torch_special.i0e)
+_as_torch("i1", by=torch_special.i1)
+_as_torch("i1e", by=torch_special.i1e)
+_as_torch("rint", by=lambda op, x: op.Round(x))
 _as_torch("isnan", by=torch_compare.isnan)
 _as_torch("isinf", by=torch_compare.isinf)
 _as_torch("isfinite", by=torch_compare.isfinite)
+
+
+@lower("polygamma")
+def polygamma(op: Builder, x: Value, *, n: int) -> ir.Value:
+    """A derivative of digamma: n! · Σ (x + k)^-(n + 1), the far terms by Euler and Maclaurin's formula."""
+    if n == 0:
+        return torch_special.digamma(op, x)
+    power, far = n + 1, op.Add(x, 10.0)
+    total = op.Pow(x, -float(power))
+    for k in range(1, 10):
+        total = op.Add(total, op.Pow(op.Add(x, float(k)), -float(power)))
+    total = op.Add(total, op.Mul(op.Pow(far, 1.0 - power), 1 / n))
+    total = op.Add(total, op.Mul(op.Pow(far, -float(power)), 0.5))
+    for i, bernoulli in enumerate((1 / 6, -1 / 30, 1 / 42), 1):
+        factor = bernoulli * math.prod(range(power, power + 2 * i - 1)) / math.factorial(2 * i)
+        total = op.Add(total, op.Mul(op.Pow(far, 1.0 - power - 2 * i), factor))
+    value = op.Mul(total, math.factorial(n) * (1.0 if n % 2 else -1.0))
+    return op.Where(op.Greater(x, 0.0), value, math.nan)  # nothing is said of the other side
 
 
 @lower("round")

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.rules import Value, lower
+from tonnx.frontends.paddle.rules import Ints, Value, lower
 from tonnx.frontends.torch.ops import norm as like_torch
 
 T = ir.DataType
@@ -72,6 +72,36 @@ def instance_norm(
     op: Builder, x: Value, scale: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-5
 ) -> ir.Value:
     return like_torch.instance_norm(op, x, scale, bias, None, None, True, 0.9, epsilon)
+
+
+@lower("rms_norm", "fast_rms_norm", "fused_rms_norm_ext")
+def rms_norm(
+    op: Builder, x: Value, scale: Value | None = None, *, normalized_shape: Ints = (), epsilon: float = 1e-5
+) -> tuple[ir.Value, ir.Value]:
+    """Divided by √(mean of x² + ε) over the last axes; and one by that root."""
+    axes = list(range(op.rank(x) - max(len(normalized_shape), 1), op.rank(x)))
+    y = like_torch.rms_norm(op, x, op.sizes(x)[axes[0] :], scale, epsilon)
+    root = op.Sqrt(op.Add(op.ReduceMean(op.Mul(x, x), axes, keepdims=0), epsilon))
+    return y, op.Reciprocal(root)
+
+
+@lower("spectral_norm")
+def spectral_norm(
+    op: Builder, weight: Value, u: Value, v: Value, *, dim: int = 0, power_iters: int = 1, eps: float = 1e-12
+) -> ir.Value:
+    """Divided by the largest singular value, which some steps of power iteration find."""
+    rank = op.rank(weight)
+    order = [dim, *(i for i in range(rank) if i != dim)]
+    turned = weight if dim == 0 else op.Transpose(weight, perm=order)
+    matrix = op.reshape(turned, [op.size(weight, dim), -1])
+    left, right = op.reshape(u, [-1, 1]), op.reshape(v, [-1, 1])
+    for _ in range(power_iters):
+        right = op.MatMul(op.Transpose(matrix, perm=[1, 0]), left)
+        right = op.Div(right, op.Add(op.ReduceL2(right), eps))
+        left = op.MatMul(matrix, right)
+        left = op.Div(left, op.Add(op.ReduceL2(left), eps))
+    largest = op.ReduceSum(op.Mul(left, op.MatMul(matrix, right)), keepdims=0)
+    return op.Div(weight, largest)
 
 
 @lower("norm")

@@ -87,9 +87,15 @@ def p_norm(
 
 @lower("frobenius_norm")
 def frobenius_norm(
-    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False
+    op: Builder,
+    x: Value,
+    axis: Ints = (),
+    *,
+    keepdim: bool = False,
+    keep_dim: bool = False,
+    reduce_all: bool = False,
 ) -> ir.Value:
-    return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim)
+    return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
 
 
 @lower("squared_l2_norm")

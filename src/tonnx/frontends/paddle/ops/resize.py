@@ -80,6 +80,6 @@ def _plain(
         return op.Resize(x, None, op.constant([1.0, 1.0, *factors], T.FLOAT), **options)
     assert wanted is not None
     lead = op.sizes(x)[:2]
-    if all(isinstance(size, int) for size in lead):
+    if all(isinstance(size, int) for size in lead) or like_torch.behind_transpose(x):
         return op.Resize(x, None, None, op.vector([*lead, *wanted]), **options)
     return op.Resize(x, None, None, op.vector(list(wanted)), axes=list(range(2, 2 + len(wanted))), **options)

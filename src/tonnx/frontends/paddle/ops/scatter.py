@@ -7,7 +7,8 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.ops.index import through_first
+from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
 from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, Values, lower
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops import scatter as like_torch
@@ -39,8 +40,11 @@ def set_value(
     fp64_values: Floats = (),
     int32_values: Floats = (),
     int64_values: Floats = (),
+    node: Op,
 ) -> ir.Value:
     assert x.dtype is not None
+    if "." not in node.name:
+        ends = [old_end(op, x, *what) for what in zip(axes, ends, steps, strict=True)]
     if value_tensor is None:
         every = (values, fp32_values, fp64_values, int64_values, int32_values, bool_values)
         numbers = np.asarray(next((list(v) for v in every if len(v)), []))
@@ -82,6 +86,7 @@ def _set(
     fixed = [step for step in steps if isinstance(step, int)]
     if len(fixed) < len(steps):
         raise UnsupportedArgument("writing to a slice whose step is known only at run time")
+    ends = [through_last(*cut) for cut in zip(starts, ends, fixed, strict=True)]
     cuts = list(zip(at, starts, ends, fixed, strict=True))
     whole = list[ir.Value]([x])
     for axis, start, end, step in cuts:

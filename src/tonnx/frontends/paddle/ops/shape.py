@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import SIZES
+from tonnx.frontends.paddle.bind import SIZES, sizes_of
 from tonnx.frontends.paddle.fit import channels_back, channels_first
 from tonnx.frontends.paddle.graph import Op
 from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
@@ -14,7 +14,7 @@ from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops import index as torch_index
 from tonnx.frontends.torch.ops import parts as torch_parts
 from tonnx.frontends.torch.ops import shape as like_torch
-from tonnx.frontends.torch.values import axis_of
+from tonnx.frontends.torch.values import axis_of, is_integer
 
 T = ir.DataType
 
@@ -116,7 +116,11 @@ def _known(part: ir.Value) -> list[Size]:
 
 @lower("stack")
 def stack(op: Builder, x: Values, *, axis: int = 0) -> ir.Value:
-    return torch_parts.stack(op, list(x), axis)
+    stacked = torch_parts.stack(op, list(x), axis)
+    if is_integer(stacked.dtype) and stacked.const_value is None and all(op.rank(part) == 0 for part in x):
+        # Sizes that become a shape again.
+        stacked.meta[SIZES] = [size for part in x for size in sizes_of(op, part)]
+    return stacked
 
 
 # Apart
@@ -220,6 +224,11 @@ def meshgrid(op: Builder, inputs: Values) -> list[ir.Value]:
 
 
 # Reordered
+
+
+@lower("reverse")
+def reverse(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
+    return like_torch.flip(op, x, list(axis))
 
 
 @lower("flip")

@@ -1,0 +1,70 @@
+"""Whose line an error of Paddle's is about: its messages quote the user's code, its tracebacks what it generated."""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+import traceback
+from pathlib import Path
+
+_PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_HERE = re.compile(r"^(?P<code>.*)\n\s*~*\s*<--- HERE", re.MULTILINE)
+_CAUSE = re.compile(r"^\s*(?P<cause>\w*(?:Error|Exception|Interrupt|Exit)\b.*|\(\w+\) .*)$", re.MULTILINE)
+_NOISE = re.compile(r"\s*\(at /\S+:\d+\)|\s*\[operator < \S+ > error\]")
+
+
+def blame(error: BaseException) -> tuple[str | None, str]:
+    """The place in the user's code, as far as it can be known, and the cause in one line."""
+    text = str(error)
+    return _quoted(text) or _frame(error), cause(error)
+
+
+def cause(error: BaseException) -> str:
+    """What Paddle says, without its stack: the last line that names an error, else the first that is not empty."""
+    text = _NOISE.sub("", str(error))
+    named = [match["cause"].strip() for match in _CAUSE.finditer(text)]
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = named[-1] if named else first
+    kind = type(error).__name__
+    return (line if line.startswith(kind) or "Error" in line.partition(":")[0] else f"{kind}: {line}")[:400]
+
+
+def _quoted(text: str) -> str | None:
+    """The innermost place that Paddle itself quotes from the user's files."""
+    places = list(_PLACE.finditer(text))
+    for i in range(len(places) - 1, -1, -1):
+        place = places[i]
+        if not _is_users(place["file"]):
+            continue
+        end = places[i + 1].start() if i + 1 < len(places) else len(text)
+        here = _HERE.search(text, place.end(), end)
+        code = f": {here['code'].strip()}" if here else ""
+        return f"{_short(place['file'])}:{place['line']}{code}"
+    return None
+
+
+def _frame(error: BaseException) -> str | None:
+    at = None
+    for frame in traceback.extract_tb(error.__traceback__):
+        if _is_users(frame.filename):
+            at = f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
+    return at
+
+
+_NOT_USERS = (
+    str(Path(__file__).resolve().parents[2]),
+    *{sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")},
+    "<",
+)
+
+
+def _is_users(file: str) -> bool:
+    return not file.startswith(_NOT_USERS) and f"{os.sep}site-packages{os.sep}" not in file and os.path.isfile(file)
+
+
+def _short(file: str) -> str:
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file

@@ -1,0 +1,98 @@
+"""A Paddle layer as a function on arrays: what the file of a layer is compared with. Imports paddle late."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.paddle.blame import blame
+from tonnx.frontends.paddle.signature import Call, Leaf, flat
+
+
+@contextlib.contextmanager
+def inference(layer: Any) -> Iterator[None]:
+    """Inference mode, without gradients; training flags and buffers are put back as they were."""
+    import paddle
+
+    layers = [layer, *layer.sublayers()] if isinstance(layer, paddle.nn.Layer) else []
+    flags = [(part, part.training) for part in layers]
+    buffers = [(part, name, value) for part in layers for name, value in part._buffers.items() if value is not None]
+    before = [(value, value.clone()) for _, _, value in buffers if value._is_initialized()]
+    if layers:
+        layer.eval()
+    try:
+        with paddle.no_grad():
+            yield
+    finally:
+        for part, training in flags:
+            part.training = training
+        for part, name, value in buffers:
+            part._buffers[name] = value
+        with paddle.no_grad():
+            for value, copy in before:
+                if not bool(paddle.equal_all(value, copy)):
+                    paddle.assign(copy, value)
+
+
+class Eager:
+    """The user's model on arrays by the file's input names, run without dynamic-to-static."""
+
+    def __init__(self, model: Any, call: Call, names: Mapping[str, str], kept: Any = None) -> None:
+        self._model, self._call, self._names, self._kept = model, call, dict(names), kept
+
+    def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        import paddle
+
+        given = {leaf: feeds[new] for leaf, new in self._names.items()}
+        try:
+            with inference(self._model), _without_static():
+                arguments = self._call.mapped(lambda leaf: to_tensor(given.get(leaf.name, leaf.value), leaf))
+                results = self._model(*arguments)
+                outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
+        except Exception as error:  # the user's own code, at sizes that we invented
+            where, why = blame(error)
+            raise CaptureError("Paddle itself does not run the model", where=where, why=why) from error
+        if self._kept is not None and len(self._kept) < len(outputs):
+            outputs = [outputs[i] for i in self._kept]
+        return outputs
+
+
+@contextlib.contextmanager
+def _without_static() -> Iterator[None]:
+    """Python runs what ``to_static`` has wrapped: the file is compared with the user's code, not with its capture."""
+    import paddle
+    from paddle.jit.dy2static.program_translator import ProgramTranslator
+
+    before = ProgramTranslator().enable_to_static
+    paddle.jit.enable_to_static(False)
+    try:
+        yield
+    finally:
+        paddle.jit.enable_to_static(before)
+
+
+def to_tensor(array: Any, leaf: Leaf) -> Any:
+    """An array as the tensor that the model wants; without one, a tensor of ones."""
+    import paddle
+
+    if array is None:
+        return paddle.ones([max(d, 1) for d in leaf.shape], "float32").cast(leaf.dtype)
+    if isinstance(array, paddle.Tensor):
+        return array
+    if array.dtype == ml_dtypes.bfloat16:
+        return paddle.to_tensor(array.astype(np.float32)).cast("bfloat16")
+    return paddle.to_tensor(np.ascontiguousarray(array).reshape(array.shape)).cast(leaf.dtype)
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array; Paddle gives the bits of bfloat16 as integers."""
+    import paddle
+
+    if tensor.dtype == paddle.bfloat16:
+        return np.asarray(tensor.cast("float32").numpy()).astype(ml_dtypes.bfloat16)
+    return np.asarray(tensor.numpy())

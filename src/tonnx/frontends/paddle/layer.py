@@ -1,0 +1,287 @@
+"""A Paddle layer, captured by Paddle's own dynamic-to-static and then read like any other saved model.
+
+``paddle.jit.save`` writes it into a temporary folder: there is one way in, not two. What the file is compared with is
+the layer itself, run eagerly in this process. Paddle is imported late: where a layer is, it is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
+from tonnx.frontends.axes import axis_names, checked_axes
+from tonnx.frontends.converted import Converted
+from tonnx.frontends.paddle import convert
+from tonnx.frontends.paddle.blame import blame
+from tonnx.frontends.paddle.dims import Wanted
+from tonnx.frontends.paddle.eager import Eager, inference, to_array
+from tonnx.frontends.paddle.load import Loaded, load
+from tonnx.frontends.paddle.signature import Call, Leaf, bind
+from tonnx.frontends.paddle.trace import PaddleTrace
+from tonnx.stages import Progress, Stages
+
+_ABSENT = object()
+
+
+def convert_layer(
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    input_spec: Any = None,
+    input_shapes: Wanted | None = None,
+    dynamic_axes: Mapping[str, Any] | None = None,
+    saving: Mapping[str, Any] | None = None,
+    announce: Progress | None = None,
+    **options: Any,
+) -> Converted:
+    """Capture, read and lower a layer, a function, or what ``paddle.jit.load`` gave.
+
+    ``saving`` goes to ``paddle.jit.save``; the other options are those of `convert.lower`.
+    """
+    stages = Stages(announce)
+    with stages("capture"):
+        _check(model)
+        if input_spec is None and not kwargs and _is_nothing(args):
+            input_spec = _own_spec(model)
+        model, function = _as_layer(model)
+        call = bind(function, args, kwargs, input_spec)
+        call = call.with_shapes(_shapes(call, options.get("input_names"), input_shapes, dynamic_axes))
+        with inference(model):
+            loaded = _captured(model, function, call, saving or {})
+    inside = loaded.program.inputs
+    kept = (saving or {}).get("output_spec")
+
+    def original(renamed: Mapping[str, str]) -> Eager:
+        return Eager(model, call, renamed, kept)
+
+    examples = {leaf.name: _array(leaf) for leaf in call.leaves if leaf.value is not None and leaf.name in inside}
+
+    def values(renamed: Mapping[str, str]) -> PaddleTrace:
+        again, folder = resaved(model, function, call)
+        return PaddleTrace(again, renamed, folder)
+
+    options |= {"input_shapes": input_shapes, "dynamic_axes": dynamic_axes, "inside": values}
+    return convert.lower(loaded, examples, stages, original, **options)
+
+
+def callable_of(model: Any) -> tuple[Any, Any]:
+    """A layer, and the Python function that it runs."""
+    _check(model)
+    return _as_layer(model)
+
+
+def _is_nothing(args: Any) -> bool:
+    return args is None or (isinstance(args, (tuple, list)) and not args)
+
+
+def _check(model: Any) -> None:
+    try:
+        import paddle
+    except ImportError as error:
+        hint = "pip install paddlepaddle==3.3.1"
+        raise MissingDependency("exporting a Paddle layer needs paddle", hint=hint) from error
+    if not paddle.in_dynamic_mode():
+        raise InvalidArgument("paddle is in static mode", hint="call paddle.disable_static() before the export")
+    if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
+        raise InvalidArgument("a PyTorch model takes no input_spec", hint="give example tensors, and dynamic_axes")
+    if isinstance(model, type):
+        raise InvalidArgument(f"{model.__name__} is a class, not a layer", hint=f"pass an instance: {model.__name__}()")
+    if not callable(model):
+        raise InvalidArgument(f"cannot export a {type(model).__name__}", hint="pass a paddle.nn.Layer or a function")
+
+
+def _as_layer(model: Any) -> tuple[Any, Any]:
+    """The model as a layer without wrappers, and the Python function that is captured."""
+    import paddle
+    from paddle.jit.dy2static.program_translator import StaticFunction
+
+    if isinstance(model, paddle.DataParallel):
+        model = model._layers
+    is_layer = isinstance(model, paddle.nn.Layer)
+    function = model.forward if is_layer else model
+    if isinstance(function, StaticFunction):
+        function = function.dygraph_function
+    return model if is_layer else _around(function, _layers_of(function)), function
+
+
+def _own_spec(model: Any) -> Any:
+    """What the model says of its inputs: ``to_static(input_spec=…)``, its last call, or the file it was loaded from."""
+    from paddle.jit.dy2static.program_translator import StaticFunction
+
+    if hasattr(model, "_input_spec") and hasattr(model, "program"):  # of paddle.jit.load
+        return model._input_spec()
+    function = getattr(model, "forward", model)
+    if not isinstance(function, StaticFunction):
+        return None
+    spec = function._function_spec._input_spec
+    called = spec is None
+    spec = getattr(function, "last_call_input_spec", None) if called else spec
+    if spec is None:
+        return None
+    return [_unnamed(part) for part in spec] if called else spec
+
+
+def _unnamed(spec: Any) -> Any:
+    """Of a call: Paddle has made names up, which say nothing."""
+    from paddle.static import InputSpec
+
+    return InputSpec(list(spec.shape), spec.dtype) if isinstance(spec, InputSpec) else spec
+
+
+def _shapes(
+    call: Call, input_names: Sequence[str] | None, wanted: Wanted | None, axes: Mapping[str, Any] | None
+) -> dict[str, list[int]]:
+    """Shapes to capture: what the user fixes is fixed, what he makes dynamic is dynamic."""
+    leaves = call.leaves
+    by_name = {leaf.name: leaf for leaf in leaves}
+    for name, leaf in zip(input_names or (), leaves, strict=False):
+        by_name.setdefault(name, leaf)
+    shapes = {leaf.name: list(leaf.shape) for leaf in leaves}
+    for name, shape in (wanted or {}).items():
+        known = by_name.get(name)
+        if known is None or len(shape) != len(known.shape):
+            continue  # said in full when the program is there
+        for axis, size in enumerate(shape):
+            if isinstance(size, str):
+                shapes[known.name][axis] = -1
+            elif isinstance(size, int) and size >= 0:
+                shapes[known.name][axis] = size
+    for name, named in checked_axes(axes).items():
+        known = by_name.get(name)
+        for axis in axis_names(name, named) if known is not None else ():
+            if known is not None and -len(known.shape) <= axis < len(known.shape):
+                shapes[known.name][axis] = -1
+    return shapes
+
+
+def _array(leaf: Leaf) -> Any:
+    import paddle
+
+    return to_array(leaf.value) if isinstance(leaf.value, paddle.Tensor) else leaf.value
+
+
+# Capture
+
+
+def _captured(model: Any, function: Any, call: Call, saving: Mapping[str, Any]) -> Loaded:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        # What is mapped stays readable when the folder has gone.
+        return _saved(Path(folder) / "model", model, function, call, saving)
+
+
+def resaved(model: Any, function: Any, call: Call) -> tuple[Loaded, Any]:
+    """The layer saved and read, and the folder that it lies in: for Paddle to load it as well."""
+    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    with inference(model):
+        return _saved(Path(folder.name) / "model", model, function, call, {}), folder
+
+
+def _saved(path: Path, model: Any, function: Any, call: Call, saving: Mapping[str, Any]) -> Loaded:
+    import paddle
+    from paddle.static import InputSpec
+
+    def spec(leaf: Leaf) -> Any:
+        return InputSpec(list(leaf.shape), leaf.dtype, leaf.name)
+
+    specs = call.mapped(spec)
+    saving = {"skip_prune_program": True, **saving}  # Paddle's pruning refuses inputs that nothing reads; ours does not
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with _plain(model, function) as target:
+                with contextlib.nullcontext() if "output_spec" in saving else _apart(target):
+                    paddle.jit.save(target, str(path), input_spec=specs, **saving)
+        except TonnxError:
+            raise
+        except Exception as error:  # Paddle's own, and whatever the user's code raises while it is captured
+            raise _failure(model, error) from error
+    return load(path)
+
+
+@contextlib.contextmanager
+def _plain(model: Any, function: Any) -> Iterator[Any]:
+    """The layer as ``paddle.jit.save`` takes it together with an ``input_spec``.
+
+    A ``forward`` that ``to_static`` has wrapped is unwrapped for the time: Paddle refuses a second description of it.
+    """
+    from paddle.jit.dy2static.program_translator import StaticFunction
+
+    members = (getattr(type(model), name, None) for name in dir(type(model)) if name != "forward")
+    if any(isinstance(member, StaticFunction) for member in members):  # Paddle would save those as well
+        yield _around(function, [model])
+        return
+    if not isinstance(model.forward, StaticFunction):
+        yield model
+        return
+    before = model.__dict__.get("forward", _ABSENT)
+    model.__dict__["forward"] = function
+    try:
+        yield model
+    finally:
+        if before is _ABSENT:
+            del model.__dict__["forward"]
+        else:
+            model.__dict__["forward"] = before
+
+
+def _around(function: Any, layers: Sequence[Any]) -> Any:
+    """A layer whose forward is ``function``, and whose parameters are those of ``layers``."""
+    import paddle
+
+    layer = paddle.nn.Layer()
+    for i, part in enumerate(layers):
+        layer.add_sublayer(f"layer_{i}", part)
+    layer.__dict__["forward"] = function
+    return layer
+
+
+def _layers_of(function: Any) -> list[Any]:
+    """The layers that a function refers to by name."""
+    import paddle
+
+    own = getattr(function, "__self__", None)  # of a method
+    try:
+        names = inspect.getclosurevars(getattr(function, "__func__", function))
+    except TypeError:  # a callable object
+        names = inspect.ClosureVars({}, {}, {}, set())
+    found = [own, *names.nonlocals.values(), *names.globals.values(), *getattr(function, "__dict__", {}).values()]
+    return [value for value in found if isinstance(value, paddle.nn.Layer)]
+
+
+@contextlib.contextmanager
+def _apart(layer: Any) -> Iterator[None]:
+    """Every output as a value of its own.
+
+    Paddle 3.3 takes an output that is an input plus a number for the input itself, and a value that is returned twice
+    for one output.
+    """
+    import paddle
+
+    def copied(_: Any, __: Any, outputs: Any) -> Any:
+        return paddle.utils.map_structure(lambda part: paddle.assign(part) if is_tensor(part) else part, outputs)
+
+    def is_tensor(part: Any) -> bool:
+        return isinstance(part, (paddle.Tensor, paddle.pir.Value, paddle.static.Variable))
+
+    hook = layer.register_forward_post_hook(copied)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _failure(model: Any, error: Exception) -> CaptureError:
+    where, why = blame(error)
+    hint = "write it with paddle operators only, so that paddle.jit.to_static takes it"
+    if isinstance(error, UnboundLocalError) and "state_var_dict" in str(error):
+        why = "it uses parameters that are not its own"
+        hint = "put the function into the forward of a paddle.nn.Layer that has these layers"
+    name = getattr(model.__dict__.get("forward"), "__name__", type(model).__name__)
+    return CaptureError(f"Paddle cannot turn {name} into a static graph", where=where, why=why, hint=hint)

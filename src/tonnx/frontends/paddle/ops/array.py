@@ -1,0 +1,86 @@
+"""Tensor arrays. What they are is in `arrays`; which form one has is found out while lowering."""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.arrays import Array, Listed
+from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.rules import Ints, Value, lower
+
+T = ir.DataType
+
+
+@lower("create_array")
+def create_array(op: Builder, *, dtype: ir.DataType | None = None) -> Array:
+    return Listed()
+
+
+@lower("create_array_like")
+def create_array_like(op: Builder, x: Array, *, val: float = 0.0) -> Array:
+    if not isinstance(x, Listed):
+        raise UnsupportedArgument("a list like one whose length is known only at run time is not supported")
+    return Listed(tuple(op.Mul(element, 0) if val == 0 else op.Add(op.Mul(element, 0), val) for element in x.elements))
+
+
+@lower("array_write")
+def array_write(op: Builder, array: Array | None = None, x: Value | None = None, i: Value | None = None) -> Array:
+    assert x is not None and i is not None
+    return (array or Listed()).write(op, i, x)  # old programs begin one by writing to it
+
+
+@lower("array_read")
+def array_read(op: Builder, array: Array, i: Value) -> ir.Value:
+    return array.read(op, i)
+
+
+@lower("array_length")
+def array_length(op: Builder, x: Array | None = None) -> ir.Value:
+    return op.reshape((x or Listed()).length(op), [1])
+
+
+@lower("array_to_tensor")
+def array_to_tensor(op: Builder, x: Array, *, axis: int = 0, use_stack: bool = False) -> tuple[ir.Value | None, ...]:
+    return x.joined(op, axis, use_stack)
+
+
+@lower("array_pop")
+def array_pop(op: Builder, input: Array, *, index: int = -1) -> tuple[Array, ir.Value]:
+    if not isinstance(input, Listed):
+        raise UnsupportedArgument("pop of a list whose length is known only at run time is not supported")
+    elements = list(input.elements)
+    taken = elements.pop(index)
+    return Listed(tuple(elements)), taken
+
+
+@lower("assign@array", "assign_out@array")
+def assign_array(op: Builder, x: Array, output: Array | None = None) -> Array:
+    return x
+
+
+@lower("slice_array")
+def slice_array(op: Builder, input: Array, starts: Size, ends: Size) -> Array:
+    return input.part(op, starts, ends)
+
+
+@lower("slice_array_dense")
+def slice_array_dense(op: Builder, input: Array, starts: Value) -> ir.Value:
+    return input.read(op, starts)
+
+
+@lower("slice@array")
+def slice_old_array(
+    op: Builder, input: Array, starts: Size, ends: Size, *, axes: Ints = (0,), decrease_axis: Ints = ()
+) -> Array | ir.Value:
+    """Old programs slice arrays as they slice tensors; ``decrease_axis`` takes a single element."""
+    if len(decrease_axis):
+        return input.read(op, starts if isinstance(starts, ir.Value) else op.constant([starts], T.INT64))
+    return input.part(op, starts, ends)
+
+
+@lower("select_output")
+def select_output(op: Builder, x: Value, mask: Value, *, node: Op) -> list[ir.Value]:
+    """One of the outputs gets the value, and nobody may read the others: all of them can have it."""
+    return [x] * len(node.outputs["Out"])

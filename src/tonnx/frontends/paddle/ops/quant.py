@@ -1,0 +1,290 @@
+"""Quantisation. Paddle's scale is the largest magnitude; ONNX's is the size of a step: scale / (2^(bits - 1) - 1)."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.bind import constant
+from tonnx.frontends.paddle.rules import Ints, Value, Values, lower
+
+T = ir.DataType
+
+INTEGERS = "tonnx.paddle.integers"
+"""Key in ``Value.meta`` of quantised numbers, which Paddle keeps as floats: the same as int8."""
+
+
+def _largest(bits: int) -> float:
+    return float((1 << (bits - 1)) - 1)
+
+
+def _step(op: Builder, scale: ir.Value, bits: int) -> ir.Value:
+    """What one step is worth, of rank 0 or (channels,)."""
+    if op.rank(scale) > 1:
+        scale = op.Reshape(scale, [-1])
+    if op.rank(scale) and op.size(scale, 0) == 1:
+        scale = op.Reshape(scale, op.constant([], T.INT64))
+    known = constant(scale)
+    if known is not None:
+        return op.constant((known.astype(np.float64) / _largest(bits)).astype(known.dtype))
+    return op.Div(scale, _largest(bits))
+
+
+def _axis(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> int | None:
+    return axis % max(op.rank(x), 1) if op.rank(step) else None
+
+
+def _zero(op: Builder, zero_point: ir.Value | None, step: ir.Value, dtype: ir.DataType = T.INT8) -> ir.Value:
+    """The zero point as ONNX wants it: of the type of the integers and the shape of the steps."""
+    known = constant(zero_point) if zero_point is not None else np.zeros(1)
+    if known is None:
+        raise UnsupportedArgument("quantisation with a zero point that is known only at run time")
+    shape = [d for d in step.shape.dims if isinstance(d, int)] if step.shape is not None else []
+    return op.constant(np.broadcast_to(known.reshape(-1) if shape else known.reshape(-1)[0], shape), dtype)
+
+
+def quantized(
+    op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int, bits: int
+) -> ir.Value:
+    """Integers, as the floats that Paddle has in their place."""
+    if bits > 8:
+        return _rounded(op, x, step, axis, bits)
+    at = _axis(op, x, step, axis)
+    if bits < 8:  # int8 holds more than these bits do
+        wide = _along(op, x, step, axis)
+        x = op.Max(op.Min(x, op.Mul(wide, _largest(bits))), op.Mul(wide, -_largest(bits) - 1))
+    whole = op.QuantizeLinear(x, step, _zero(op, zero_point, step), axis=at)
+    floats = op.cast(whole, x.dtype or T.FLOAT)
+    floats.meta[INTEGERS] = whole
+    return floats
+
+
+def _rounded(op: Builder, x: ir.Value, step: ir.Value, axis: int, bits: int) -> ir.Value:
+    whole = op.Round(op.Div(x, _along(op, x, step, axis)))
+    return op.Clip(whole, -_largest(bits) - 1, _largest(bits))
+
+
+def _along(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> ir.Value:
+    """Steps of channels, so that they broadcast."""
+    if not op.rank(step):
+        return step
+    return op.Unsqueeze(step, list(range(1, op.rank(x) - axis % op.rank(x))))
+
+
+def dequantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int) -> ir.Value:
+    whole = x if x.dtype in (T.INT8, T.UINT8) else x.meta.get(INTEGERS) or _stored(op, x)
+    if whole is None:
+        if zero_point is not None and (known := constant(zero_point)) is not None and known.any():
+            x = op.Sub(x, op.cast(zero_point, x.dtype))  # type: ignore[arg-type]
+        return op.Mul(x if x.dtype == step.dtype else op.cast(x, step.dtype), _along(op, x, step, axis))  # type: ignore[arg-type]
+    zero = _zero(op, zero_point, step, whole.dtype or T.INT8)
+    made = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
+    if made.dtype is None and step.dtype is not None:
+        made.type = ir.TensorType(step.dtype)  # newer versions could give another; without being asked they do not
+    return made  # type: ignore[no-any-return]
+
+
+def _stored(op: Builder, x: ir.Value) -> ir.Value | None:
+    """A weight that is stored as floats but holds int8."""
+    known = constant(x)
+    if known is None or known.size == 0 or not np.issubdtype(known.dtype, np.floating):
+        return None
+    whole = known.astype(np.int8)
+    return op.constant(whole) if np.array_equal(whole.astype(known.dtype), known) else None
+
+
+# As post-training quantisation writes it
+
+
+@lower("quantize_linear")
+def quantize_linear(
+    op: Builder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    in_accum: Value | None = None,
+    in_state: Value | None = None,
+    *,
+    quant_axis: int = 0,
+    bit_length: int = 8,
+    qmin: int = -128,
+    qmax: int = 127,
+    round_type: int = 0,
+    is_test: bool = True,
+    only_observer: bool = False,
+    moving_rate: float = 0.9,
+) -> ir.Value:
+    _only_inference("quantize_linear", is_test)
+    if only_observer:
+        return x
+    return quantized(op, x, _step(op, scale, _bits(qmin, qmax, bit_length)), zero_point, quant_axis, bit_length)
+
+
+@lower("dequantize_linear")
+def dequantize_linear(
+    op: Builder,
+    x: Value,
+    scale: Value,
+    zero_point: Value | None = None,
+    in_accum: Value | None = None,
+    in_state: Value | None = None,
+    *,
+    quant_axis: int = 0,
+    bit_length: int = 8,
+    qmin: int = -128,
+    qmax: int = 127,
+    round_type: int = 0,
+    is_test: bool = True,
+    only_observer: bool = False,
+    moving_rate: float = 0.9,
+) -> ir.Value:
+    if only_observer:
+        return x
+    return dequantized(op, x, _step(op, scale, _bits(qmin, qmax, bit_length)), zero_point, quant_axis)
+
+
+def _bits(qmin: int, qmax: int, bits: int) -> int:
+    if (qmin, qmax) not in ((0, 0), (-128, 127), (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)):
+        raise UnsupportedArgument(f"quantisation to {qmin} … {qmax}: only signed integers of {bits} bits are supported")
+    return bits
+
+
+def _only_inference(name: str, is_test: bool) -> None:
+    if not is_test:
+        raise UnsupportedArgument(
+            f"{name} in training collects its scale from the data", hint="call layer.eval() before the model is saved"
+        )
+
+
+# As quantisation-aware training writes it
+
+
+def _measured(op: Builder, x: ir.Value, axis: int | None = None) -> ir.Value:
+    """The largest magnitude, of all or of each channel."""
+    axes = [i for i in range(op.rank(x)) if i != axis]
+    return op.ReduceMax(op.Abs(x), axes, keepdims=0)
+
+
+def _by_hand(op: Builder, x: ir.Value, scale: ir.Value, axis: int, bits: int, *, back: bool) -> ir.Value:
+    """Quantised, and back again if asked, with a scale that is measured at run time and may be zero."""
+    wide = _along(op, x, op.Max(scale, 1e-30), axis)
+    most = _largest(bits)
+    whole = op.Round(op.Mul(op.Div(op.Max(op.Min(x, wide), op.Neg(wide)), wide), most))
+    return op.Div(op.Mul(whole, wide), most) if back else whole
+
+
+def _vector(op: Builder, scale: ir.Value) -> ir.Value:
+    return op.Reshape(scale, [1]) if not op.rank(scale) else scale
+
+
+@lower("fake_quantize_abs_max")
+def fake_quantize_abs_max(
+    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1
+) -> tuple[ir.Value, ir.Value]:
+    scale = _measured(op, x)
+    return _by_hand(op, x, scale, 0, bit_length, back=False), _vector(op, scale)
+
+
+@lower("fake_quantize_dequantize_abs_max")
+def fake_quantize_dequantize_abs_max(
+    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1
+) -> tuple[ir.Value, ir.Value]:
+    scale = _measured(op, x)
+    return _by_hand(op, x, scale, 0, bit_length, back=True), _vector(op, scale)
+
+
+@lower("fake_channel_wise_quantize_abs_max")
+def fake_channel_wise_quantize_abs_max(
+    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, quant_axis: int = 0, is_test: bool = False
+) -> tuple[ir.Value, ir.Value]:
+    scale = _measured(op, x, quant_axis)
+    return _by_hand(op, x, scale, quant_axis, bit_length, back=False), scale
+
+
+@lower("fake_channel_wise_quantize_dequantize_abs_max")
+def fake_channel_wise_quantize_dequantize_abs_max(
+    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, quant_axis: int = 0
+) -> tuple[ir.Value, ir.Value]:
+    scale = _measured(op, x, quant_axis)
+    return _by_hand(op, x, scale, quant_axis, bit_length, back=True), scale
+
+
+@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max")
+def fake_quantize_known(
+    op: Builder,
+    x: Value,
+    in_scale: Value,
+    in_accum: Value | None = None,
+    in_state: Value | None = None,
+    *,
+    iter: Value | None = None,
+    moving_rate: float = 0.9,
+    window_size: int = 10000,
+    bit_length: int = 8,
+    is_test: bool = False,
+    round_type: int = 1,
+) -> tuple[ir.Value, ir.Value]:
+    """Beyond the scale there is nothing: unlike int8, the result never is -128."""
+    _only_inference("fake_quantize", is_test)
+    x = _within(op, x, in_scale)
+    return quantized(op, x, _step(op, in_scale, bit_length), None, 0, bit_length), in_scale
+
+
+def _within(op: Builder, x: ir.Value, scale: ir.Value) -> ir.Value:
+    return op.Max(op.Min(x, scale), op.Neg(scale))
+
+
+@lower("fake_quantize_dequantize_moving_average_abs_max")
+def fake_quantize_dequantize_known(
+    op: Builder,
+    x: Value,
+    in_scale: Value,
+    in_accum: Value | None = None,
+    in_state: Value | None = None,
+    *,
+    moving_rate: float = 0.9,
+    bit_length: int = 8,
+    is_test: bool = False,
+    round_type: int = 1,
+) -> tuple[ir.Value, ir.Value]:
+    _only_inference("fake_quantize_dequantize", is_test)
+    step = _step(op, in_scale, bit_length)
+    whole = quantized(op, _within(op, x, in_scale), step, None, 0, bit_length)
+    return dequantized(op, whole, step, None, 0), in_scale
+
+
+@lower("fake_dequantize_max_abs")
+def fake_dequantize_max_abs(op: Builder, x: Value, scale: Value, *, max_range: float) -> ir.Value:
+    return op.Div(op.Mul(x, op.Reshape(scale, [1])), max_range)
+
+
+@lower("fake_channel_wise_dequantize_max_abs")
+def fake_channel_wise_dequantize_max_abs(
+    op: Builder, x: Value, scales: Values, *, quant_bits: Ints = (8,), quant_axis: int = 0, x_num_col_dims: int = 1
+) -> ir.Value:
+    """One scale a channel of the weight, and with a second one that of the activation which met it."""
+    if len(scales) == 1:
+        return dequantized(op, x, _step(op, scales[0], quant_bits[0]), None, quant_axis)
+    made = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
+    return op.Mul(made, _step(op, scales[1], quant_bits[1]))
+
+
+@lower("moving_average_abs_max_scale")
+def moving_average_abs_max_scale(
+    op: Builder,
+    x: Value,
+    in_accum: Value | None = None,
+    in_state: Value | None = None,
+    *,
+    moving_rate: float = 0.9,
+    is_test: bool = False,
+) -> ir.Value:
+    """Only watches; the scale that it has watched is in the program elsewhere."""
+    return x
+
+
+@lower("dequantize_abs_max")
+def dequantize_abs_max(op: Builder, x: Value, scale: Value, *, max_range: float) -> ir.Value:
+    return op.Div(op.Mul(op.cast(x, T.FLOAT), scale), max_range)

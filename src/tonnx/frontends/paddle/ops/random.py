@@ -1,0 +1,155 @@
+"""Random tensors. A file draws other numbers than Paddle does; only their distribution is the same."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, lower
+from tonnx.frontends.torch.ops import random as like_torch
+from tonnx.frontends.torch.values import as_value
+
+T = ir.DataType
+
+
+@lower("uniform")
+def uniform(
+    op: Builder,
+    shape: Sizes,
+    min: Number = -1.0,
+    max: Number = 1.0,
+    *,
+    dtype: ir.DataType | None = None,
+    diag_num: int = 0,
+    diag_step: int = 0,
+    diag_val: float = 1.0,
+) -> ir.Value:
+    if diag_num:
+        raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
+    return _uniform(op, list(shape), min, max, dtype)
+
+
+def _uniform(op: Builder, sizes: list[Size], low: Number, high: Number, dtype: ir.DataType | None) -> ir.Value:
+    if isinstance(low, ir.Value) or isinstance(high, ir.Value):
+        first, last = (as_value(op, bound, T.FLOAT) for bound in (low, high))
+        drawn = op.Add(op.Mul(like_torch.uniform(op, sizes), op.Sub(last, first)), first)
+    else:
+        drawn = like_torch.uniform(op, sizes, float(low), float(high))
+    return op.cast(drawn, dtype or T.FLOAT)
+
+
+@lower("uniform_random_batch_size_like")
+def uniform_random_batch_size_like(
+    op: Builder,
+    input: Value,
+    *,
+    shape: Ints,
+    input_dim_idx: int = 0,
+    output_dim_idx: int = 0,
+    min: float = -1.0,
+    max: float = 1.0,
+    diag_num: int = 0,
+    diag_step: int = 0,
+    diag_val: float = 1.0,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    if diag_num:
+        raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
+    wanted: list[Size] = list(shape)
+    wanted[output_dim_idx] = op.size(input, input_dim_idx)
+    return _uniform(op, wanted, min, max, dtype)
+
+
+@lower("gaussian")
+def gaussian(
+    op: Builder, shape: Sizes, *, mean: float = 0.0, std: float = 1.0, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return op.cast(_normal(op, list(shape), mean, std), dtype or T.FLOAT)
+
+
+def _normal(op: Builder, sizes: list[Size], mean: float, std: float) -> ir.Value:
+    drawn = like_torch.normal(op, sizes)
+    drawn = drawn if std == 1 else drawn * std
+    return drawn if mean == 0 else drawn + mean
+
+
+@lower("truncated_gaussian_random")
+def truncated_gaussian_random(
+    op: Builder,
+    *,
+    shape: Ints,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    """Through the inverse of the distribution, so that nothing has to be drawn again."""
+    low, high = (0.5 * (1 + math.erf(bound / math.sqrt(2))) for bound in (a, b))
+    from tonnx.frontends.torch.ops.special import erfinv
+
+    share = like_torch.uniform(op, list(shape), 2 * low - 1, 2 * high - 1)
+    drawn = op.Clip(erfinv(op, share) * math.sqrt(2), a, b)
+    return op.cast(drawn * std + mean, dtype or T.FLOAT)
+
+
+@lower("randint")
+def randint(
+    op: Builder, shape: Sizes, *, low: int, high: int, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return op.cast(like_torch.randint(op, high, list(shape), low), dtype or T.INT64)
+
+
+@lower("randperm")
+def randperm(op: Builder, *, n: int, dtype: ir.DataType | None = None) -> ir.Value:
+    return op.cast(like_torch.randperm(op, n), dtype or T.INT64)
+
+
+@lower("bernoulli")
+def bernoulli(op: Builder, x: Value, *, p: float | None = None) -> ir.Value:
+    return like_torch.bernoulli(op, x, p)
+
+
+@lower("multinomial")
+def multinomial(op: Builder, x: Value, num_samples: Size = 1, *, replacement: bool = False) -> ir.Value:
+    return like_torch.multinomial(op, x, num_samples, replacement)
+
+
+@lower("exponential")
+def exponential(op: Builder, x: Value, *, lam: float = 1.0) -> ir.Value:
+    return like_torch.exponential(op, x, lam)
+
+
+@lower("gaussian_inplace")
+def gaussian_inplace(op: Builder, x: Value, *, mean: float = 0.0, std: float = 1.0) -> ir.Value:
+    return op.cast(_normal(op, op.sizes(x), mean, std), x.dtype)  # type: ignore[arg-type]
+
+
+@lower("uniform_inplace")
+def uniform_inplace(
+    op: Builder,
+    x: Value,
+    *,
+    min: float = -1.0,
+    max: float = 1.0,
+    diag_num: int = 0,
+    diag_step: int = 0,
+    diag_val: float = 1.0,
+) -> ir.Value:
+    return _uniform(op, op.sizes(x), min, max, x.dtype)
+
+
+@lower("gumbel_softmax")
+def gumbel_softmax(
+    op: Builder, x: Value, *, temperature: float = 1.0, hard: bool = False, axis: int = -1
+) -> ir.Value:
+    """Softmax of (x + noise) / temperature; hard: 1 where it is largest."""
+    chance = like_torch.uniform(op, op.sizes(x), 1e-9, 1.0)
+    noise = op.Neg(op.Log(op.Neg(op.Log(op.Min(chance, 1 - 1e-7)))))
+    soft = op.Softmax(op.Div(op.Add(x, op.cast(noise, x.dtype)), temperature), axis=axis)  # type: ignore[arg-type]
+    if not hard:
+        return soft
+    return op.cast(op.Equal(soft, op.ReduceMax(soft, [axis % op.rank(x)])), x.dtype)  # type: ignore[arg-type]
