@@ -10,11 +10,16 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
+from tonnx import infer as shape_rules
+from tonnx import provenance
 from tonnx.errors import InvalidArgument, InvalidModel
+from tonnx.rewrite import all_graphs
+from tonnx.schema import signature
+from tonnx.target import OLDEST_RUN
 
 _LONG_NAME = "ai.onnx"
 """Another way to write the default domain, whose name is empty."""
-_OVERRIDABLE_SINCE = 4
+OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is an input as well is only its default value."""
 _SEEN = 1024
 """Bytes up to which shape inference sees the contents of a tensor; larger ones are never shapes or axes."""
@@ -39,11 +44,76 @@ def reader(model: Any) -> Callable[[], ir.Model]:
 
 def infer(model: ir.Model) -> None:
     """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown."""
-    proto = _without_weights(model)
-    try:
-        inferred = onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except Exception:  # onnx raises several kinds; a rule that needs what is missing says so itself
+    inferred = _inferred(model)
+    if inferred is None:
         return
+    _take(model, inferred)
+    _infer_carried(model)
+    if model.opset_imports[""] < OLDEST_RUN:
+        for graph in model.graphs():
+            _infer_old(graph, model.opset_imports[""])
+
+
+def _inferred(model: ir.Model) -> onnx.ModelProto | None:
+    proto = without_weights(model)
+    try:
+        return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    except Exception:  # onnx raises several kinds; a rule that needs what is missing says so itself
+        return None
+
+
+def _infer_carried(model: ir.Model) -> None:
+    """What a Loop carries keeps its rank if every turn keeps it: assumed first, and believed if it then follows."""
+    loops = [node for graph in all_graphs(model) for node in graph if (node.domain, node.op_type) == ("", "Loop")]
+    assumed: dict[ir.Value, tuple[int, ir.Graph, int]] = {}
+    for node in loops:
+        body = node.attributes["body"].as_graph()
+        for i, (start, inner) in enumerate(zip(node.inputs[2:], body.inputs[2:], strict=False)):
+            if start is not None and start.shape is not None and inner.shape is None:
+                assumed[inner] = start.shape.rank(), body, i + 1
+                inner.shape = ir.Shape([None] * start.shape.rank())
+    while assumed:
+        inferred = _inferred(model)
+        copies = {} if inferred is None else dict(zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True))
+        wrong = []
+        for value, (rank, body, index) in assumed.items():
+            shape = copies[body].outputs[index].shape if body in copies else None
+            if shape is None or shape.rank() != rank:
+                wrong.append(value)
+        for value in wrong:
+            del assumed[value]
+            value.shape = None
+        if not wrong and inferred is not None:
+            _take(model, inferred)
+            return
+
+
+def _infer_old(graph: ir.Graph, opset: int) -> None:
+    """onnx infers nothing of most versions below 7; what follows from the newer ones is filled in."""
+    for node in graph:
+        schema = signature(node.op_type, opset, deprecated=True) if node.domain == "" else None
+        if schema is None or all(value.shape is not None and value.type is not None for value in node.outputs):
+            continue
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            continue
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        if node.op_type == "Concat":
+            attributes.setdefault("axis", 1)
+        count = len(node.outputs)
+        if "broadcast" in schema.attributes and node.op_type != "Gemm":  # the left operand has the shape of the result
+            shapes = [shape_rules.dims_of(node.inputs[0])]
+        else:
+            shapes = shape_rules.shapes(node.op_type, node.inputs, attributes, count)
+        dtypes = shape_rules.dtypes(schema, node.inputs, attributes, count)
+        for value, dims, dtype in zip(node.outputs, shapes, dtypes, strict=False):
+            if value.shape is None and dims is not None:
+                value.shape = ir.Shape(dims)
+            if value.type is None and dtype is not None:
+                value.type = ir.TensorType(dtype)
+
+
+def _take(model: ir.Model, inferred: onnx.ModelProto) -> None:
+    """The types and shapes of another copy of the model."""
     for graph, other in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
         found = ir.convenience.create_value_mapping(other)
         for name, value in ir.convenience.create_value_mapping(graph).items():
@@ -67,7 +137,7 @@ def unlist_initializers(model: ir.Model) -> int:
     return count
 
 
-def _without_weights(model: ir.Model) -> onnx.ModelProto:
+def without_weights(model: ir.Model) -> onnx.ModelProto:
     """For onnx's inference: weights become inputs of the same type, since it copies all that it is given."""
     graph = model.graph
     inputs = list(graph.inputs)
@@ -123,8 +193,9 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
     for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
         if _LONG_NAME in imports:
             imports.setdefault("", imports.pop(_LONG_NAME))
-    if (model.ir_version or 0) < _OVERRIDABLE_SINCE:
+    if (model.ir_version or 0) < OVERRIDABLE_SINCE:
         unlist_initializers(model)
+    provenance.load(model)
     if "" not in model.opset_imports:
         raise InvalidModel(
             "the model imports no version of the default operator set", why="it has none of its operators to retarget"

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -14,12 +15,13 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx import reading, serialize
+from tonnx import provenance, reading, serialize
 from tonnx.deliver import Proof, check_options, deliver
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up
+from tonnx.passes import clean_up, list_initializers
 from tonnx.proof import Session, Verification
+from tonnx.proof.trace import Trace
 from tonnx.result import format_size, signature_of
 from tonnx.stages import Progress, Stages
 from tonnx.target import CANON, OLDEST, Target
@@ -41,8 +43,14 @@ class RetargetResult:
     path: Path | None = None
     size: int = 0
     verification: Verification | None = None
+    not_run: str = ""
     notes: list[str] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The model as a protobuf. Made on demand: it copies the weights."""
+        return onnx.load_model_from_string(serialize.to_bytes(self.model))
 
     def changes(self) -> list[tuple[str, int, int]]:
         """Operator, nodes before, nodes after: where they differ."""
@@ -88,7 +96,7 @@ def retarget(
 
     Args:
         model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
-        opset: 7 to 26.
+        opset: 1 to 26. Below 7 the file is proven at opset 7, brought up by onnx's own version converter.
         f: where to write; None writes nothing.
         inputs: arrays by input name for the proof; random ones that fit the input types otherwise.
         verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
@@ -103,10 +111,11 @@ def retarget(
         original = read()
     source = original.opset_imports[""]
     result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
-    given = _checked(original, inputs)
+    given = checked_inputs(original, inputs)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
     result.after = _count(result.model)
+    provenance.stamp(result.model)
     proof = _proof(model, read, result, given, rtol, atol) if verify else None
     deliver(result, f, stages, proof, external_data)
     result.timings = stages.seconds
@@ -116,6 +125,7 @@ def retarget(
 def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
     """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
     reading.infer(model)
+    provenance.remember(model)
     try:
         legalise(model, target)
     except RetargetError:
@@ -124,6 +134,7 @@ def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, no
         if not done:
             raise
         reading.infer(model)
+        provenance.remember(model)
         legalise(model, target)
         notes += done
     if model.functions:
@@ -167,7 +178,7 @@ def _proof(
 ) -> Proof:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     try:
-        session = Session(model if isinstance(model, (str, os.PathLike, bytes)) else serialize.to_bytes(read()))
+        session = Session(_as_given(model, read))
         example = _runnable(session, result.model, given)
     except TonnxError as error:
         # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.
@@ -179,35 +190,55 @@ def _proof(
         outputs = session.run(feeds)
         return [outputs[name] for name in names]
 
-    dynamic = {str(value.name): _named_axes(value) for value in _inputs(result.model)}
-    return Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
+    dynamic = {str(value.name): named_axes(value) for value in inputs_of(result.model)}
+    proof = Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
+    proof.trace, proof.stamp = partial(_inside, read, list(example)), provenance.ORIGINAL
+    return proof
+
+
+def _inside(read: Callable[[], ir.Model], inputs: list[str]) -> Trace:
+    """The values of the original, to say where the other file departs from it."""
+    from tonnx.proof.onnx_trace import OnnxTrace
+
+    model = read()
+    reading.infer(model)
+    return OnnxTrace(model, {name: name for name in inputs})
+
+
+def _as_given(model: Any, read: Callable[[], ir.Model]) -> str | os.PathLike[str] | bytes:
+    if isinstance(model, (str, os.PathLike, bytes)):
+        return model
+    copy = read()
+    if (copy.ir_version or 0) < reading.OVERRIDABLE_SINCE:
+        list_initializers(copy)
+    return serialize.to_bytes(copy)
 
 
 def _runnable(session: Session, model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Inputs on which the original runs: sizes and integers that the file says nothing of are guessed."""
     failure: TonnxError | None = None
-    for example in _examples(model, given):
+    for example in random_examples(model, given):
         try:
             session.run(example)
             return example
         except TonnxError as error:
             failure = failure or error
     assert failure is not None
-    if all(str(value.name) in given for value in _inputs(model)) and given:
+    if all(str(value.name) in given for value in inputs_of(model)) and given:
         raise InvalidArgument("the model does not run on the given inputs", why=failure.why)
     raise failure
 
 
-def _named_axes(value: ir.Value) -> dict[int, str]:
+def named_axes(value: ir.Value) -> dict[int, str]:
     dims = [] if value.shape is None else list(value.shape)
     return {axis: str(d.value) for axis, d in enumerate(dims) if isinstance(d, ir.SymbolicDim) and d.value}
 
 
-def _inputs(model: ir.Model) -> list[ir.Value]:
+def inputs_of(model: ir.Model) -> list[ir.Value]:
     return [value for value in model.graph.inputs if not value.is_initializer()]
 
 
-def _checked(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+def checked_inputs(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
     """The given inputs, if they fit what the file says of its inputs."""
     values = {str(value.name): value for value in model.graph.inputs}
     for name, array in (given or {}).items():
@@ -231,18 +262,18 @@ def _dtype_of(array: np.ndarray) -> ir.DataType:
     return ir.DataType.STRING if array.dtype.kind in "OUS" else ir.DataType.from_numpy(array.dtype)
 
 
-def _examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+def random_examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """The given inputs, and random ones that fit the types of the others."""
-    values = _inputs(model)
+    values = inputs_of(model)
     known: dict[str, int] = {}
     for value in values:
         array = given.get(str(value.name))
         if array is not None:
-            known.update({dim: array.shape[axis] for axis, dim in _named_axes(value).items()})
+            known.update({dim: array.shape[axis] for axis, dim in named_axes(value).items()})
     for size, low, high in _ATTEMPTS:
         rng = np.random.default_rng(0)
         drawn = {
-            str(value.name): _random(value, {**known}, size, (low, high + 1), rng)
+            str(value.name): random_array(value, {**known}, size, (low, high + 1), rng)
             for value in values
             if str(value.name) not in given
         }
@@ -251,7 +282,7 @@ def _examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict
             return
 
 
-def _random(
+def random_array(
     value: ir.Value, sizes: Mapping[str, int], otherwise: int, bounds: tuple[int, int], rng: np.random.Generator
 ) -> np.ndarray:
     if value.dtype is None or not isinstance(value.type, ir.TensorType):

@@ -9,12 +9,14 @@ from tonnx.errors import InvalidArgument
 CANON = 26
 """Every front end lowers to this opset; the legaliser takes it from there. The newest that ONNX Runtime loads."""
 
-OLDEST = 7
+OLDEST = 1
+OLDEST_RUN = 7
+"""The oldest opset that ONNX Runtime promises to run; a file of an older one is brought up to it to be run."""
 DEFAULT = 18
 
 # The first IR version that was released together with an opset (from onnx's own table of versions).
 _IR_VERSIONS = {
-    7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
+    1: 3, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
     19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 26: 13,
 }  # fmt: skip
 

@@ -21,6 +21,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.legalise.harness import retarget, session
 from tonnx.errors import RetargetError
+from tonnx.proof import upward
+from tonnx.target import OLDEST_RUN
 
 # Numbers of fewer bits than the tolerance of a case was made for.
 _COARSE = {"float16": 5e-3, "bfloat16": 2e-2}
@@ -61,6 +63,8 @@ class Verdict:
     judge: str = ""
     constants: bool = False
     """Whether it took inputs that are known beforehand."""
+    up_by: str = ""
+    """Below opset 7: who brought the result up to 7, where it was run."""
 
 
 @cache
@@ -154,6 +158,8 @@ def verdict(case: Case, opset: int) -> Verdict:
 def _judged(case: Case, made: onnx.ModelProto) -> Verdict:
     names = {x.name for x in made.graph.input} - {x.name for x in made.graph.initializer}
     judge = "onnxruntime"
+    if made.opset_import[0].version < OLDEST_RUN:
+        return _judged_at_7(case, made, names)
     for inputs, outputs in case.data_sets:
         given = zip(case.model.graph.input, inputs, strict=False)
         everything = {formal.name: _plain(value) for formal, value in given}
@@ -177,6 +183,22 @@ def _judged(case: Case, made: onnx.ModelProto) -> Verdict:
                 return Verdict("as the runtime", problem, judge)
         return Verdict("wrong", problem, judge)
     return Verdict("passed", judge=judge)
+
+
+def _judged_at_7(case: Case, made: onnx.ModelProto, names: set[str]) -> Verdict:
+    """What runtimes do not promise to run is brought up to opset 7: by onnx's converter, or else by our own rules."""
+    given = zip(case.model.graph.input, case.data_sets[0][0], strict=False)
+    shapes = {formal.name: np.shape(_plain(value)) for formal, value in given if formal.name in names}
+    verdict = Verdict("not run", "there is no way up")
+    try:
+        for data, who in upward.ways_up(made, shapes):
+            up = onnx.load_model_from_string(data)
+            verdict = replace(_judged(case, up), up_by="onnx" if who == upward.BY_ONNX else "tonnx")
+            if verdict.kind != "not run":  # else the converter made something that does not load
+                return verdict
+    except RetargetError as error:
+        return Verdict("not run", "; ".join(f"{b.operator}: {b.reason}" for b in error.blockers))
+    return verdict
 
 
 def _runs(case: Case, feeds: dict[str, Any]) -> bool:

@@ -7,7 +7,9 @@ import onnx
 import onnx_ir as ir
 import pytest
 
+import tonnx
 from tests.legalise.harness import check, model_of, random, retarget, run
+from tonnx.errors import RetargetError
 from tonnx.legalise.rules import load
 from tonnx.legalise.schemas import versions
 from tonnx.legalise.table import DOWN, UP, key
@@ -27,6 +29,27 @@ def test_if_bodies() -> None:
         return op.If(condition, then_branch=with_sum.graph, else_branch=with_max.graph)
 
     check(build, [X], targets=(18, 13, 11, 9, 7))
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+@pytest.mark.parametrize("axes", [[0], [0, 1]], ids=["size", "rank"])
+def test_branches_of_different_shapes(axes: list[int], sign: int) -> None:
+    """Below opset 11 a fixed shape of one branch would be taken for that of both."""
+
+    def build(op, x):  # type: ignore[no-untyped-def]
+        whole, part = op.inner("then"), op.inner("else")
+        with whole:
+            whole.graph.outputs.append(whole.Neg(x))
+        with part:
+            part.graph.outputs.append(part.ReduceSum(x, axes, keepdims=int(len(axes) == 1)))
+        condition = op.Greater(op.ReduceMean(x, keepdims=0), 0.0)
+        result = op.If(condition, then_branch=whole.graph, else_branch=part.graph)
+        result.dtype = ir.DataType.FLOAT
+        total = op.ReduceSum(op.Abs(result), keepdims=0)
+        total.shape = ir.Shape([])
+        return total
+
+    check(build, [sign * np.abs(X)], targets=(18, 13, 11, 9, 7))
 
 
 def test_loop_body() -> None:
@@ -102,3 +125,26 @@ def test_every_version_step_is_covered() -> None:
                 missing += [] if step in DOWN else [f"{step} down"]
                 missing += [] if i == 0 or step in UP else [f"{step} up"]
     assert not missing
+
+
+CARRYING = """<ir_version: 8, opset_import: ["" : 13]> g (float[2, 3] x, int64 n) => (float y) <bool c = {1}> {
+    y = Loop<body = b (int64 i, bool again, float v) => (bool more, float w) <int64[1] axis = {0}> {
+        more = Identity(again)
+        s = ReduceMax<axes = [-1], keepdims = 1>(v)
+        w = LAST
+    }>(n, c, x) }"""
+
+
+def test_what_a_loop_carries_has_a_rank_if_every_turn_keeps_it() -> None:
+    def model(last: str) -> onnx.ModelProto:
+        made = onnx.parser.parse_model(CARRYING.replace("LAST", last))
+        body = made.graph.node[0].attribute[0].g
+        for value in (body.input[2], body.output[1], made.graph.output[0]):
+            value.type.tensor_type.ClearField("shape")
+        return made
+
+    inputs = {"x": random(2, 3), "n": np.array(3)}
+    result = tonnx.retarget(model("Sub(v, s)"), 9, inputs=inputs)
+    assert result.verification is not None and result.verification.ok
+    with pytest.raises(RetargetError, match="the rank of its input is not known"):
+        tonnx.retarget(model("Unsqueeze(s, axis)"), 10, inputs=inputs)

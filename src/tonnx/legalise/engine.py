@@ -20,6 +20,7 @@ from tonnx.errors import Blocker, InvalidModel, RetargetError
 from tonnx.legalise import types
 from tonnx.legalise.bodies import LEGAL
 from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.counts import COUNT
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
 from tonnx.rewrite import inner_graphs, names_in, no_collection, replace_node
@@ -85,6 +86,8 @@ class _Engine:
         while queue:
             current, at = queue.popleft()
             for inner in inner_graphs(current):
+                if current.op_type == "Loop" and inner.inputs:
+                    inner.inputs[0].meta[COUNT] = True  # which turn it is
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
@@ -128,7 +131,11 @@ class _Engine:
         if schema is None:
             self._blocked(node, f"ONNX has no operator {node.op_type} at opset {self.target}", None)
             return
-        if types.fits(node, schema):
+        try:
+            if types.fits(node, schema):
+                return
+        except TypeError as error:  # a node that was not valid at its own opset either
+            self._blocked(node, str(error), None)
             return
         _stand(builder, node, self.target)
         try:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.counts import COUNT
 
 T = ir.DataType
 
@@ -111,7 +112,20 @@ def counted_by_loop(op: Builder, count: ir.Value) -> ir.Value:
         body.graph.outputs.extend(body.Identity(value) for value in (again, carried, number_))
     _, numbers = op.Loop(count, op.constant(True), count, body=body.graph, _outputs=2)
     numbers.dtype, numbers.shape = T.INT64, ir.Shape([None])
+    numbers.meta[COUNT] = True
     return numbers
+
+
+def zeros_by_loop(op: Builder, count: ir.Value) -> ir.Value:
+    """So many zeros, as a vector of indices: before opset 6 nothing but a Loop makes a size of a number."""
+    body = op.inner("zeros", [("i", T.INT64, []), ("again", T.BOOL, []), ("carried", T.INT64, [])])
+    _, again, carried = body.graph.inputs
+    with body:
+        body.graph.outputs.extend(body.Identity(value) for value in (again, carried, carried))
+    _, zeros = op.Loop(count, op.constant(True), op.constant(0, T.INT64), body=body.graph, _outputs=2)
+    zeros.dtype, zeros.shape = T.INT64, ir.Shape([None])
+    zeros.meta[COUNT] = True
+    return zeros
 
 
 def rounded(op: Builder, x: ir.Value) -> ir.Value:
@@ -166,6 +180,8 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     if condition.meta.get(_NAN):
         return op.Mul(op.Pow(a, chosen), op.Pow(b, op.Sub(1.0, chosen)))
     left, right = _lone_number(a), _lone_number(b)
+    if left is None and right is not None and np.isnan(right):
+        return op.Mul(a, op.Div(chosen, chosen))  # 0 / 0 is no number
     if left is None and right == 0:
         return op.Mul(chosen, op.Pow(a, chosen))
     if right is None and left == 0:

@@ -7,8 +7,9 @@ What "loses nothing" means here:
 - float16 and bfloat16 fit float: a result is rounded once instead of at every step.
 - int64 does not fit double. Sizes and token ids would, but graphs also hold INT64_MAX as "no limit", which comes back
   from double as INT64_MIN. So int64 is never moved through a float: Max, Min, Clip, Relu, Pad and Flatten have rules
-  of their own that move int64 values untouched. Only comparisons are made in double: rounding is monotone, so it can
-  hide a difference beyond 2⁵³ but never turns one around.
+  of their own that move int64 values untouched. Comparisons are made in double all the same: rounding is monotone, so
+  it can hide a difference beyond 2⁵³ but never turns one around. And so is what is seen to be computed from sizes and
+  positions (`counts.py`), which below opset 6 is the only arithmetic of integers there is.
 - A dtype that the target's Cast does not know (bfloat16 before 13, 8-bit floats before 19, 4-bit integers before 21)
   does not exist there, and the node is refused.
 """
@@ -21,6 +22,8 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.legalise.call import Blocked
+from tonnx.legalise.counts import is_count
+from tonnx.provenance import carry, forget
 from tonnx.schema import Formal, Signature, signature
 from tonnx.target import CANON
 
@@ -112,6 +115,8 @@ def _wider(op: Builder, node: ir.Node, dtype: ir.DataType, allowed: frozenset[ir
         candidates = (T.DOUBLE,)
     elif dtype == T.UINT64 and node.op_type == "Equal":
         candidates = (T.INT64,)  # the same bits are equal
+    elif dtype in (T.INT64, T.UINT64) and all(x is None or x.dtype != dtype or is_count(x) for x in node.inputs):
+        candidates = (T.DOUBLE,)
     for candidate in candidates:
         if candidate in allowed:
             return candidate
@@ -128,7 +133,7 @@ def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType)
     assert graph is not None and output.dtype is not None and output.name is not None
     original = output.dtype
     result = ir.Value(name=op.names.unique(output.name), type=ir.TensorType(original), shape=output.shape)
-    attribute = ir.AttrInt64("to", int(original))
+    attribute = ir.AttrInt64("to", int(original)) if op.opset >= 6 else ir.AttrString("to", original.name)
     name = op.names.unique(f"{node.name}/Cast")
     cast = ir.Node("", "Cast", [output], [attribute], outputs=[result], name=name, metadata_props=dict(op.source))
     graph.insert_after(node, cast)
@@ -141,6 +146,8 @@ def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType)
             if value is output:
                 graph.outputs[i] = result
     output.type = ir.TensorType(dtype)
+    carry(output, result)
+    forget(output)
 
 
 def lowest_opset(node: ir.Node, above: int) -> int | None:

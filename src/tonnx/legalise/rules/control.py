@@ -1,16 +1,50 @@
-"""Control flow: Scan's batch axis (9); bodies are legalised by the engine."""
+"""Control flow: branches whose shapes differ (11), Scan's batch axis (9); bodies are legalised by the engine."""
 
 from __future__ import annotations
 
 import onnx_ir as ir
 
 from tonnx.build import Builder
-from tonnx.infer import Dims, dims_of
+from tonnx.infer import Dims, dims_of, same_dim
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.table import UP, down, same, up
 
-same("If", 11, "shapes that may differ were written down")
+same("If", 11, "shapes that may differ were written down", direction=UP)
 same("Loop", 11, "what was allowed still is", direction=UP)
+
+
+@down("If", 11)
+def branches_of_one_shape(op: Builder, node: Call) -> None:
+    """Both branches have one shape, as far as it is written down: what differs is hidden from shape inference."""
+    graphs: list[ir.Graph] = [node.attr("then_branch"), node.attr("else_branch")]
+    for i, (one, other) in enumerate(zip(*(graph.outputs for graph in graphs), strict=True)):
+        dims = _in_common(dims_of(one), dims_of(other))
+        if dims is not None and not any(_differs(value, dims) for value in (one, other)):
+            continue
+        for graph in graphs:
+            if dims is None or _differs(graph.outputs[i], dims):
+                _hide_shape(op, graph, i, node.need("cond"), dims)
+
+
+def _in_common(one: Dims | None, other: Dims | None) -> Dims | None:
+    if one is None or other is None or len(one) != len(other):
+        return None
+    return [a if same_dim(a, b) else ir.SymbolicDim(None) for a, b in zip(one, other, strict=True)]
+
+
+def _differs(value: ir.Value, dims: Dims) -> bool:
+    """Whether a size is written down for a value that it does not always have."""
+    return any(isinstance(a, int) and not isinstance(b, int) for a, b in zip(dims_of(value) or (), dims, strict=False))
+
+
+def _hide_shape(op: Builder, graph: ir.Graph, place: int, condition: ir.Value, dims: Dims | None) -> None:
+    """Reshape an output to its own shape, in a way that nothing can see through before the condition is known."""
+    inner = Builder(graph, names=op.names, opset=op.opset, parent=op, constants_as_nodes=op.constants_as_nodes)
+    value = graph.outputs[place]
+    nothing = inner.Mul(inner.Cast(condition, to=int(ir.DataType.INT64)), inner.constant(0, ir.DataType.INT64))
+    hidden = inner.Reshape(value, inner.Add(inner.Shape(value), nothing))
+    hidden.shape = None if dims is None else ir.Shape(dims)
+    graph.outputs[place] = hidden
 
 
 @down("Loop", 11)

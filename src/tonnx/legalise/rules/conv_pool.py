@@ -99,7 +99,7 @@ def _more_at_the_end(pads: list[int], extra: list[int]) -> list[int]:
     return pads[:n] + [pad + more for pad, more in zip(pads[n:], extra, strict=True)]
 
 
-def _spatial_pads(rank: int, pads: list[int]) -> list[int]:
+def spatial_pads(rank: int, pads: list[int]) -> list[int]:
     """Pads of the spatial axes as Pad takes them: of all axes."""
     n = rank - 2
     return [0, 0, *pads[:n], 0, 0, *pads[n:]]
@@ -109,7 +109,7 @@ def _pad(op: Builder, node: Call, pads: list[int], value: float) -> ir.Value:
     x = node.need("X")
     if not any(pads):
         return x
-    full = _spatial_pads(node.rank("X"), pads)
+    full = spatial_pads(node.rank("X"), pads)
     if op.opset >= 11:
         return op.Pad(x, full, op.constant(value, node.dtype("X")))
     return op.Pad(x, pads=full, value=value)

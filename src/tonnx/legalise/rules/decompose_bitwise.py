@@ -34,17 +34,17 @@ def bitwise_and(op: Builder, node: Call) -> ir.Value:
 
 @down("BitwiseOr", 18)
 def bitwise_or(op: Builder, node: Call) -> ir.Value:
-    """a + b − (a & b)."""
+    """a + (b − (a & b)): no sum is larger than the result."""
     a, b = node.need("A"), node.need("B")
-    return a + b - _and(op, a, b)
+    return a + (b - _and(op, a, b))
 
 
 @down("BitwiseXor", 18)
 def bitwise_xor(op: Builder, node: Call) -> ir.Value:
-    """a + b − 2·(a & b)."""
+    """(a − (a & b)) + (b − (a & b)): no sum is larger than the result."""
     a, b = node.need("A"), node.need("B")
     both = _and(op, a, b)
-    return a + b - (both + both)
+    return (a - both) + (b - both)
 
 
 @down("BitShift", 11)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.counts import positions
 from tonnx.legalise.forms import COUNTS, arange, counted_by_loop, number, reduce, select, unsqueeze
 from tonnx.legalise.table import down, impossible
 
@@ -80,7 +81,7 @@ def not_negative(op: Builder, indices: ir.Value, size: Size, *, cast: bool = Tru
         return op.cast(indices, T.INT64) if cast else indices
     if known is not None and isinstance(size, int):
         return op.constant(np.where(known < 0, known + size, known).astype(np.int64))
-    index = op.cast(indices, T.INT64)
+    index = positions(op, op.cast(indices, T.INT64))
     if _counts_up(index):
         return index
     return select(op, op.Less(index, number(op, 0, index)), op.Add(index, op.vector([size])), index)
@@ -114,7 +115,7 @@ def _flat(op: Builder, indices: ir.Value, sizes: Sequence[Size]) -> ir.Value:
     """Σ index·stride over the last axis."""
     known = constant_of(indices)
     if known is None or (known < 0).any():
-        index = op.cast(indices, T.INT64)
+        index = positions(op, op.cast(indices, T.INT64))
         if not _counts_up(index):
             negative = op.Less(index, number(op, 0, index))
             index = select(op, negative, op.Add(index, op.vector(sizes)), index)

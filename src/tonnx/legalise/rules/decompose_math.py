@@ -145,7 +145,7 @@ def modulo(op: Builder, node: Call) -> ir.Value:
     unsigned = dtype in (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
     # Not y · (1 / y): ONNX Runtime 1.31 makes that y / y, for integers too (its DivMulFusion).
     negated = x.const_value is not None and not unsigned
-    rest = x + y * op.Div(op.Neg(x), y) if negated else x - y * op.Div(x, y)
+    rest = x + y * op.Neg(op.Div(x, y)) if negated else x - y * op.Div(x, y)
     if node.attr("fmod", 0) or unsigned:
         return rest
     moved = rest + y

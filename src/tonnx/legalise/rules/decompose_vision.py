@@ -165,6 +165,11 @@ def _kernel_places(node: Call, kernel_h: int, kernel_w: int, height: int, width:
 
 @down("RoiAlign", 10)
 def roi_align(op: Builder, node: Call) -> ir.Value:
+    """Written out; regions are at least one pixel wide."""
+    return region_means(op, node, half_pixel=False)
+
+
+def region_means(op: Builder, node: Call, *, half_pixel: bool) -> ir.Value:
     """Every bin of a region: the mean of some points in it, read between the pixels."""
     x, rois = node.need("X"), node.need("rois")
     high, wide = node.attr("output_height", 1), node.attr("output_width", 1)
@@ -173,7 +178,11 @@ def roi_align(op: Builder, node: Call) -> ir.Value:
         raise Blocked("only the mean of a fixed number of points (sampling_ratio) is written out")
     dtype = node.dtype("X")
     left_top, right_bottom = split(op, rois * node.attr("spatial_scale", 1.0), 1, [2, 2])
-    extent = op.Max(right_bottom - left_top, op.constant(1.0, dtype))  # regions are at least one pixel
+    extent = right_bottom - left_top
+    if half_pixel:
+        left_top = left_top - 0.5
+    else:
+        extent = op.Max(extent, op.constant(1.0, dtype))  # regions are at least one pixel
     left, top = split(op, left_top, 1, [1, 1])
     width, height = split(op, extent, 1, [1, 1])
 

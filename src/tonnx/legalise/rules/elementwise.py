@@ -288,7 +288,24 @@ def extremum_of_equal_shapes(op: Builder, node: Call) -> ir.Value | None:
     inputs = [value for value in node.inputs if value is not None]
     if _one_shape(inputs):
         return None
+    if (bound := _lone_float(inputs)) is not None:
+        value, number = bound
+        low, high = (number, math.inf) if node.op_type == "Max" else (-math.inf, number)
+        return op.Clip(value, min=low, max=high)
     return getattr(op, node.op_type)(*(_broadcast(op, value, inputs) for value in inputs))
+
+
+def _lone_float(inputs: list[ir.Value]) -> tuple[ir.Value, float] | None:
+    """A value and one number to compare it with, which Clip does alone."""
+    if len(inputs) != 2 or inputs[0].dtype != T.FLOAT:
+        return None
+    for value, other in (inputs, inputs[::-1]):
+        known = constant_of(other)
+        if known is None or known.size != 1 or value.shape is None or value.shape.rank() < known.ndim:
+            continue
+        if np.isfinite(known).all():
+            return value, float(known.item())
+    return None
 
 
 @down(("Sum", "Mean"), 8)
@@ -323,12 +340,15 @@ def _broadcast(op: Builder, value: ir.Value, others: list[ir.Value]) -> ir.Value
     known = constant_of(value)
     if known is not None and result is not None and all(isinstance(d, int) for d in result):
         return op.constant(np.broadcast_to(known, [int(d) for d in result if isinstance(d, int)]).copy())
-    if value.dtype is None:
+    if (dtype := value.dtype) is None:
         raise Blocked("the element type of its input is not known")
     for other in others:
         if other is value or _one_shape([value, other]):
             continue
+        if dtype == other.dtype and dtype in (T.FLOAT, T.DOUBLE):
+            value = op.Mul(value, op.Pow(other, op.constant(0.0, dtype)))  # x⁰ is 1, also of a NaN
+            continue
         # Never true, also for NaN: a zero in the shape of the other.
-        zero = op.Cast(op.Less(other, other), to=int(value.dtype))
-        value = value + zero
+        zero = op.Cast(op.Less(other, other), to=int(dtype))
+        value = op.Add(value, zero)
     return value

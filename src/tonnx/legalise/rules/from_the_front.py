@@ -5,8 +5,9 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.build import Builder
-from tonnx.legalise.axes import count_from_front, indices_from_front
+from tonnx.legalise.axes import count_from_front, indices_from_front, never_negative
 from tonnx.legalise.call import Call, constant_of
+from tonnx.legalise.counts import positions
 from tonnx.legalise.rules.reduce import REDUCTIONS
 from tonnx.legalise.table import UP, down, same
 
@@ -42,7 +43,9 @@ def gather_indices(op: Builder, node: Call) -> ir.Value | None:
         size: int | ir.Value = op.Gather(op.Shape(data), node.attr("axis", 0), axis=0)
     else:
         size = op.size(data, node.attr("axis", 0))
-    front = indices_from_front(op, indices, size)
+    if never_negative(indices):
+        return None
+    front = indices_from_front(op, positions(op, indices), size)
     return None if front is indices else op.Gather(data, front, axis=node.attr("axis"))
 
 

@@ -6,6 +6,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.rules.decompose_vision import region_means
 from tonnx.legalise.sample import sampled_grid
 from tonnx.legalise.table import down, up
 
@@ -37,6 +38,8 @@ def roi_align_output_half_pixel(op: Builder, node: Call) -> ir.Value | None:
     scale = node.attr("spatial_scale", 1.0)
     boxes = constant_of(node.need("rois"))
     if boxes is None or ((boxes[:, 2:] - boxes[:, :2]) * scale < 1).any():
+        if node.attr("sampling_ratio", 0) > 0 and node.attr("mode", "avg") == "avg":
+            return region_means(op, node, half_pixel=True)
         raise Blocked("half-pixel boxes are not known to be at least one pixel wide, as older versions make them")
     shifted = node.need("rois") - 0.5 / scale
     return op.RoiAlign(node["X"], shifted, node["batch_indices"], **node.attributes("coordinate_transformation_mode"))

@@ -135,8 +135,11 @@ def _slice_at_run_time(op: Builder, x: ir.Value, axis: int, start: ir.Value, end
     size = op.vector([op.size(x, axis)])
 
     def within(bound: ir.Value) -> ir.Value:
-        if (known := constant_of(bound)) is not None and (known == 0).all():
-            return bound
+        if (known := constant_of(bound)) is not None:
+            if (known == 0).all():
+                return bound
+            if (known >= 2**31 - 1).all():
+                return size
         bound = op.Where(op.Less(bound, 0), bound + size, bound)
         bound = op.Where(op.Less(bound, 0), op.constant([0], T.INT64), bound)
         return op.Where(op.Less(size, bound), size, bound)
