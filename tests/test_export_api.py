@@ -441,15 +441,6 @@ def test_python_attributes_are_as_before() -> None:
     assert model.history == []
 
 
-def test_classic_arguments_are_taken_or_explained() -> None:
-    result = tonnx.export(torch.nn.ReLU(), torch.randn(2), dynamo=True, optimize=True, training=None)
-    assert "dynamo changes nothing here" in result.notes
-    with pytest.raises(tonnx.InvalidArgument, match="training=TRAINING is not supported"):
-        tonnx.export(torch.nn.ReLU(), torch.randn(2), training="TRAINING")
-    with pytest.raises(tonnx.InvalidArgument, match="no argument 'dynamc_axes'"):
-        tonnx.export(torch.nn.ReLU(), torch.randn(2), dynamc_axes={})
-
-
 def test_a_model_that_fails_on_its_example_is_named_as_the_cause() -> None:
     with pytest.raises(tonnx.CaptureError):
         tonnx.export(torch.nn.Linear(4, 4).half(), torch.randn(2, 4))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder
+
+if TYPE_CHECKING:
+    from tonnx.proof.trace import Trace
 
 Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 """The original model as a function on arrays: inputs by name to outputs in order."""
@@ -26,6 +30,16 @@ class Converted:
     limits: dict[str, tuple[int, int | None]]
     timings: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    capture: str = ""
+    """How the graph was had: torch.export, TorchScript, torch.jit.script, torch.jit.trace; empty for saved programs."""
+    redrawn: Reference | None = None
+    """The original with other random numbers."""
+    calm: Reference | None = None
+    """The original in training, with its dropouts switched off."""
+    rtol: float | None = None
+    """The relative tolerance where the user gives none; None: that of each output's dtype."""
+    trace: Callable[[], Trace] | None = None
+    """The values inside the original, for `tonnx.proof.locate`; made only when it is asked for."""
 
 
 def add_output(op: Builder, value: ir.Value, name: str) -> ir.Value:

@@ -39,6 +39,9 @@ DTYPES = {
     torch.bool: ir.DataType.BOOL,
     torch.complex64: ir.DataType.COMPLEX64,
     torch.complex128: ir.DataType.COMPLEX128,
+    torch.qint8: ir.DataType.INT8,
+    torch.quint8: ir.DataType.UINT8,
+    torch.qint32: ir.DataType.INT32,
 }
 
 # Where a tensor lives and how it is laid out is the runtime's business.
@@ -88,7 +91,7 @@ def bind(
     """The keyword arguments for the rule. ``resolve`` turns the graph's references into values."""
     bound: dict[str, Any] = {}
     for i, argument in enumerate(_arguments(target)):
-        name = "x" if i == 0 and "x" in rule.parameters else argument.name
+        name = "x" if i == 0 and "x" in rule.parameters and argument.name not in rule.parameters else argument.name
         given = i < len(args) or argument.name in kwargs
         raw = args[i] if i < len(args) else kwargs.get(argument.name, argument.default)
         if name in rule.parameters:

@@ -16,11 +16,16 @@ from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import InvalidArgument
-from tonnx.frontends.torch import standins
-from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch
-from tonnx.frontends.torch.loop_swap import Rewrites, with_loops
+from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.frontends.torch import autograd, standins
+from tonnx.frontends.torch.control import functional
+from tonnx.frontends.torch.control.decisions import unsettled
+from tonnx.frontends.torch.control.swap import Rewrites, with_control_flow
+from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch, user_line
+from tonnx.frontends.torch.quantisers import fake_quantisers, shapes_known
+from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.standins_vision import vision_stand_ins
 
 
 @dataclass
@@ -35,15 +40,23 @@ class Captured:
     limits: dict[str, tuple[int, int | None]]
     """Sizes that the user or the model's own code restricts a dimension to."""
     notes: list[str] = field(default_factory=list)
+    shared: set[str] = field(default_factory=set)
+    """Names of different dimensions that the model wants equal, or one of them 1."""
+
+
+def inference_mode(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Evaluation mode without gradients, everything put back as it was."""
+    return model_mode(model, EVAL)
 
 
 @contextlib.contextmanager
-def inference_mode(model: torch.nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients, everything put back as it was: also when the export fails."""
+def model_mode(model: torch.nn.Module, mode: str) -> Iterator[None]:
+    """EVAL, TRAINING, or PRESERVE, without gradients; everything is put back as it was: also when the export fails."""
     training = {module: module.training for module in model.modules()}
     fastpath = torch.backends.mha.get_fastpath_enabled()
     try:
-        model.eval()
+        if mode != PRESERVE:
+            model.train(mode == TRAINING)
         torch.backends.mha.set_fastpath_enabled(False)  # it would hide the layers behind one opaque operator
         with torch.no_grad():
             yield
@@ -56,11 +69,14 @@ def inference_mode(model: torch.nn.Module) -> Iterator[None]:
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
     _drop_broadcast(model, call)
-    program, froze = with_loops(lambda froze, rewrites: (_export(model, call, froze, rewrites), froze))
+    program, froze, notes = with_control_flow(
+        lambda froze, rewrites: (_export(model, call, froze, rewrites), froze, list(dict.fromkeys(rewrites.notes))),
+        lambda result, froze: unsettled(model, call, result[0], froze),
+    )
     if _drop_fixed(program, call):
         return capture(model, call)
     captured = describe(program, call)
-    captured.notes += _assumptions(froze, captured.names)
+    captured.notes += [*_assumptions(froze, captured.names), *notes]
     return captured
 
 
@@ -74,12 +90,18 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _export(model: torch.nn.Module, call: Call, froze: Frozen, loops: Rewrites) -> ExportedProgram:
-    args, kwargs = call.with_tensors(_example(call))
+def _export(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrites) -> ExportedProgram:
+    args, kwargs = call.with_tensors(grown_example(call))
     with (
         _explicit_keywords(model, call),
         standins.stand_ins(),
-        loops.applied(),
+        vision_stand_ins(),
+        functional.scans(),
+        autograd.as_operators(),
+        fake_quantisers(model),
+        shapes_known(),
+        _exporting(),
+        rewrites.applied(),
         froze.recorded(),
         quiet_torch(),
         warnings.catch_warnings(),
@@ -94,8 +116,24 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, loops: Rewrites) 
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
+        except TonnxError as error:
+            error.where = error.where or user_line(error)
+            raise
         except Exception as error:  # whatever goes wrong in the user's forward or in torch.export
             raise explain(error, model, call, froze) from error
+
+
+@contextlib.contextmanager
+def _exporting() -> Iterator[None]:
+    """``torch.onnx.is_in_onnx_export()`` is true: models and libraries ask that, to take a way that exports."""
+    from torch.onnx._internal.exporter import _flags
+
+    before = _flags._is_onnx_exporting
+    _flags._is_onnx_exporting = True
+    try:
+        yield
+    finally:
+        _flags._is_onnx_exporting = before
 
 
 @contextlib.contextmanager
@@ -140,7 +178,7 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
         return
     try:
         ranks = []
-        for tensors in (_example(call), [leaf.tensor for leaf in call.leaves]):
+        for tensors in (grown_example(call), [leaf.tensor for leaf in call.leaves]):
             args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
             with torch.random.fork_rng(devices=[]), state_kept(model):
                 results = pytree.tree_leaves(model(*args, **kwargs))
@@ -176,6 +214,7 @@ def describe(program: ExportedProgram, call: Call) -> Captured:
     inputs: dict[str, Leaf] = {}
     names: dict[sympy.Symbol, str] = {}
     limits: dict[str, tuple[int, int | None]] = {}
+    shared: set[str] = set()
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     leaves = iter(call.leaves)
     for spec in program.graph_signature.input_specs:
@@ -196,8 +235,10 @@ def describe(program: ExportedProgram, call: Call) -> Captured:
                 name = names.setdefault(expression, wanted.name)
                 if wanted.optional:  # Dim.AUTO: sizes that the model wants equal are one dimension
                     wanted = leaf.dynamic[axis] = replace(wanted, name=name)
+                elif name != wanted.name:
+                    shared |= {name, wanted.name}
             _limit(limits, wanted, program.range_constraints.get(expression))
-    return Captured(program, inputs, names, limits)
+    return Captured(program, inputs, names, limits, shared=shared)
 
 
 def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, found: Any) -> None:
@@ -213,7 +254,7 @@ def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, found: An
     limits[wanted.name] = (max(low, before_low), min(highs) if highs else None)
 
 
-def _example(call: Call) -> list[torch.Tensor]:
+def grown_example(call: Call) -> list[torch.Tensor]:
     """The example tensors for the capture: a dynamic dimension of size 0 or 1 grows, or torch.export would freeze it.
 
     Dimensions of the same name grow together. The new rows repeat the old ones, so that the values stay plausible.
@@ -235,13 +276,14 @@ def _example(call: Call) -> list[torch.Tensor]:
         tensor = leaf.tensor
         for axis, dim in leaf.dynamic.items():
             if dim.name in grown:
-                tensor = _grow(tensor, axis, grown[dim.name], dim.maximum)
+                tensor = grow(tensor, axis, grown[dim.name], dim.maximum)
         # One tensor given for two inputs: the file has two, so the model must not see (`query is key`) that it is one.
         tensors.append(tensor.clone() if any(tensor is other for other in tensors) else tensor)
     return tensors
 
 
-def _grow(tensor: torch.Tensor, axis: int, size: int, maximum: int | None) -> torch.Tensor:
+def grow(tensor: torch.Tensor, axis: int, size: int, maximum: int | None) -> torch.Tensor:
+    """A tensor with another size of an axis: its rows repeated, or cut."""
     size = min(size, maximum) if maximum is not None else size
     if tensor.shape[axis] == 0:
         shape = list(tensor.shape)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import onnx_ir as ir
@@ -12,24 +15,31 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tonnx.build import DIM, Builder, Names
+from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument
-from tonnx.frontends.converted import Converted, add_output
+from tonnx.frontends.converted import Converted
 from tonnx.frontends.torch.bind import to_onnx_dtype
-from tonnx.frontends.torch.capture import Captured, capture, describe, inference_mode
-from tonnx.frontends.torch.dynamic import apply_dynamic_axes, apply_dynamic_shapes, unknown_axes_name
+from tonnx.frontends.torch.capture import Captured, describe, model_mode
+from tonnx.frontends.torch.dynamic import apply_dynamic_axes, apply_dynamic_shapes
 from tonnx.frontends.torch.program import name_dimensions, program_call
+from tonnx.frontends.torch.quantisers import check_modules
 from tonnx.frontends.torch.reference import reference
+from tonnx.frontends.torch.results import add_results, result_names
+from tonnx.frontends.torch.script_trace import ScriptTrace
+from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.frontends.torch.signature import Call, bind_call, checked_names
-from tonnx.frontends.torch.symbolic import NUMBER, DimNames
-from tonnx.frontends.torch.walk import Walk, number_as_value
+from tonnx.frontends.torch.symbolic import DimNames
+from tonnx.frontends.torch.trace import FxTrace
+from tonnx.frontends.torch.walk import Walk
 from tonnx.frontends.torch.weights import as_numpy
+from tonnx.frontends.torchscript.capture import Scripted, captured_by, is_script
+from tonnx.frontends.torchscript.convert import Runnable, convert_script
 from tonnx.profiles import ort
 from tonnx.target import CANON
 
 
 def convert(
-    model: torch.nn.Module | ExportedProgram,
+    model: Any,
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -37,10 +47,13 @@ def convert(
     output_names: Sequence[str] | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    settings: Settings | None = None,
+    way: str = "auto",
     announce: Callable[[str], None] | None = None,
 ) -> Converted:
-    """Capture and lower. ``announce`` is told the stage that begins."""
+    """Capture and lower. ``way`` is how: auto, export, script or trace. ``announce`` is told the stage that begins."""
     announce = announce or (lambda stage: None)
+    settings = settings or Settings()
     timings: dict[str, float] = {}
     start = time.perf_counter()
     announce("capture")
@@ -57,25 +70,35 @@ def convert(
         captured = describe(model, call)
     else:
         module = as_module(model)
+        check_modules(module)
         call = bind_call(module, args, kwargs, input_names)
         apply_dynamic_shapes(call, dynamic_shapes, module)
         output_axes = apply_dynamic_axes(call, dynamic_axes, wanted_outputs)
         _check_collisions(call, wanted_outputs)
-        with inference_mode(module):
-            captured = capture(module, call)
+        with model_mode(module, settings.training):
+            captured = captured_by(way, module, call)
     timings["capture"] = time.perf_counter() - start
+    if isinstance(captured, Scripted):
+        made = convert_script(captured, module, call, wanted_outputs, output_axes, settings, announce, timings)
+        made.trace = partial(ScriptTrace, captured.program, call, {leaf.name: leaf.name for leaf in call.leaves})
+        return made
     start = time.perf_counter()
     announce("lower")
-    lowered, kept, notes = _lower(captured, wanted_outputs, output_axes)
+    settings = replace(settings, weight_names=call.weights)
+    lowered, kept, notes = _lower(captured, wanted_outputs, output_axes, settings)
     timings["lower"] = time.perf_counter() - start
     return Converted(
         model=lowered,
-        reference=reference(module, call, kept),
+        reference=reference(module, call, kept, settings.training),
         example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
+        redrawn=reference(module, call, kept, settings.training, redrawn=True),
+        capture="torch.export",
+        calm=reference(module, call, kept, settings.training, dropout=False) if settings.training != EVAL else None,
         limits=captured.limits,
         timings=timings,
         notes=[*captured.notes, *notes],
+        trace=lambda: FxTrace(captured),
     )
 
 
@@ -83,10 +106,8 @@ def as_module(model: Any) -> torch.nn.Module:
     """A module to export: the user's, the one inside a compiled one, or one around a function."""
     if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         model = model._orig_mod
-    if isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        raise InvalidArgument(
-            "TorchScript modules cannot be exported", hint="export the torch.nn.Module it was made from"
-        )
+    if is_script(model):
+        return Runnable(model)
     if isinstance(model, torch.nn.Module):
         return model
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
@@ -116,51 +137,41 @@ def _around(function: Callable[..., Any]) -> torch.nn.Module:
 
 
 def _check_collisions(call: Call, output_names: list[str]) -> None:
-    for leaf in call.leaves:
-        if leaf.name in output_names:
+    for name in (*(leaf.name for leaf in call.leaves), *call.weights.values()):
+        if name in output_names:
             raise InvalidArgument(
-                f"the name {leaf.name!r} is given to an input and to an output",
+                f"the name {name!r} is given to an input and to an output",
                 hint="in an ONNX file every value has a name of its own",
             )
 
 
 def _lower(
-    captured: Captured, output_names: list[str], output_axes: dict[str, dict[int, str]]
+    captured: Captured, output_names: list[str], output_axes: dict[str, dict[int, str]], settings: Settings
 ) -> tuple[ir.Model, list[int], list[str]]:
     """The ONNX model; which of the flattened outputs it has (None is not one); what the user should know."""
     program = captured.program
     paths = _output_names(program)
     inputs_by_name = [leaf.name for leaf in captured.inputs.values()]
-    names = Names([*inputs_by_name, *output_names])
+    names = Names([*inputs_by_name, *output_names, *settings.weight_names.values()])
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
     op = Builder(graph, names=names, profile=ort.instead)
     dims = DimNames(captured.names)
     inputs = _inputs(captured, graph, dims)
-    notes: list[str] = []
     with op:
-        results = Walk(op, dims).program(program, inputs)
-        kept = [i for i, r in enumerate(results) if r is not None]
-        if len(output_names) > len(kept):
-            raise InvalidArgument(f"output_names has {len(output_names)} names, but the model has {len(kept)} outputs")
-        final = [*output_names, *(names.unique(paths[i]) for i in kept[len(output_names) :])]
-        for name in output_axes:
-            if name not in final:
-                raise unknown_axes_name(name, inputs_by_name, final)
-        taken = {dim.name: dim.name for leaf in captured.inputs.values() for dim in leaf.dynamic.values()}
-        for i, name in zip(kept, final, strict=True):
-            value = add_output(op, _as_value(op, results[i]), name)
-            notes += _name_axes(value, output_axes.get(name, {}), taken)
-    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[]), kept, notes
+        results = Walk(op, dims, settings).program(program, inputs)
+        leaves = list(captured.inputs.values())
+        kept, notes = add_results(op, results, paths, leaves, output_names, output_axes)
+        _forget_shared(captured.shared, graph.outputs, output_axes)
+    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=op.functions.values()), kept, notes
 
 
-def _as_value(op: Builder, result: Any) -> ir.Value:
-    if not isinstance(result, ir.Value):
-        return number_as_value(op, result)
-    if DIM in result.meta:  # a size: of shape [1] inside the graph, a plain number for the user
-        return op.Squeeze(result, [0])
-    if NUMBER in result.meta:
-        return op.Squeeze(op.cast(result, ir.DataType.FLOAT) if result.dtype == ir.DataType.DOUBLE else result, [0])
-    return result
+def _forget_shared(shared: set[str], outputs: Sequence[ir.Value], asked: Mapping[str, Mapping[int, str]]) -> None:
+    """Two dimensions that broadcast are one to torch.export: which of them an output has, only the run tells."""
+    for value in outputs if shared else ():
+        for axis, dim in enumerate(value.shape or ()):
+            named = axis in asked.get(str(value.name), {})
+            if isinstance(dim, ir.SymbolicDim) and not named and shared & set(re.findall(r"\w+", str(dim.value))):
+                value.shape[axis] = ir.SymbolicDim(None)  # type: ignore[index]
 
 
 def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir.Value]:
@@ -177,38 +188,9 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
     return inputs
 
 
-def _name_axes(value: ir.Value, axes: dict[int, str], taken: dict[str, str]) -> list[str]:
-    """Give an output's dimensions the names that were asked for; says where the model does not allow it.
-
-    ``taken`` are the names in use, with the size that each stands for: a name means one size in the whole file.
-    """
-    if not axes or value.shape is None:
-        return []
-    shape, notes = list(value.shape.dims), []
-    for axis, name in axes.items():
-        if not -len(shape) <= axis < len(shape):
-            raise InvalidArgument(f"the output {value.name!r} has no axis {axis}", why=f"its rank is {len(shape)}")
-        size = shape[axis]
-        text = str(size if isinstance(size, int) else size.value)
-        if not isinstance(size, int) and taken.setdefault(name, text) == text:
-            shape[axis] = ir.SymbolicDim(name)
-        else:
-            notes.append(f"axis {axis} of the output {value.name} is {text} in the model; it is not called {name}")
-    value.shape = ir.Shape(shape)
-    return notes
-
-
 def _output_names(program: ExportedProgram) -> list[str]:
     """A name for each flattened output: the key in a dict or named tuple, else ``output``."""
     spec = program.call_spec.out_spec
     if spec is None:
         return ["output"] * len(program.graph_signature.user_outputs)
-    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
-    paths = pytree.tree_flatten_with_path(tree)[0]
-    if len(paths) == 1 and not paths[0][0]:
-        return ["output"]
-    names = []
-    for path, _ in paths:
-        keys = [str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", "")))) for p in path]
-        names.append("_".join(keys) if not keys[0].isdigit() else "_".join(["output", *keys]))
-    return ["output"] if names == ["output_0"] else names
+    return result_names(pytree.tree_unflatten(list(range(spec.num_leaves)), spec))

@@ -6,6 +6,7 @@ left in the graph, so that only what has no rule pays for it.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -27,7 +28,7 @@ class Traced:
 
 
 @cache
-def _table() -> dict[Any, Any]:
+def table() -> dict[Any, Any]:
     from torch._decomp import core_aten_decompositions, global_decomposition_table
 
     return {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
@@ -36,9 +37,9 @@ def _table() -> dict[Any, Any]:
 def trace(node: Node) -> Traced | None:
     """The decomposition of a call; None if PyTorch has none."""
     target: Any = node.target
-    table = _table()
+    known = table()
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
-    if target not in table and not composite:
+    if target not in known and not composite:
         return None
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     arguments = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
@@ -51,7 +52,7 @@ def trace(node: Node) -> Traced | None:
         args, kwargs = pytree.tree_unflatten(
             [given.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
         )
-        result = table[target](*args, **kwargs) if target in table else target.decompose(*args, **kwargs)
+        result = known[target](*args, **kwargs) if target in known else target.decompose(*args, **kwargs)
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 
     mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
@@ -67,3 +68,17 @@ def trace(node: Node) -> Traced | None:
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
     many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
     return Traced(module, names, arguments, many)
+
+
+def retrace(function: Any, fakes: list[Any], context: Any = None) -> torch.fx.GraphModule | None:
+    """A function on fake tensors as a graph of what really runs: vmap, autocast and other modes are worked in."""
+    mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
+    if mode is None:
+        return None
+
+    def call(*values: Any) -> Any:
+        result = function(*values)
+        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
+
+    with torch.no_grad(), mode, context or contextlib.nullcontext():
+        return make_fx(call, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)

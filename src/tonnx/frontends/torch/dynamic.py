@@ -6,7 +6,6 @@ torch.export takes, with strings allowed as dimensions.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.axes import axis_names, checked_axes, unknown_axes_name
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf, path_name
 
 
@@ -26,12 +26,10 @@ def apply_dynamic_axes(
 
     Without ``output_names`` it is only known after the capture what the outputs are called.
     """
-    if axes is not None and not isinstance(axes, Mapping):
-        raise InvalidArgument(f'dynamic_axes must be a dict such as {{"x": {{0: "batch"}}}}, not {axes!r}')
     by_name = {leaf.name: leaf for leaf in call.leaves}
     outputs: dict[str, dict[int, str]] = {}
-    for name, wanted in (axes or {}).items():
-        named = _axis_names(name, wanted)
+    for name, wanted in checked_axes(axes).items():
+        named = axis_names(name, wanted)
         if name in by_name:
             leaf = by_name[name]
             for axis, dim in named.items():
@@ -42,39 +40,6 @@ def apply_dynamic_axes(
         else:
             raise unknown_axes_name(name, list(by_name), output_names)
     return outputs
-
-
-def unknown_axes_name(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> InvalidArgument:
-    """``dynamic_axes`` has a name that the file will not have."""
-    close = difflib.get_close_matches(str(name), [*inputs, *outputs], n=1)
-    return InvalidArgument(
-        f"dynamic_axes names {name!r}, which is neither an input nor an output",
-        why=f"inputs: {', '.join(inputs) or '(none)'}; outputs: {', '.join(outputs) or '(none)'}",
-        hint=f"did you mean {close[0]!r}?" if close else None,
-    )
-
-
-def _axis_names(name: str, wanted: Any) -> dict[int, str]:
-    if isinstance(wanted, Mapping):
-        named = {axis: _dim_name(name, axis, dim) for axis, dim in wanted.items()}
-    elif isinstance(wanted, (list, tuple, set)):
-        named = {axis: f"{name}_dim_{axis}" for axis in wanted}
-    else:
-        raise InvalidArgument(f"dynamic_axes[{name!r}] must be a list of axes or a dict axis → name, not {wanted!r}")
-    for axis in named:
-        if isinstance(axis, bool) or not isinstance(axis, int):
-            raise InvalidArgument(f"dynamic_axes[{name!r}] has the axis {axis!r}; axes are integers")
-    return named
-
-
-def _dim_name(name: str, axis: Any, dim: Any) -> str:
-    if dim is None:
-        return f"{name}_dim_{axis}"
-    if not isinstance(dim, str):
-        dim = getattr(dim, "__name__", None)  # a torch.export.Dim
-    if not dim:
-        raise InvalidArgument(f"dynamic_axes[{name!r}][{axis!r}] must be the name of the dimension, a string")
-    return str(dim)
 
 
 def _checked_axis(leaf: Leaf, axis: Any) -> int:

@@ -26,6 +26,7 @@ from tonnx.frontends.torch.source import shorten
 _OURS = __file__.rsplit("explain.py", 1)[0]
 _CAPTURE = _OURS + "capture.py"
 _LAYERS = os.path.dirname(torch.nn.__file__) + os.sep
+_SYMBOLS = (torch.__file__, inspect.getfile(SymNode))
 _NOT_USERS = (
     os.path.dirname(torch.__file__) + os.sep,
     _OURS,
@@ -43,8 +44,10 @@ class Frozen:
     """
 
     places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    spots: list[tuple[str, int]] = field(default_factory=list)
-    """All lines where a symbolic number became a plain one, as file and number."""
+    spots: list[tuple[str, int, str]] = field(default_factory=list)
+    """All lines where a symbolic number became a plain one: file, number and the function's name."""
+    decided: list[tuple[Any, bool, tuple[str, int, str]]] = field(default_factory=list)
+    """Conditions on sizes in the model's own code, what the example made of them, and the line."""
     assumed: list[tuple[Any, int, str]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
 
@@ -56,7 +59,7 @@ class Frozen:
             def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
                 if value.is_Integer:
                     frame = self._spot()
-                    line = None if frame is None else _line(frame, frame.f_lineno)
+                    line = None if frame is None else line_of(frame, frame.f_lineno)
                     for source in env.var_to_sources.get(symbol, ()):
                         self.places.setdefault(source.name, (int(value), line))
                 return original(env, symbol, value, *rest)
@@ -70,19 +73,34 @@ class Frozen:
                 frame = self._spot() if expression is not None else None
                 number = original(node, *rest)
                 if frame is not None:
-                    self.assumed.append((expression, number, _line(frame, frame.f_lineno)))
+                    self.assumed.append((expression, number, line_of(frame, frame.f_lineno)))
                 return number
 
             return listen
 
+        def decides(original: Any) -> Any:
+            def listen(node: Any, *rest: Any) -> Any:
+                frame = _direct_frame(sys._getframe(1)) if node.expr.free_symbols else None
+                expression, outcome = node.expr, original(node, *rest)
+                if frame is not None:
+                    spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                    self.decided.append((expression, outcome, spot))
+                return outcome
+
+            return listen
+
         # Private: without them errors lack the line, loops stay unrolled, and nothing else changes.
-        with _wrapped(ShapeEnv, "_set_replacement", fixes), _wrapped(SymNode, "guard_int", converts):
+        with (
+            _wrapped(ShapeEnv, "_set_replacement", fixes),
+            _wrapped(SymNode, "guard_int", converts),
+            _wrapped(SymNode, "guard_bool", decides),
+        ):
             yield
 
     def _spot(self) -> FrameType | None:
         frame = _calling_frame(sys._getframe(2))
         if frame is not None:
-            self.spots.append((frame.f_code.co_filename, frame.f_lineno))
+            self.spots.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         return frame
 
     def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
@@ -143,18 +161,34 @@ def explain(error: Exception, model: torch.nn.Module, call: Call, froze: Frozen)
         first = next((line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")), first)
     name, hint = type(model).__name__, None
     what = f"torch.export could not capture {name}: {first[:300]}"
-    if type(error).__name__.startswith("GuardOnDataDependent"):
+    if is_data_dependent(error):
         what = f"the control flow of {name} depends on the values of a tensor"
-        hint = "compute both sides and choose with torch.where, or write the branch as torch.cond"
+        hint = (
+            "compute both sides and choose with torch.where, write it as torch.cond or torch.while_loop, "
+            "compile the function with torch.jit.script, or move it out of the model"
+        )
+    elif type(error).__name__ == "UnsupportedOperatorException":
+        operator = first.rsplit(".", 1)[0].replace(".", "::", 1)
+        what = f"torch.export does not know what shape {operator} gives: it has no fake implementation"
+        hint = f'write one: @torch.library.register_fake("{operator}")'
+    elif "which is not a known type" in text:
+        kind = text.partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "class of its own"
+        what = f"{name} takes or returns a {kind}, of which torch.export does not know what is in it"
+        hint = f"torch.export.register_dataclass({kind}) for a dataclass; else use a tuple or a dict"
     elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone
         what = f"torch.export could not capture {name}: {type(error).__name__}: {first[:300]}".rstrip(": ")
-    return CaptureError(what, where=user_line(error), hint=hint)
+    return CaptureError(what, where=user_line(error), hint=hint, data_dependent=is_data_dependent(error))
+
+
+def is_data_dependent(error: BaseException | None) -> bool:
+    """Whether somebody asked for a number that only the run knows."""
+    return type(error).__name__ in ("GuardOnDataDependentSymNode", "Unsuitable")
 
 
 def user_line(error: BaseException) -> str | None:
     """``net.py:12: y = x + z``: the innermost frame of an exception that is neither torch's nor ours."""
     at = user_frame(error)
-    return None if at is None else _line(*at)
+    return None if at is None else line_of(*at)
 
 
 def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
@@ -181,7 +215,15 @@ def _calling_frame(frame: FrameType | None) -> FrameType | None:
     return layer
 
 
-def _line(frame: FrameType, number: int) -> str:
+def _direct_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame whose own code asks a symbolic number something; None if that is torch's."""
+    while frame is not None and frame.f_code.co_filename in _SYMBOLS:
+        frame = frame.f_back
+    return None if frame is None or frame.f_code.co_filename.startswith(_NOT_USERS) else frame
+
+
+def line_of(frame: FrameType, number: int) -> str:
+    """``net.py:12: y = x + z``."""
     file = frame.f_code.co_filename
     text = linecache.getline(file, number, frame.f_globals).strip()
     return f"{shorten(file)}:{number}" + (f": {text}" if text else "")

@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tonnx.build import Builder, Size
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch import sizes
+from tonnx.infer import dims_of, same_dim
 
 Lower = Callable[[str, Builder, dict[str, Any]], Any]
 Inverse = Callable[[Builder, ir.Value, ir.Value, dict[str, Any]], ir.Value]
@@ -94,6 +95,13 @@ def _parent(node: Node) -> Node | None:
     return None
 
 
+def root_of(node: Node) -> Node:
+    """The tensor whose memory a node shares: itself, or what it is a view of."""
+    while (parent := _parent(node)) is not None:
+        node = parent
+    return node
+
+
 class Memory:
     """The current value of every tensor of a graph that has in-place writes."""
 
@@ -117,6 +125,18 @@ class Memory:
     def define(self, node: Node, value: Any) -> None:
         """``node`` was just computed."""
         self._values[node] = (value, self._versions.get(self.root(node), 0))
+
+    def written(self, node: Node) -> bool:
+        """Whether somebody has written to ``node``."""
+        return self._versions.get(self.root(node), 0) > 0
+
+    def state(self) -> tuple[dict[Node, Any], dict[Node, int]]:
+        """What every tensor holds now."""
+        return dict(self._values), dict(self._versions)
+
+    def restore(self, state: tuple[dict[Node, Any], dict[Node, int]]) -> None:
+        """Go back to an earlier state."""
+        self._values, self._versions = dict(state[0]), dict(state[1])
 
     def __contains__(self, node: Node) -> bool:
         return node in self._values
@@ -167,6 +187,22 @@ def _inverse(
     if parent is not None and same_bits and _same_place(view.meta.get("val"), parent.meta.get("val")):
         return value  # detach, contiguous, to, dropout, … gave back the tensor itself
     raise NotInvertible(f"a write through {maker.target} cannot be expressed")
+
+
+def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
+    """``base`` after a write of ``value`` through the view ``name``; ``arguments`` are those of the view."""
+    if name in _INVERSES:
+        return _INVERSES[name](op, base, value, arguments)
+    if name in _RESHAPES and base.dtype == value.dtype:
+        return op.reshape(value, op.sizes(base))
+    if name in ("expand", "expand_as") and _of_one_shape(base, value):
+        return value
+    raise NotInvertible(f"a write through {name} cannot be expressed")
+
+
+def _of_one_shape(one: ir.Value, other: ir.Value) -> bool:
+    a, b = dims_of(one), dims_of(other)
+    return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))
 
 
 def _same_place(a: Any, b: Any) -> bool:

@@ -37,8 +37,7 @@ def program_call(
     for value, (name, fake) in zip(flat, program_inputs(program), strict=True):
         if isinstance(value, torch.Tensor) and fake is not None:
             leaves.append(_leaf(name, value, fake))
-    rename_inputs(leaves, input_names)
-    return Call(tuple(positional), keywords, leaves)
+    return Call(tuple(positional), keywords, leaves, rename_inputs(leaves, input_names, program.state_dict))
 
 
 def _names(program: ExportedProgram) -> list[str]:

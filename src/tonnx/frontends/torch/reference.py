@@ -12,27 +12,43 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.converted import Reference
-from tonnx.frontends.torch.capture import inference_mode
+from tonnx.frontends.torch.calm import without_dropout
+from tonnx.frontends.torch.capture import model_mode
+from tonnx.frontends.torch.settings import EVAL
 from tonnx.frontends.torch.signature import Call
 from tonnx.frontends.torch.weights import as_numpy
 
 
-def reference(module: torch.nn.Module, call: Call, kept: Sequence[int]) -> Reference:
-    """``kept`` are the places of the file's outputs among the flattened outputs of the model."""
+def reference(
+    module: torch.nn.Module,
+    call: Call,
+    kept: Sequence[int],
+    mode: str = EVAL,
+    *,
+    redrawn: bool = False,
+    dropout: bool = True,
+) -> Reference:
+    """``kept`` are the places of the file's outputs among the flattened outputs of the model.
+
+    ``redrawn``: with other random numbers than otherwise. ``dropout=False``: its dropouts pass everything on.
+    """
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        tensors = [_from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
+        tensors = [from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
         args, kwargs = call.with_tensors(tensors)
-        with torch.random.fork_rng(devices=[]), state_kept(module), _evaluated(module):
+        calm = contextlib.nullcontext() if dropout else without_dropout()
+        with torch.random.fork_rng(devices=[]), state_kept(module), _in_mode(module, mode), calm:
+            if redrawn:
+                torch.manual_seed(torch.initial_seed() + 1)
             leaves = pytree.tree_leaves(module(*args, **kwargs))
-            return [_to_numpy(leaves[i]) for i in kept]
+            return [to_numpy(leaves[i]) for i in kept]
 
     return run
 
 
-def _evaluated(module: torch.nn.Module) -> Any:
+def _in_mode(module: torch.nn.Module, mode: str) -> Any:
     # The module of an ExportedProgram refuses eval(): it has one mode only.
-    return torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
+    return torch.no_grad() if isinstance(module, torch.fx.GraphModule) else model_mode(module, mode)
 
 
 @contextlib.contextmanager
@@ -69,11 +85,12 @@ def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for (owner, name, buffer, before), version in zip(saved, versions, strict=True):
                 owner._buffers[name] = buffer
-                if buffer._version != version:
+                # Batch normalisation writes its statistics without counting that as a version.
+                if buffer._version != version or not torch.equal(buffer, before):
                     buffer.copy_(before)
 
 
-def _from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
     """A fresh tensor: models may write to their inputs."""
     array = np.array(array, order="C", copy=True)
     if array.dtype.kind == "V" or array.dtype.name in ("bfloat16",) or array.dtype.name.startswith("float8"):
@@ -83,7 +100,7 @@ def _from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
     return torch.from_numpy(array).to(like.device)
 
 
-def _to_numpy(value: Any) -> np.ndarray:
+def to_numpy(value: Any) -> np.ndarray:
     if isinstance(value, torch.Tensor):
         # Copied: an output may be one of the buffers that are put back.
         return as_numpy(value.contiguous()).copy()

@@ -34,17 +34,24 @@ class Rule:
 
 RULES: Registry[Rule] = Registry("lowering")
 
+USERS: dict[str, Rule] = {}
+"""Rules that `tonnx.lower` entered: they come before tonnx's own, and the last one for a name counts."""
+
 
 def lower(*names: str) -> Callable[[Lowering], Lowering]:
     """Enter a function as the lowering of the operators ``names``."""
 
     def enter(function: Lowering) -> Lowering:
-        parameters = tuple(inspect.signature(function).parameters)[1:]
         for name in names:
-            RULES.add(name, Rule(function, parameters))
+            RULES.add(name, rule_of(function))
         return function
 
     return enter
+
+
+def rule_of(function: Lowering) -> Rule:
+    """A function ``f(op, x, …)`` as a rule: what stands after ``op`` are the arguments that it wants."""
+    return Rule(function, tuple(inspect.signature(function).parameters)[1:])
 
 
 @cache

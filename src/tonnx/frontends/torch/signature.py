@@ -42,6 +42,8 @@ class Call:
     kwargs: dict[str, Any]
     leaves: list[Leaf]
     """The tensors, in the order of the flattened (args, kwargs)."""
+    weights: dict[str, str] = field(default_factory=dict)
+    """Names that were asked for parameters: ``input_names`` goes on with them after the inputs."""
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with other tensors."""
@@ -66,8 +68,7 @@ def bind_call(
         ) from None
     keywords = {name: keywords[name] for name in _keyword_order(bound, keywords)}
     leaves = _leaves(positional, keywords, _positional_names(signature, len(positional)))
-    rename_inputs(leaves, input_names)
-    return Call(positional, keywords, leaves)
+    return Call(positional, keywords, leaves, rename_inputs(leaves, input_names, model.state_dict(keep_vars=True)))
 
 
 def as_call(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -151,14 +152,39 @@ def key_text(part: Any) -> str:
     return str(part)
 
 
-def rename_inputs(leaves: list[Leaf], names: Sequence[str] | None) -> None:
-    """Give the first inputs the names that were asked for; every input has a name of its own afterwards."""
+def _check_tensors(leaves: Sequence[Leaf]) -> None:
+    """What no file can take."""
+    for leaf in leaves:
+        if leaf.tensor.layout != torch.strided:
+            raise InvalidArgument(
+                f"the input {leaf.name!r} is a sparse tensor ({leaf.tensor.layout})",
+                why="no ONNX runtime takes such inputs",
+                hint="give it dense: x.to_dense()",
+            )
+        if leaf.tensor.is_quantized:
+            raise InvalidArgument(
+                f"the input {leaf.name!r} is a quantised tensor", hint="let the model quantise it: give x.dequantize()"
+            )
+
+
+def rename_inputs(
+    leaves: list[Leaf], names: Sequence[str] | None, state: Mapping[str, torch.Tensor]
+) -> dict[str, str]:
+    """Give the first inputs the names that were asked for; every input has a name of its own afterwards.
+
+    Further names are for the parameters and buffers, in the order of the state dict: returned by their own names.
+    """
     wanted = checked_names("input_names", names)
-    if len(wanted) > len(leaves):
+    _check_tensors(leaves)
+    unique = {id(tensor): name for name, tensor in reversed(state.items())}
+    parameters = [name for name, tensor in state.items() if unique[id(tensor)] == name]
+    if len(wanted) > len(leaves) + len(parameters):
         raise InvalidArgument(
-            f"input_names has {len(wanted)} names, but the model has {len(leaves)} tensor inputs",
+            f"input_names has {len(wanted)} names, but the model has {len(leaves)} tensor inputs"
+            + (f" and {len(parameters)} parameters" if parameters else ""),
             why=f"its inputs are {', '.join(leaf.name for leaf in leaves) or '(none)'}",
         )
+    renamed = dict(zip(parameters, wanted[len(leaves) :], strict=False))
     for leaf, name in zip(leaves, wanted, strict=False):
         leaf.name = name
     taken = set(wanted)
@@ -174,6 +200,7 @@ def rename_inputs(leaves: list[Leaf], names: Sequence[str] | None) -> None:
             count += 1
             leaf.name = f"{base}_{count}"
         taken.add(leaf.name)
+    return renamed
 
 
 def checked_names(option: str, names: Sequence[str] | None) -> list[str]:

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from tonnx.errors import UnsupportedArgument
+
 _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -59,7 +61,12 @@ def _stand_in(kind: str, original: Any) -> Any:
         # Packed sequences come as (data, batch_sizes, hx, ...): those keep PyTorch's own way.
         if kwargs or len(rest) != 8 or not isinstance(rest[1], (tuple, list)):
             return original(x, *rest, **kwargs)
-        hx, params, has_biases, num_layers, _dropout, _train, bidirectional, batch_first = rest
+        hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first = rest
+        if train and dropout and num_layers > 1:
+            raise UnsupportedArgument(
+                f"dropout between the layers of a recurrent network (dropout={dropout}) cannot be written for training",
+                hint="use layers of num_layers=1 with torch.nn.Dropout between them, or dropout=0",
+            )
         states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
         # A projected LSTM has states of two widths; its result is as wide as the first.
         results = operators[kind](x, states, list(params), has_biases, num_layers, bidirectional, batch_first)
@@ -89,19 +96,36 @@ def _max_pool1d(
     return pooled.squeeze(-2)
 
 
+@cache
+def _affine_grid(kernel: Any) -> Any:
+    """``tonnx::affine_grid``: PyTorch's own wants plain numbers for the size, which would freeze it."""
+    library = torch.library.Library("tonnx", "FRAGMENT")
+    library.define("affine_grid(Tensor theta, SymInt[] size, bool align_corners) -> Tensor")
+    library.impl("affine_grid", lambda theta, size, align: kernel(theta, size, align), "CompositeExplicitAutograd")
+
+    def fake(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
+        return theta.new_empty([size[0], *size[2:], len(size) - 2])
+
+    torch.library.register_fake("tonnx::affine_grid", fake, lib=library)
+    return torch.ops.tonnx.affine_grid, library  # unloading the library would take its operators along
+
+
 @contextlib.contextmanager
 def stand_ins() -> Iterator[None]:
     """Replace what torch.export cannot look through, for the length of a capture."""
     # torch._VF is a module object whose __getattr__ falls through to the C functions: setting shadows them.
     kernels = {kind: getattr(torch._VF, kind) for kind in _KINDS}
     detect, max_pool1d = torch.nn.modules.transformer._detect_is_causal_mask, torch.max_pool1d
+    grid = torch.affine_grid_generator
     try:
         for kind, kernel in kernels.items():
             setattr(torch._VF, kind, _stand_in(kind, kernel))
         torch.nn.modules.transformer._detect_is_causal_mask = _is_causal
         torch.max_pool1d = _max_pool1d
+        torch.affine_grid_generator = _affine_grid(grid)[0]
         yield
     finally:
+        torch.affine_grid_generator = grid
         torch.max_pool1d = max_pool1d
         torch.nn.modules.transformer._detect_is_causal_mask = detect
         for kind in kernels:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,21 @@ from torch.fx import Node
 
 from tonnx.build import DIM, Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument, UnsupportedOp
-from tonnx.frontends.torch import decompose, symbolic
+from tonnx.frontends.torch import autograd, decompose, symbolic
 from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
-from tonnx.frontends.torch.higher_order import lower_higher_order
-from tonnx.frontends.torch.loop_lower import Body, arrange, in_reach, kind_of, lower_loop
-from tonnx.frontends.torch.memory import Memory, mutates, written_argument
-from tonnx.frontends.torch.rules import Rule, rule_for
+from tonnx.frontends.torch.control.lower import Block, arrange, check_result, in_reach, kind_of, lower_block
+from tonnx.frontends.torch.foreign import foreign_node
+from tonnx.frontends.torch.higher_order import graph_writes, lower_higher_order, needed, writes
+from tonnx.frontends.torch.memory import Memory, mutates, root_of, written_argument
+from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.frontends.torch.weights import Weights
+from tonnx.provenance import VALUE
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
 
-_DROPPED = frozenset(
+DROPPED = frozenset(
     """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
     aten.sym_constrain_range aten.sym_constrain_range_for_size aten._functional_assert_async aten._print
     aten._functional_assert_scalar""".split()
@@ -50,21 +53,24 @@ def operator_name(target: Any) -> str:
 class Walk:
     """The lowering of one graph into one ONNX graph."""
 
-    def __init__(self, op: Builder, dims: symbolic.DimNames) -> None:
+    def __init__(self, op: Builder, dims: symbolic.DimNames, settings: Settings | None = None) -> None:
         self.op = op
         self.dims = dims
+        self.settings = settings or Settings()
         self.unsupported: list[Occurrence] = []
         self._values: dict[Node, Any] = {}
         self._memory: Memory | None = None
         self._module: torch.nn.Module = torch.nn.Module()
-        self.bodies: dict[Node, Body] = {}
-        """The loops of the graph, by the node that ends each."""
+        self._named: ir.Graph | None = None
+        """The graph whose values are named after the program's: bodies and decompositions repeat its names."""
+        self.blocks: dict[Node, Block] = {}
+        """The recorded loops and branches of the graph, by the node that ends each."""
 
     # The whole program
 
     def program(self, program: ExportedProgram, inputs: dict[str, ir.Value]) -> list[Any]:
         """Lower everything; returns the user's outputs as values, numbers and None, flat and in order."""
-        weights = Weights(self.op, program)
+        weights = Weights(self.op, program, self.settings.weight_names)
         placeholders = {}
         for spec in program.graph_signature.input_specs:
             name = spec.arg.name
@@ -75,9 +81,10 @@ class Walk:
                     placeholders[name] = inputs[name]
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
                 placeholders[name] = (weights, spec.target)
+        self._named = self.op.graph
         results = self.graph(program.graph_module, placeholders)
         if self.unsupported:
-            raise UnsupportedOp(self.unsupported)
+            raise unsupported_operators(self.unsupported)
         kinds = program.graph_signature.output_specs
         return [r for r, spec in zip(results, kinds, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
 
@@ -85,8 +92,8 @@ class Walk:
         """Lower one graph; ``placeholders`` are its inputs by name."""
         graph = module.graph
         live = _live(graph)
-        nodes, self.bodies = arrange(node for node in graph.nodes if node.op != "call_function" or node in live)
-        if any(mutates(node) for node in live):
+        nodes, self.blocks = arrange(node for node in graph.nodes if node.op != "call_function" or node in live)
+        if graph_writes(module):
             self._memory = Memory(self._compute)
         for node in nodes:
             if node.op == "placeholder" and node.users and node.name in placeholders:
@@ -94,7 +101,8 @@ class Walk:
                 self.define(node, value[0].value(value[1]) if isinstance(value, tuple) else value)
         self._module = module
         self.sequence(nodes)
-        return [self.resolve(item) for item in nodes[-1].args[0]]  # type: ignore[union-attr]
+        results = nodes[-1].args[0]
+        return [self.resolve(item) for item in (results if isinstance(results, (list, tuple)) else [results])]
 
     def sequence(self, nodes: Sequence[Node]) -> None:
         """Lower the calls among nodes, in order."""
@@ -133,6 +141,8 @@ class Walk:
                     why="only operators that give what they wrote are supported in place",
                 )
             value = self._fit(value, self.resolve(written))
+            if self.blocks:
+                check_result(self, self.root(written), node)
             self.write(written, value)
         self.define(node, value)
 
@@ -160,40 +170,64 @@ class Walk:
             return self._stamp(
                 symbolic.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val")
             )
-        if node in self.bodies:
-            return self._stamp(lower_loop(self, node, self.bodies[node]), node.meta["val"])
-        rule = self._rule(target)
-        if rule is None:
-            value = self._decomposed(node)
+        if node in self.blocks:
+            return self._stamp(lower_block(self, node, self.blocks[node]), node.meta["val"])
+        if target._schema.name == autograd.NAME:
+            tensors, sizes, key = (convert(a, "", self.op, self.resolve) for a in node.args)
+            value = autograd.lower_call(self.op, key, tensors, sizes, self.settings.opset)
+        elif self.settings.foreign == EVERY and target._schema.name.startswith("aten::"):
+            value = self._foreign(node)
         else:
-            arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)  # type: ignore[arg-type]
-            if "node" in rule.parameters:  # what only the capture knows: how many parts, which strides
-                arguments["node"] = node
-            value = rule.function(self.op, **arguments)
+            value = self._by_rule(node)
         return self._stamp(value, node.meta.get("val"))
 
-    def _rule(self, target: Any) -> Rule | None:
-        namespace, name = target._schema.name.split("::")
-        overload = target._schema.overload_name
-        rule = rule_for(namespace, name, overload)
-        if rule is None and name.endswith("_") and not name.startswith("__"):
-            rule = rule_for(namespace, name.rstrip("_"), overload)  # in place: the same formula
-        return rule
+    def _by_rule(self, node: Node) -> Any:
+        target: Any = node.target
+        rule = self.settings.rule(target._schema)
+        if rule is None:
+            return self._decomposed(node)
+        try:
+            arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)
+            if "node" in rule.parameters:  # what only the capture knows: how many parts, which strides
+                arguments["node"] = node
+            return rule.function(self.op, **arguments)
+        except UnsupportedArgument:
+            if self.settings.foreign == REFUSE:
+                raise
+            return self._foreign(node)
+
+    def _foreign(self, node: Node) -> Any:
+        """The call as one node of PyTorch's own domain."""
+        meta = node.meta.get("val")
+        many = isinstance(meta, (list, tuple))
+        schema: Any = node.target._schema  # type: ignore[union-attr]
+        made = foreign_node(
+            self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign
+        )  # type: ignore[arg-type]
+        return list(made) if many else made[0]
 
     def inlined(self, module: torch.fx.GraphModule, operands: Sequence[Any], op: Builder) -> list[Any]:
-        """The results of a graph inside the graph, its nodes made by ``op``."""
-        inner = Walk(op, self.dims)
-        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-        results = inner.graph(module, dict(zip(names, operands, strict=True)))
+        """The results of a graph inside the graph, its nodes made by ``op``.
+
+        Operands are values, or nodes: what the inner graph writes to those is written here, too.
+        """
+        inner = Walk(op, self.dims, self.settings)
+        names = [node for node in module.graph.nodes if node.op == "placeholder"]
+        given = dict(zip(names, operands, strict=True))
+        results = inner.graph(module, {node.name: self.resolve(operand) for node, operand in given.items()})
         self.unsupported += inner.unsupported
+        if inner._memory is not None:
+            for node, operand in given.items():
+                if inner._memory.written(node) and isinstance(operand, Node):
+                    self.write(operand, inner.resolve(node))
         return results
 
     def _decomposed(self, node: Node) -> Any:
         """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""
         traced = decompose.trace(node)
         if traced is None:
-            return self._unsupported(node)
-        inner = Walk(self.op, self.dims)
+            return self._unsupported(node) if self.settings.foreign == REFUSE else self._foreign(node)
+        inner = Walk(self.op, self.dims, self.settings)
         arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
         results = inner.graph(traced.module, arguments)
         if inner.unsupported:
@@ -216,6 +250,10 @@ class Walk:
     # Values and arguments
 
     def define(self, node: Node, value: Any) -> None:
+        if self._named is not None and isinstance(value, ir.Value):
+            maker = value.producer()
+            if maker is not None and maker.graph is self._named:
+                value.meta.setdefault(VALUE, node.name)
         if self._memory is not None:
             self._memory.define(node, value)
         else:
@@ -233,24 +271,57 @@ class Walk:
 
     def _read(self, node: Node) -> Any:
         read = self._values.__getitem__ if self._memory is None else self._memory.read
-        if not self.bodies:
+        if not self.blocks:
             return read(node)
         known = node in (self._values if self._memory is None else self._memory)
         if known and in_reach(self.op, value := read(node)):
             return value
-        # Computed in the body of a loop that is done. Torch has one node for a size, wherever it was needed first.
-        meta = node.meta.get("val")
-        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return symbolic.materialise(self.op, self.dims, meta)
+        # Computed in an inner graph that is done. Torch has one node for a number, wherever it was needed first.
+        if isinstance(meta := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self._again(node, meta)
+        if mutates(node):
+            return self._read(written_argument(node))  # the tensor itself
         if known and self.root(node) is not node:
             value = self._compute(node)
             self.define(node, value)
             return value
         raise LoweringError(
-            "a tensor of one pass of a loop is used outside of it",
+            "a tensor of one pass of a loop, or of one side of a branch, is used outside of it",
             where=self._where(node),
             hint="assign it to a variable of the function in the loop's body, or append it to a list there",
         )
+
+    def _again(self, node: Node, meta: Any) -> Any:
+        """A number, computed where it is needed."""
+        constant = meta.node.maybe_as_int() if isinstance(meta, torch.SymInt) else None
+        if constant is not None:
+            return constant
+        if isinstance(meta, torch.SymInt) and (held := self.op.known_size(self.dims.text(meta))) is not None:
+            return held
+        value = self._compute(node)
+        self.define(node, value)
+        return value
+
+    @contextlib.contextmanager
+    def inside(self, op: Builder) -> Iterator[None]:
+        """Lower into an inner graph."""
+        outer = self.op
+        with op:
+            self.op = op
+            try:
+                yield
+            finally:
+                self.op = outer
+
+    @contextlib.contextmanager
+    def memory_kept(self) -> Iterator[None]:
+        """Whatever is written meanwhile, every tensor holds afterwards what it held before."""
+        state = None if self._memory is None else self._memory.state()
+        try:
+            yield
+        finally:
+            if self._memory is not None and state is not None:
+                self._memory.restore(state)
 
     def root(self, node: Node) -> Node:
         """The tensor whose memory a node shares."""
@@ -294,6 +365,8 @@ class Walk:
             )
         if not isinstance(value, ir.Value):
             value = self.op.constant(value, to_onnx_dtype(meta.dtype))
+        if value.type is None:  # an operator of another domain: only PyTorch knows
+            value.type = ir.TensorType(to_onnx_dtype(meta.dtype))
         value = self.op.cast(value, to_onnx_dtype(meta.dtype))
         if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
             dims = self.dims.of_tensor(meta)
@@ -304,14 +377,34 @@ class Walk:
         return value
 
 
+def unsupported_operators(occurrences: Sequence[Occurrence]) -> UnsupportedOp:
+    """The error for operators without a rule, which shows how to write one."""
+    namespace, name = occurrences[0].operator.split(".")[:2]
+    return UnsupportedOp(
+        occurrences,
+        hint=f'write a lowering for it: @tonnx.lower("{namespace}::{name}"), see docs/custom-operators.md; or keep it '
+        'as a node that no runtime has: operator_export_type="ONNX_ATEN_FALLBACK"',
+    )
+
+
 def _live(graph: torch.fx.Graph) -> set[Node]:
-    """The nodes that the outputs and the in-place writes depend on: no assertions, nor their arithmetic."""
+    """The nodes that the outputs depend on, also by in-place writes: no assertions, nor their arithmetic."""
     live: set[Node] = set()
-    for node in reversed(graph.nodes):
-        effect = (mutates(node) and operator_name(node.target) not in _DROPPED) or kind_of(node)
-        if node.op == "output" or node in live or effect:
-            live.add(node)
-            live.update(node.all_input_nodes)
+
+    def spread(nodes: Iterable[Node]) -> None:
+        left = list(nodes)
+        while left:
+            node = left.pop()
+            if node not in live:
+                live.add(node)
+                left += needed(node)
+
+    spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
+    pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]
+    pending = [node for node in pending if operator_name(node.target) not in DROPPED]
+    while found := [node for node in pending if root_of(node) in live]:
+        spread(found)
+        pending = [node for node in pending if node not in live]
     return live
 
 
@@ -330,4 +423,7 @@ def number_as_value(op: Builder, number: Any) -> ir.Value:
         return op.constant(number, ir.DataType.INT64)
     if isinstance(number, float):
         return op.constant(number, ir.DataType.FLOAT)
-    raise LoweringError(f"an output of type {type(number).__name__} cannot be expressed in ONNX")
+    raise LoweringError(
+        f"an output of type {type(number).__name__} cannot be expressed in ONNX",
+        hint="return tensors and numbers only, in tuples, lists or dicts",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import ml_dtypes
@@ -49,10 +50,11 @@ def as_tensor(tensor: torch.Tensor, name: str) -> ir.Tensor:
 class Weights:
     """Initializers made when first used, one for each piece of memory: tied weights are stored once."""
 
-    def __init__(self, op: Builder, program: ExportedProgram) -> None:
+    def __init__(self, op: Builder, program: ExportedProgram, names: Mapping[str, str] | None = None) -> None:
         self._op = op
         self._tensors: dict[str, Any] = {**program.state_dict, **program.constants}
         self._made: dict[Any, ir.Value] = {}
+        self._names = names or {}  # names that are reserved for them
 
     def value(self, name: str) -> ir.Value:
         """The initializer of the parameter, buffer or constant ``name``."""
@@ -63,5 +65,13 @@ class Weights:
         if key not in self._made:
             value = self._op.initializer(name, as_tensor(tensor, name))
             value.meta[WEIGHT] = True
+            if name in self._names:
+                _rename(self._op, value, self._names[name])
             self._made[key] = value
         return self._made[key]
+
+
+def _rename(op: Builder, value: ir.Value, name: str) -> None:
+    del op.graph.initializers[str(value.name)]
+    value.name = name
+    op.graph.initializers.add(value)

@@ -144,7 +144,8 @@ def dropout(op: Builder, x: ir.Value, p: float, train: bool) -> ir.Value:
         return x * 0
     raise UnsupportedArgument(
         f"dropout with p={p} stays active in inference and draws random numbers, which no file can reproduce",
-        hint="pass training=self.training to torch.nn.functional.dropout",
+        hint="call model.eval() before torch.export.export and pass training=self.training to dropout; or export with "
+        'training="PRESERVE", which writes dropout as it is',
     )
 
 

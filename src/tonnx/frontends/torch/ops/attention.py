@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import onnx_ir as ir
 
@@ -26,7 +27,7 @@ def scaled_dot_product_attention(
 ) -> ir.Value:
     ranks = [op.rank(v) for v in (x, key, value)]
     if max(ranks) > 4:
-        return _many_batch_axes(op, x, key, value, attn_mask, is_causal, scale)
+        return attention_formula(op, x, key, value, attn_mask, is_causal, scale)
     query, key, value = (_four_axes(op, v) for v in (x, key, value))
     mask = _four_axes(op, attn_mask) if attn_mask is not None else None
     query, key, value = _same_batch(op, query, key, value)
@@ -61,7 +62,7 @@ def _same_batch(op: Builder, query: ir.Value, key: ir.Value, value: ir.Value) ->
     return grown(query), grown(key), grown(value)
 
 
-def _many_batch_axes(
+def attention_formula(
     op: Builder,
     query: ir.Value,
     key: ir.Value,
@@ -69,8 +70,9 @@ def _many_batch_axes(
     mask: ir.Value | None,
     is_causal: bool,
     scale: float | None,
+    drop: Callable[[ir.Value], ir.Value] = lambda weights: weights,
 ) -> ir.Value:
-    """The formula itself, for more leading axes than the operator has (windows of windows)."""
+    """The formula itself: for more leading axes than the operator has (windows of windows), and for dropout."""
     head = op.size(query, -1)
     if scale is None:
         if not isinstance(head, int):
@@ -92,4 +94,4 @@ def _many_batch_axes(
     weights = op.Softmax(scores, axis=-1)
     if mask is not None and mask.dtype == T.BOOL:
         weights = op.Where(op.IsNaN(weights), op.constant(0, weights.dtype), weights)
-    return op.MatMul(weights, value)
+    return op.MatMul(drop(weights), value)

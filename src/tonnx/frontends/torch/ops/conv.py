@@ -52,7 +52,7 @@ def _pads(padding: Ints | str, weight: ir.Value, stride: list[int], dilation: li
     return spread(padding, axes, "padding") * 2
 
 
-@lower("aten.conv1d", "aten.conv2d", "aten.conv3d")
+@lower("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution_mode")
 def conv(
     op: Builder,
     x: ir.Value,

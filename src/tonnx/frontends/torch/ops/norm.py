@@ -27,7 +27,7 @@ def _full(op: Builder, number: float, sizes: Sequence[Size], dtype: ir.DataType 
     return op.Expand(op.constant(number, dtype), op.vector(sizes))
 
 
-def _parameter(
+def parameter(
     op: Builder, given: Parameter, default: float, sizes: Sequence[Size], dtype: ir.DataType | None
 ) -> ir.Value:
     """A weight or bias in the dtype of the data (torch allows float32 ones beside half data), or its neutral value."""
@@ -70,10 +70,10 @@ def batch_norm(
     channels = [op.size(x, 1)]
     return op.BatchNormalization(
         x,
-        _parameter(op, weight, 1, channels, x.dtype),
-        _parameter(op, bias, 0, channels, x.dtype),
-        _parameter(op, running_mean, 0, channels, x.dtype),
-        _parameter(op, running_var, 1, channels, x.dtype),
+        parameter(op, weight, 1, channels, x.dtype),
+        parameter(op, bias, 0, channels, x.dtype),
+        parameter(op, running_mean, 0, channels, x.dtype),
+        parameter(op, running_var, 1, channels, x.dtype),
         epsilon=eps,
     )
 
@@ -88,9 +88,9 @@ def _batch_statistics(
     deviation = op.Sqrt(variance + eps)
     y = centred / deviation
     if weight is not None:
-        y = y * _per_channel(op, _parameter(op, weight, 1, [], x.dtype), rank)
+        y = y * _per_channel(op, parameter(op, weight, 1, [], x.dtype), rank)
     if bias is not None:
-        y = y + _per_channel(op, _parameter(op, bias, 0, [], x.dtype), rank)
+        y = y + _per_channel(op, parameter(op, bias, 0, [], x.dtype), rank)
     return y, op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(deviation, axes))
 
 
@@ -129,8 +129,8 @@ def instance_norm(
     if not use_input_stats:
         return batch_norm(op, x, weight, bias, running_mean, running_var, False, momentum, eps)
     channels = [op.size(x, 1)]
-    scale = _parameter(op, weight, 1, channels, x.dtype)
-    return op.InstanceNormalization(x, scale, _parameter(op, bias, 0, channels, x.dtype), epsilon=eps)
+    scale = parameter(op, weight, 1, channels, x.dtype)
+    return op.InstanceNormalization(x, scale, parameter(op, bias, 0, channels, x.dtype), epsilon=eps)
 
 
 # Normalisation within a sample
@@ -146,8 +146,8 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> ir.Value:
-    scale = _parameter(op, weight, 1, normalized_shape, x.dtype)
-    shift = None if bias is None else _parameter(op, bias, 0, normalized_shape, x.dtype)
+    scale = parameter(op, weight, 1, normalized_shape, x.dtype)
+    shift = None if bias is None else parameter(op, bias, 0, normalized_shape, x.dtype)
     return op.LayerNormalization(x, scale, shift, axis=-len(normalized_shape), epsilon=eps)
 
 
@@ -164,7 +164,7 @@ def native_layer_norm(
 def rms_norm(
     op: Builder, x: ir.Value, normalized_shape: Sequence[Size], weight: Parameter = None, eps: float | None = None
 ) -> ir.Value:
-    scale = _parameter(op, weight, 1, normalized_shape, x.dtype)
+    scale = parameter(op, weight, 1, normalized_shape, x.dtype)
     return op.RMSNormalization(x, scale, axis=-len(normalized_shape), epsilon=_epsilon(x, eps))
 
 
@@ -196,8 +196,8 @@ def group_norm(
     if x.dtype in (T.DOUBLE, T.BFLOAT16):
         x = op.cast(x, T.FLOAT)  # below opset 21 this becomes InstanceNormalization, which runtimes have in float only
     channels = [op.size(x, 1)]
-    scale = _parameter(op, weight, 1, channels, x.dtype)
-    shift = _parameter(op, bias, 0, channels, x.dtype)
+    scale = parameter(op, weight, 1, channels, x.dtype)
+    shift = parameter(op, bias, 0, channels, x.dtype)
     return op.GroupNormalization(x, scale, shift, num_groups=num_groups, epsilon=eps)
 
 

@@ -96,6 +96,14 @@ def _whole_scale(scale: float, size: Size) -> float:
     return float(choices[wrong.index(min(wrong))])
 
 
+def behind_transpose(x: ir.Value) -> bool:
+    """Whether ONNX Runtime (1.31) will swap the node with a Transpose before it: then it loses the sizes of ``axes``."""
+    producer = x.producer()
+    while producer is not None and producer.op_type != "Transpose" and len(producer.inputs) == 1:
+        producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None
+    return producer is not None and producer.op_type == "Transpose"
+
+
 def _resize(op: Builder, x: ir.Value, axes: Sequence[_Axis], **attributes: object) -> ir.Value:
     """Resize by factors where factors were given, by sizes otherwise."""
     if all(axis.scale is not None for axis in axes):
@@ -106,7 +114,7 @@ def _resize(op: Builder, x: ir.Value, axes: Sequence[_Axis], **attributes: objec
         raise UnsupportedArgument("one axis is resized by a factor and another to a size, and their sizes are dynamic")
     lead = op.sizes(x)[:2]
     spatial = list(range(2, 2 + len(axes)))
-    if all(isinstance(size, int) for size in lead):
+    if all(isinstance(size, int) for size in lead) or behind_transpose(x):
         return op.Resize(x, None, None, op.vector([*lead, *wanted]), **attributes)  # type: ignore[list-item]
     return op.Resize(x, None, None, op.vector(wanted), axes=spatial, **attributes)  # type: ignore[arg-type]
 

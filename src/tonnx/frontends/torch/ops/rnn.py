@@ -17,11 +17,17 @@ T = ir.DataType
 
 
 @dataclass(frozen=True)
-class _Kind:
+class Kind:
+    """A recurrent layer of ONNX, as PyTorch and Paddle have it."""
+
     op_type: str
     gates: tuple[int, ...]
     """Where PyTorch keeps the gates that ONNX lists in its order: LSTM i o f c from i f g o; GRU z r h from r z n."""
     activation: str | None = None
+
+
+LSTM, GRU = Kind("LSTM", (0, 3, 1, 2)), Kind("GRU", (1, 0, 2))
+RNN_TANH, RNN_RELU = Kind("RNN", (0,), "Tanh"), Kind("RNN", (0,), "Relu")
 
 
 def _recurrent(
@@ -34,18 +40,36 @@ def _recurrent(
     bidirectional: bool,
     batch_first: bool,
     *,
-    kind: _Kind,
+    kind: Kind,
 ) -> list[ir.Value]:
     """All layers of a recurrent module: its output, and the last states."""
     if hx[0].shape[-1] != hx[-1].shape[-1]:  # type: ignore[index]
         raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build it with proj_size=0")
+    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+    output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional)
+    return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
+
+
+def layers(
+    op: Builder,
+    kind: Kind,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    lengths: ir.Value | None = None,
+) -> list[ir.Value]:
+    """Layers one after another over [time, batch, features]. ``params`` are for each layer, and in it for each direction,
+    the weights of the input and of the state and then both biases; ``lengths`` are those of the sequences of a batch."""
     directions = 2 if bidirectional else 1
     per_direction = 4 if has_biases else 2
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
     dtype = x.dtype
     assert dtype is not None
     compute = T.FLOAT  # runtimes have these kernels for float32 only
-    sequence = op.cast(op.Transpose(x, perm=[1, 0, 2]) if batch_first else x, compute)
+    sequence = op.cast(x, compute)
     last_states: list[list[ir.Value]] = [[] for _ in hx]
     for layer in range(num_layers):
         at = layer * directions * per_direction
@@ -57,7 +81,7 @@ def _recurrent(
             w,
             r,
             b,
-            None,
+            None if lengths is None else op.cast(lengths, T.INT32),
             *begin,
             hidden_size=hidden,
             direction="bidirectional" if bidirectional else "forward",
@@ -69,21 +93,20 @@ def _recurrent(
         for collected, state in zip(last_states, results[1:], strict=True):
             collected.append(state)
     joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
-    output = op.Transpose(sequence, perm=[1, 0, 2]) if batch_first else sequence
-    return [op.cast(v, dtype) for v in (output, *joined)]
+    return [op.cast(v, dtype) for v in (sequence, *joined)]
 
 
 for _name, _kind in {
-    "lstm": _Kind("LSTM", (0, 3, 1, 2)),
-    "gru": _Kind("GRU", (1, 0, 2)),
-    "rnn_tanh": _Kind("RNN", (0,), "Tanh"),
-    "rnn_relu": _Kind("RNN", (0,), "Relu"),
+    "lstm": LSTM,
+    "gru": GRU,
+    "rnn_tanh": RNN_TANH,
+    "rnn_relu": RNN_RELU,
 }.items():
     lower(f"tonnx.{_name}")(partial(_recurrent, kind=_kind))
 
 
 def _packed(
-    op: Builder, kind: _Kind, weights: Sequence[ir.Value], per_direction: int, hidden: int
+    op: Builder, kind: Kind, weights: Sequence[ir.Value], per_direction: int, hidden: int
 ) -> tuple[ir.Value, ir.Value, ir.Value | None]:
     """One layer's weights in ONNX's layout: a leading axis of directions, gates in ONNX's order."""
     w, r, b = [], [], []
@@ -100,7 +123,7 @@ def _packed(
     return stacked(w), stacked(r), stacked(b) if b else None
 
 
-def _reordered(op: Builder, kind: _Kind, weight: ir.Value, hidden: int) -> ir.Value:
+def _reordered(op: Builder, kind: Kind, weight: ir.Value, hidden: int) -> ir.Value:
     if len(kind.gates) == 1:
         return weight
     blocks = [op.Slice(weight, [g * hidden], [(g + 1) * hidden], [0]) for g in kind.gates]

@@ -26,7 +26,7 @@ def grid_sampler(
     )
 
 
-@lower("aten.affine_grid_generator")
+@lower("aten.affine_grid_generator", "tonnx.affine_grid")
 def affine_grid(op: Builder, theta: ir.Value, size: Sequence[Size], align_corners: bool) -> ir.Value:
     return op.AffineGrid(theta, op.vector(size), align_corners=int(align_corners))
 

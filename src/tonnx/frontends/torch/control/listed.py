@@ -1,4 +1,4 @@
-"""The list that a recorded loop fills: as many tensors of one shape as the loop has passes."""
+"""The list that recorded code fills: tensors of one shape, as many as the run makes of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from tonnx.frontends.torch.loop_names import Unsuitable
+from tonnx.frontends.torch.control.names import Unsuitable
+from tonnx.frontends.torch.control.values import DTYPES, as_tensor
 
 
 class _Element:
@@ -45,9 +46,13 @@ class Listed(list):  # type: ignore[type-arg]
         """The length, symbolic."""
         return self._held.shape[self._axis]
 
-    def element(self, index: Any) -> torch.Tensor:
+    def element(self, index: Any) -> Any:
         """One of them."""
         return self._held.select(self._axis, index)
+
+    def like(self, tensor: torch.Tensor) -> Listed:
+        """A list of the same kind."""
+        return type(self)(tensor)
 
     def __len__(self) -> int:
         return int(self.size())  # fixes the length; rewritten functions ask `size` instead
@@ -62,14 +67,14 @@ class Listed(list):  # type: ignore[type-arg]
         if not isinstance(index, slice):
             return self.element(index)
         if index == slice(None, None, -1):
-            return Listed(self.tensor.flip(0))
-        return Listed(self.tensor[index])
+            return self.like(self.tensor.flip(0))
+        return self.like(self.tensor[index])
 
     def __add__(self, other: Any) -> Listed:
-        return Listed(_together(self, other)) if isinstance(other, list) else NotImplemented
+        return self.like(_together(self, other)) if isinstance(other, list) else NotImplemented
 
     def __radd__(self, other: Any) -> Listed:
-        return Listed(_together(other, self))
+        return self.like(_together(other, self))
 
     def __iadd__(self, other: Any) -> Any:
         self.tensor = _together(self, other)
@@ -88,6 +93,14 @@ class Listed(list):  # type: ignore[type-arg]
         self.tensor = self.tensor.flip(0)
 
 
+class NumbersListed(Listed):
+    """A list of numbers, held as a vector."""
+
+    def element(self, index: Any) -> Any:
+        """One of them."""
+        return self._held.select(self._axis, index).item()
+
+
 def _refusing(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
         raise Unsuitable(f"{name} of the list that it fills cannot be expressed")
@@ -100,19 +113,27 @@ for _name in _OTHERS.split():
     setattr(Listed, _name, _refusing(_name))
 
 
+def listed(elements: list[Any], tensor: torch.Tensor) -> Listed:
+    """A list like ``elements``, held as one tensor."""
+    numbers = isinstance(elements, NumbersListed) or (not isinstance(elements, Listed) and type(elements[0]) in DTYPES)
+    return NumbersListed(tensor) if numbers else Listed(tensor)
+
+
 def stacked(elements: list[Any]) -> torch.Tensor:
     """The elements of a list as one tensor, stacked along axis 0."""
     return elements.tensor if isinstance(elements, Listed) else torch.stack(tensors(elements))
 
 
 def tensors(elements: list[Any]) -> list[torch.Tensor]:
-    """The elements of a list, which must be tensors of one kind."""
+    """The elements of a list, which must be tensors or numbers of one kind."""
+    made = []
     for element in elements:
-        if not isinstance(element, torch.Tensor):
+        if not isinstance(element, torch.Tensor) and type(element) not in DTYPES:
             raise Unsuitable(f"it appends a {type(element).__name__} to a list, which is not a tensor")
-        if element.dtype != elements[0].dtype or element.dim() != elements[0].dim():
+        made.append(as_tensor(element))
+        if made[-1].dtype != made[0].dtype or made[-1].dim() != made[0].dim():
             raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
-    return elements
+    return made
 
 
 def _together(one: Any, other: Any) -> torch.Tensor:

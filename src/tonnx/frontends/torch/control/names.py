@@ -1,4 +1,4 @@
-"""What a loop does with the names of its function: which of them one pass hands on to the next."""
+"""What loops and branches do with the names of their function: which of them hand something on."""
 
 from __future__ import annotations
 
@@ -7,55 +7,78 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+STOP = "tonnx_stop"
+"""The attribute of a ``for`` with the name of the variable that ends it."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 class Unsuitable(Exception):
-    """A loop cannot be recorded; the text is the reason, in the user's terms."""
+    """Control flow cannot be recorded; the text is the reason, in the user's terms."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """The names that a loop's body changes."""
+    """The names that the body of a loop, or the sides of a branch, change."""
 
     assigned: frozenset[str]
     """Bound anew, or changed through ``x[i] = …``."""
     bound: frozenset[str]
     """Bound anew."""
     carried: frozenset[str]
-    """The assigned ones that a pass may read before it assigns them."""
+    """The assigned ones that a pass may read before it assigns them, or may not assign at all."""
     kept: frozenset[str]
-    """The assigned ones that are read outside of the loop."""
+    """The assigned ones that are read outside of the loop or branch."""
     inplace: frozenset[str]
     """The assigned ones that are only changed by ``x += …`` and ``x[i] = …``: a tensor stays the same object."""
     grown: frozenset[str]
     """Lists that the body appends to."""
+    read: frozenset[str]
+    """The grown ones that the body uses for something else, too."""
 
     def literal(self) -> str:
-        """The keyword arguments of `loops.run`."""
-        parts = (f"{name}={tuple(sorted(getattr(self, name)))!r}" for name in ("carried", "kept", "inplace", "grown"))
-        return f"assigned={tuple(sorted(self.assigned))!r}, " + ", ".join(parts)
+        """The keyword arguments of `runtime.for_` and `runtime.while_`."""
+        names = ("assigned", "carried", "kept", "inplace", "grown", "read")
+        return ", ".join(f"{name}={tuple(sorted(getattr(self, name)))!r}" for name in names)
 
 
-def analyse(loop: ast.For, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Names:
+def analyse(loop: ast.For | ast.While, function: Function) -> Names:
     """Sort the names of a loop's body."""
-    rebound = set(stored(loop, augmented=False))
+    rebound = {name for part in _parts(loop) for name in stored(part, augmented=False)}
+    grows = list(growths(loop))
     # A list that the body itself makes is another one in each pass.
-    grown = {name for name, _ in growths(loop)} - rebound
-    bound = set(stored(loop)) - grown
+    grown = {name for name, _ in grows} - rebound
+    bound = {name for part in _parts(loop) for name in stored(part)} - grown
     written = {n.value.id for n in _subscripts(loop) if isinstance(n.value, ast.Name)}
-    assigned = bound | written
-    targets = set(stored(loop.target))
+    assigned = (bound | written) - grown
+    targets = set(stored(loop.target)) if isinstance(loop, ast.For) else set()
     carried = {name for name in assigned - targets if first_use(loop.body, name) != "assigned"}
     outer = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
+    mentions = [n.id for n in ast.walk(loop) if isinstance(n, ast.Name)]
     return Names(
         assigned=frozenset(assigned),
         bound=frozenset(bound),
         carried=frozenset(carried),
-        kept=frozenset(carried | (assigned & (_loads_outside(loop, function) | outer))),
+        kept=frozenset(carried | (assigned & (_loads_outside(loop.body, function) | outer))),
         inplace=frozenset(assigned - rebound),
         grown=frozenset(grown),
+        read=frozenset(n for n in grown if mentions.count(n) > sum(name == n for name, _ in grows)),
     )
+
+
+def analyse_branch(branch: ast.If, function: Function) -> frozenset[str]:
+    """The names that a side of a branch binds and that somebody may read afterwards."""
+    sides = (branch.body, branch.orelse)
+    bound = {name for side in sides for statement in side for name in stored(statement)}
+    outer = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
+    # In a loop the next pass may read what a side of this one has left.
+    again = {name for name in bound if any(first_use(side, name) == "read" for side in sides)}
+    return frozenset(bound & (_loads_outside([*branch.body, *branch.orelse], function) | again | outer))
+
+
+def _parts(loop: ast.For | ast.While) -> Iterator[ast.AST]:
+    yield loop.target if isinstance(loop, ast.For) else loop.test
+    yield from loop.body
 
 
 def stored(node: ast.AST, augmented: bool = True) -> Iterator[str]:
@@ -78,7 +101,7 @@ def stored(node: ast.AST, augmented: bool = True) -> Iterator[str]:
             yield from stored(child, augmented)
 
 
-def growths(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
+def growths(loop: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     """``name.append(…)`` and ``name += […]``."""
     for node in ast.walk(loop):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
@@ -88,19 +111,17 @@ def growths(loop: ast.For) -> Iterator[tuple[str, ast.AST]]:
             yield node.target.id, node
 
 
-def _subscripts(loop: ast.For) -> Iterator[ast.Subscript]:
+def _subscripts(loop: ast.AST) -> Iterator[ast.Subscript]:
     for node in ast.walk(loop):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
             yield node
 
 
-def _loads_outside(loop: ast.For, function: ast.AST) -> set[str]:
-    inside = {id(node) for statement in loop.body for node in ast.walk(statement)}
-    return {
-        node.id
-        for node in ast.walk(function)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
-    }
+def _loads_outside(body: Sequence[ast.stmt], function: ast.AST) -> set[str]:
+    inside = {id(node) for statement in body for node in ast.walk(statement)}
+    outside = [node for node in ast.walk(function) if id(node) not in inside]
+    stops = {getattr(node, STOP) for node in outside if hasattr(node, STOP)}
+    return stops | {node.id for node in outside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def first_use(body: Sequence[ast.stmt], name: str) -> str | None:

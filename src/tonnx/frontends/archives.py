@@ -1,0 +1,54 @@
+"""Files that PyTorch wrote: TorchScript archives, programs of torch.export, and what is only weights."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from tonnx.errors import InvalidArgument
+
+SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".ptl", ".torchscript", ".jit", ".ckpt", ".bin", ".safetensors")
+_WEIGHTS = (".pth", ".ckpt", ".bin", ".safetensors")
+_MAKE = "write a function that makes the model and loads the weights into it"
+
+
+def is_torch_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names a file of PyTorch's. Looks at names and at the zip's table only, and imports nothing."""
+    file = Path(path)
+    return file.name.lower().endswith(SUFFIXES) or (file.is_file() and _kind(file) in ("script", "export"))
+
+
+def _kind(file: Path) -> str:
+    if not zipfile.is_zipfile(file):
+        return "other"
+    with zipfile.ZipFile(file) as archive:
+        names = [name.partition("/")[2] for name in archive.namelist()]
+    if any(name.startswith(("models/", "serialized_exported_program")) for name in names):
+        return "export"
+    if "constants.pkl" in names:
+        return "script"
+    return "pickle" if "data.pkl" in names else "other"
+
+
+def load_torch_file(path: str | os.PathLike[str]) -> Any:
+    """The program in a file: a ScriptModule or an ExportedProgram."""
+    file = Path(path)
+    if not file.is_file() and file.suffix not in _WEIGHTS:
+        raise InvalidArgument(f"there is no file {file}")
+    import torch
+
+    kind = _kind(file) if file.is_file() else "pickle"
+    if kind == "script":
+        read = torch.jit.load
+    elif kind == "export" or file.suffix == ".pt2":
+        read = torch.export.load
+    else:
+        raise InvalidArgument(f"{file} holds weights, not a model", hint=_MAKE)
+    try:
+        return read(file, map_location="cpu") if kind == "script" else read(file)
+    except Exception as error:  # a damaged zip, another version, an operator that is not registered
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
+        name = "torch.jit.load" if kind == "script" else "torch.export.load"
+        raise InvalidArgument(f"{name} cannot read {file}", why=first) from error

@@ -1,0 +1,25 @@
+"""What rewritten functions call; see `source`."""
+
+from tonnx.frontends.torch.control.branch import branch, chosen
+from tonnx.frontends.torch.control.conditions import assumed, contained, joined, negated, same
+from tonnx.frontends.torch.control.iterate import call, items, put, spread
+from tonnx.frontends.torch.control.loop import for_, listed, while_
+from tonnx.frontends.torch.control.variables import set_attribute
+
+__all__ = [
+    "assumed",
+    "branch",
+    "call",
+    "chosen",
+    "contained",
+    "for_",
+    "items",
+    "joined",
+    "listed",
+    "negated",
+    "put",
+    "same",
+    "set_attribute",
+    "spread",
+    "while_",
+]

@@ -1,0 +1,116 @@
+"""What the variables of recorded code hold: tensors, numbers, and what torch knows of their sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+
+UNBOUND = object()
+
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+DTYPES: dict[type, torch.dtype] = {
+    bool: torch.bool,
+    torch.SymBool: torch.bool,
+    int: torch.int64,
+    torch.SymInt: torch.int64,
+    float: torch.float64,
+    torch.SymFloat: torch.float64,
+}
+"""Numbers are handed on as tensors of rank 0."""
+
+
+def is_symbolic(number: Any) -> bool:
+    """Whether a number is known only at run time."""
+    return isinstance(number, SYMBOLIC) and not number.node.is_constant()
+
+
+def as_tensor(value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A number as a tensor of rank 0; a tensor as it is."""
+    return value if isinstance(value, torch.Tensor) else torch.full((), value, dtype=dtype or DTYPES[type(value)])
+
+
+def as_number(tensor: torch.Tensor, like: Any) -> Any:
+    """A tensor of rank 0 as a number of the kind of ``like``. A truth value stays a tensor: it is only asked."""
+    return tensor if DTYPES[type(like)] == torch.bool else tensor.item()
+
+
+def alike(old: Any, new: Any) -> bool:
+    """Whether two values are tensors of one dtype and shape."""
+    return same_kind(old, new) and statically_known_true(sym_eq(old.shape, new.shape))
+
+
+def same_kind(old: Any, new: Any) -> bool:
+    """Whether two values are tensors of one dtype and rank."""
+    if not isinstance(old, torch.Tensor) or not isinstance(new, torch.Tensor):
+        return False
+    return old.dtype == new.dtype and old.dim() == new.dim()
+
+
+def fits(number: Any, tensor: Any) -> bool:
+    """Whether a number may stand for a tensor of rank 0: PyTorch's arithmetic treats both alike."""
+    if type(number) not in DTYPES or not isinstance(tensor, torch.Tensor) or tensor.dim():
+        return False
+    kind = DTYPES[type(number)]
+    if kind == torch.bool or tensor.dtype == torch.bool:
+        return kind == tensor.dtype
+    return kind == torch.int64 or tensor.dtype.is_floating_point
+
+
+def describe(value: Any) -> str:
+    """The kind of a value, for messages."""
+    if isinstance(value, torch.Tensor):
+        sizes = ["?" if is_symbolic(size) else str(size) for size in value.shape]
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(sizes)}]"
+    if isinstance(value, list):
+        return f"a list of {list.__len__(value)}"
+    if isinstance(value, (int, float, str)):
+        return repr(value)
+    return "unbound" if value is UNBOUND else "None" if value is None else f"a {type(value).__name__}"
+
+
+# What torch believes of sizes
+
+
+def shape_env() -> Any:
+    """The environment of the capture that runs; None outside of one."""
+    mode = torch._guards.detect_fake_mode()
+    return None if mode is None else mode.shape_env
+
+
+def symbols() -> set[Any]:
+    """All symbols so far."""
+    return set(shape_env().var_to_range)
+
+
+def within(sizes: Sequence[Any], known: set[Any]) -> bool:
+    """Whether sizes depend on known symbols only."""
+    return not any(size.node.expr.free_symbols - known for size in sizes if isinstance(size, SYMBOLIC))
+
+
+@contextlib.contextmanager
+def own_facts() -> Iterator[None]:
+    """Forget afterwards what torch concluded about sizes from outside.
+
+    It holds for as long as the side of a branch, or the pass of a loop, runs: the other side is taken when it does not.
+    """
+    env = shape_env()
+    replaced, ranges = dict(env.replacements), dict(env.var_to_range)
+    asserted = {symbol: len(found) for symbol, found in env.deferred_runtime_asserts.items()}
+    try:
+        yield
+    finally:
+        for symbol in ranges:
+            if symbol in replaced:
+                env.replacements[symbol] = replaced[symbol]
+            else:
+                env.replacements.pop(symbol, None)
+            env.var_to_range[symbol] = ranges[symbol]
+            if symbol in env.deferred_runtime_asserts:
+                del env.deferred_runtime_asserts[symbol][asserted.get(symbol, 0) :]
+        env.num_deferred_runtime_asserts += 1  # the key of its caches
+        env._update_version_counter()

@@ -1,0 +1,115 @@
+"""Puts a graph that was written at some opset into the graph that is being built, at the builder's own opset.
+
+Symbolic functions and onnxscript functions speak the opset of their author. Their nodes are collected in a graph of
+their own, types and shapes are inferred, the legaliser takes them to the builder's opset, and then they move over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import onnx
+import onnx_ir as ir
+
+from tonnx import reading
+from tonnx.build import Builder
+from tonnx.errors import LoweringError, RetargetError
+from tonnx.legalise import legalise
+from tonnx.rewrite import inner_graphs
+from tonnx.target import CANON, OLDEST, Target
+
+
+def stand_in(operand: ir.Value, name: str) -> ir.Value:
+    """An input for a graph of its own, of the type and shape of a value outside."""
+    shape = None if operand.shape is None else ir.Shape(operand.shape.dims)
+    return ir.Value(name=name, type=operand.type, shape=shape)
+
+
+def graft(
+    op: Builder,
+    graph: ir.Graph,
+    operands: Sequence[ir.Value],
+    functions: Sequence[ir.Function] = (),
+) -> list[ir.Value]:
+    """The outputs of ``graph``, whose inputs are ``operands``, computed in the graph that ``op`` builds."""
+    opset = graph.opset_imports.get("", op.opset)
+    given = dict(zip(graph.inputs, operands, strict=True))
+    if not OLDEST <= opset <= CANON:
+        raise LoweringError(f"the function is written for opset {opset}", why=f"tonnx reads {OLDEST} to {CANON}")
+    model = ir.Model(graph, ir_version=10, functions=functions)
+    _check(model, opset)
+    if functions:
+        from onnx_ir.passes.common import InlinePass
+
+        InlinePass()(model)
+    reading.infer(model)
+    if opset != op.opset:
+        try:
+            legalise(model, Target(op.opset))
+        except RetargetError as error:
+            raise LoweringError(
+                f"what the function wrote for opset {opset} cannot be taken along", why=str(error)
+            ) from error
+    return _moved(op, graph, given)
+
+
+def _check(model: ir.Model, opset: int) -> None:
+    """An author may have written operators as another opset has them."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = onnx.IR_VERSION
+    context.opset_imports = dict(model.opset_imports)
+    try:
+        for node in model.graph:
+            if node.domain == "":
+                onnx.checker.check_node(ir.to_proto(node), context)
+    except Exception as error:  # onnx-ir and onnx raise several kinds
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise LoweringError(
+            f"the function writes nodes that are not valid at opset {opset}",
+            why=first[:300],
+            hint="write them as that opset has them, or ask for the opset that they are written for",
+        ) from error
+
+
+def _moved(op: Builder, graph: ir.Graph, given: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:
+    results = list(graph.outputs)
+    graph.outputs.clear()
+    replaced: dict[ir.Value, ir.Value] = dict(given)
+    for value in list(graph.initializers.values()):
+        assert value.const_value is not None
+        replaced[value] = op.constant(value.const_value.numpy(), value.const_value.dtype)
+    for old, new in replaced.items():
+        _use_instead(old, new)
+    for node in list(graph):
+        if node.op_type == "Constant" and node.domain == "" and "value" in node.attributes:
+            tensor = node.attributes["value"].as_tensor()
+            constant = replaced[node.outputs[0]] = op.constant(tensor.numpy(), tensor.dtype)
+            _use_instead(node.outputs[0], constant)
+            graph.remove(node)
+            continue
+        graph.remove(node)
+        _rename(op, node)
+        if op.before is None:
+            op.graph.append(node)
+        else:
+            op.graph.insert_before(op.before, node)
+            op.made.append(node)
+    return [replaced.get(value, value) for value in results]
+
+
+def _use_instead(old: ir.Value, new: ir.Value) -> None:
+    for user, index in tuple(old.uses()):
+        user.replace_input_with(index, new)
+
+
+def _rename(op: Builder, node: ir.Node) -> None:
+    """Names of the model that it comes into, and the source of what is being lowered."""
+    node.name = op.names.unique(f"{op.scope}/{node.op_type}")
+    node.metadata_props.update(op.source)
+    for output in node.outputs:
+        output.name = op.names.unique("t")
+    for graph in inner_graphs(node):
+        for value in graph.inputs:
+            value.name = op.names.unique(value.name or "t")
+        for inner in graph:
+            _rename(op, inner)

@@ -1,0 +1,136 @@
+"""A PyTorch model that a file is verified against. No capture is needed for it; only to look inside."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.frontends.converted import Reference
+from tonnx.frontends.torch.capture import Captured, capture, describe, inference_mode
+from tonnx.frontends.torch.convert import as_module
+from tonnx.frontends.torch.program import program_call
+from tonnx.frontends.torch.reference import from_numpy, state_kept, to_numpy
+from tonnx.frontends.torch.script_trace import ScriptTrace
+from tonnx.frontends.torch.signature import Call, DimSpec, bind_call, path_name
+from tonnx.frontends.torch.trace import FxTrace
+from tonnx.frontends.torch.weights import as_numpy
+from tonnx.frontends.torchscript.capture import is_script
+from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs
+from tonnx.proof.trace import Step, Trace
+
+FRAMEWORK = "PyTorch"
+
+
+def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature: Signature) -> Original:
+    """The model with the user's example: tensors or arrays as it takes them."""
+    program = model if isinstance(model, ExportedProgram) else None
+    module = program.module() if program is not None else as_module(model)
+    args, kwargs = pytree.tree_map(_as_tensor, (args, dict(kwargs or {})))
+    bound = (program_call, program) if program is not None else (bind_call, module)
+    call: Call = bound[0](bound[1], args, kwargs, None)  # type: ignore[operator]
+    places = match_inputs(signature.inputs, [leaf.name for leaf in call.leaves], "the model")
+    back = {model_name: name for name, model_name in places.items()}
+    example = {back[leaf.name]: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name in back}
+    example = {name: example[name] for name in signature.inputs}
+    check_fit(signature, example)
+    reference = _reference(module, call, back, signature.outputs)
+
+    def trace() -> Trace:
+        if is_script(model):
+            return ScriptTrace(model, call, back)
+        for leaf in call.leaves:
+            leaf.name = back.get(leaf.name, leaf.name)
+        missing = {leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name not in signature.inputs}
+        return _Completed(FxTrace(_captured(module, program, call, signature)), missing)
+
+    return Original(FRAMEWORK, reference, example, trace)
+
+
+class _Completed:
+    """A trace of a model that takes more than the file: an exporter may leave out inputs that nobody reads."""
+
+    framework = FRAMEWORK
+
+    def __init__(self, inner: FxTrace, missing: Mapping[str, np.ndarray]) -> None:
+        self._inner, self._missing = inner, dict(missing)
+
+    def steps(self) -> list[Step]:
+        return self._inner.steps()
+
+    def run(self, feeds: dict[str, np.ndarray], wanted: Any, take: Any) -> None:
+        self._inner.run({**self._missing, **feeds}, wanted, take)
+
+
+def arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arrays by name as a call: by parameter if the names are the model's, else in order."""
+    tensors = {name: _as_tensor(array) for name, array in arrays.items()}
+    if isinstance(model, ExportedProgram):
+        return tuple(tensors.values()), {}
+    parameters = inspect.signature(as_module(model).forward).parameters
+    if set(tensors) <= set(parameters):
+        return (), tensors
+    return tuple(tensors.values()), {}
+
+
+def takes_names(model: Any, names: Iterable[str]) -> bool:
+    """Whether these are parameters of the model."""
+    if isinstance(model, ExportedProgram):
+        return False
+    return set(names) <= set(inspect.signature(as_module(model).forward).parameters)
+
+
+def _as_tensor(value: Any) -> Any:
+    if not isinstance(value, np.ndarray):
+        return value
+    try:
+        return from_numpy(value, torch.empty(0, dtype=getattr(torch, value.dtype.name, torch.float32)))
+    except TypeError as error:
+        raise InvalidArgument(f"an input is {value.dtype}, which is not a dtype of torch") from error
+
+
+def _reference(module: Any, call: Call, back: Mapping[str, str], outputs: Sequence[str]) -> Reference:
+    names = [back.get(leaf.name, "") for leaf in call.leaves]  # now: a trace renames the leaves
+
+    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        tensors = [
+            from_numpy(feeds[name], leaf.tensor) if name in feeds else leaf.tensor.clone()
+            for name, leaf in zip(names, call.leaves, strict=True)
+        ]
+        args, kwargs = call.with_tensors(tensors)
+        mode = torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
+        with torch.random.fork_rng(devices=[]), state_kept(module), mode:
+            return _picked(module(*args, **kwargs), outputs)
+
+    return run
+
+
+def _picked(result: Any, outputs: Sequence[str]) -> list[np.ndarray]:
+    """The file's outputs among what the model returns."""
+    leaves = [(path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if leaf is not None]
+    names = [path_name(path) or "output" for path, _ in leaves]
+    return [to_numpy(leaves[place][1]) for place in match_outputs(outputs, names)]
+
+
+def _captured(module: Any, program: ExportedProgram | None, call: Call, signature: Signature) -> Captured:
+    """Captured as the export did it: with the dimensions dynamic that are so in the file."""
+    if program is not None:
+        return describe(program, call)
+    axes = signature.dynamic()
+    for leaf in call.leaves:
+        leaf.dynamic = {axis: DimSpec(name) for axis, name in axes.get(leaf.name, {}).items()}
+    with inference_mode(module):
+        try:
+            return capture(module, call)
+        except TonnxError:
+            if not any(leaf.dynamic for leaf in call.leaves):
+                raise
+            for leaf in call.leaves:
+                leaf.dynamic = {}
+            return capture(module, call)

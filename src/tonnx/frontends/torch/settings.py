@@ -1,0 +1,77 @@
+"""What an export was asked to do with operators: which rules count, and what becomes of those that have none.
+
+Both walks of the PyTorch front ends (``torch.export`` and TorchScript graphs) ask `Settings.rule` with an operator's
+schema, so that a user's rule or symbolic function serves both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnx.frontends.torch.rules import USERS, Rule, rule_for
+from tonnx.target import CANON
+
+REFUSE, FALLBACK, EVERY, FALLTHROUGH = "ONNX", "ONNX_ATEN_FALLBACK", "ONNX_ATEN", "ONNX_FALLTHROUGH"
+"""The four values of ``operator_export_type``."""
+
+EVAL, PRESERVE, TRAINING = "EVAL", "PRESERVE", "TRAINING"
+"""The three values of ``training``."""
+
+_LIBRARIES = ("torch.", "torchvision.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How operators are lowered in one export."""
+
+    opset: int = CANON
+    """The opset that was asked for. Rules know none; symbolic functions are told it."""
+    training: str = EVAL
+    foreign: str = REFUSE
+    """What becomes of an operator without a rule."""
+    table: Mapping[str, Any] = field(default_factory=dict)
+    """``custom_translation_table`` by operator: ``ns.op`` or ``ns.op.overload``."""
+    weight_names: Mapping[str, str] = field(default_factory=dict)
+    """Parameters and buffers that are called otherwise in the file."""
+
+    def rule(self, schema: Any) -> Rule | None:
+        """The rule of an operator, from its schema.
+
+        In this order: the table of this export, `tonnx.lower`, functions registered with
+        ``torch.onnx.register_custom_op_symbolic``, rules of training, tonnx's own. Functions that torchvision registers
+        for its own operators come last.
+        """
+        namespace, name = schema.name.split("::")
+        rule = self._rule(namespace, name, schema)
+        if rule is None and name.endswith("_") and not name.startswith("__"):
+            rule = self._rule(namespace, name.rstrip("_"), schema)  # in place: the same formula
+        return rule
+
+    def _rule(self, namespace: str, name: str, schema: Any) -> Rule | None:
+        overload = schema.overload_name or "default"
+        names = (f"{namespace}.{name}.{overload}", f"{namespace}.{name}")
+        for known in names:
+            if known in self.table:
+                from tonnx.frontends.torch.translations import rule_of
+
+                return rule_of(self.table[known], schema)
+        for known in names:
+            if known in USERS:
+                return USERS[known]
+        from tonnx.frontends.torch.symbolics import registered, symbolic_rule
+
+        symbolic = registered(f"{namespace}::{name}", self.opset)
+        if symbolic is not None and not (symbolic.__module__ or "").startswith(_LIBRARIES):
+            return symbolic_rule(symbolic, schema, self.opset)
+        if self.training != EVAL:
+            from tonnx.frontends.torch.training import RULES
+
+            for known in names:
+                if known in RULES:
+                    return RULES[known]
+        rule = rule_for(namespace, name, overload)
+        if rule is None and symbolic is not None:
+            return symbolic_rule(symbolic, schema, self.opset)
+        return rule
