@@ -19,39 +19,69 @@ from tonnx.errors import (
 
 if TYPE_CHECKING:
     from tonnx.api import export
+    from tonnx.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
+    from tonnx.benching import Bench, bench
+    from tonnx.reporting import report
     from tonnx.result import ExportResult
     from tonnx.retargeting import RetargetResult, retarget
+    from tonnx.run.model import Model, load
+    from tonnx.verifying import VerifyResult, verify
 
 __version__ = "0.1.0"
 
 # Imported when first used, so that `tonnx --help` and `import tonnx` cost milliseconds.
 _LATER = {
+    "Bench": "tonnx.benching",
+    "Model": "tonnx.run.model",
+    "bench": "tonnx.benching",
+    "load": "tonnx.run.model",
     "ExportResult": "tonnx.result",
     "RetargetResult": "tonnx.retargeting",
     "export": "tonnx.api",
+    "lower": "tonnx.custom",
+    "register_custom_op_symbolic": "tonnx.custom",
+    "unregister_custom_op_symbolic": "tonnx.custom",
+    "report": "tonnx.reporting",
     "retarget": "tonnx.retargeting",
+    "verify": "tonnx.verifying",
+    "VerifyResult": "tonnx.verifying",
 }
+_MODULES = ("paddle",)
 
 __all__ = [
+    "Bench",
     "CaptureError",
     "ExportResult",
     "InvalidArgument",
     "InvalidModel",
     "LoweringError",
     "MissingDependency",
+    "Model",
     "RetargetError",
     "RetargetResult",
     "TonnxError",
     "UnsupportedArgument",
     "UnsupportedOp",
     "VerificationFailed",
+    "VerifyResult",
     "__version__",
+    "bench",
     "export",
+    "load",
+    "lower",
+    "register_custom_op_symbolic",
+    "report",
     "retarget",
+    "verify",
+    "unregister_custom_op_symbolic",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        from importlib import import_module
+
+        return import_module(f"{__name__}.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -6,9 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tonnx.classic import classic_arguments
-from tonnx.deliver import Proof, check_options, deliver
+from tonnx import classic as classic_options
+from tonnx.classic import Classic, takes_positions
+from tonnx.deliver import FEW_VALUES, Proof, check_options, deliver
 from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.frontends.archives import is_torch_file, load_torch_file
+from tonnx.history import History
 from tonnx.result import ExportResult
 from tonnx.stages import Progress, Stages
 from tonnx.target import DEFAULT, Target
@@ -16,10 +19,15 @@ from tonnx.target import DEFAULT, Target
 if TYPE_CHECKING:
     from tonnx.frontends.converted import Converted
     from tonnx.passes import Optimised
+    from tonnx.run.recipe import Recipe
 
 __all__ = ["export"]
 
+_SAVING = ("output_spec", "with_hook", "input_names_after_prune", "clip_extra")
+"""Options of ``paddle.jit.save`` that say what of a layer is exported."""
 
+
+@takes_positions
 def export(
     model: Any,
     args: Any = (),
@@ -31,13 +39,22 @@ def export(
     opset_version: int | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
+    input_spec: Any = None,
     params: str | os.PathLike[str] | None = None,
     input_shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     export_params: bool = True,
     do_constant_folding: bool = True,
     fuse_conv_bn: bool = True,
-    keep_initializers_as_inputs: bool = False,
+    keep_initializers_as_inputs: bool | None = False,
+    training: Any = None,
+    operator_export_type: Any = None,
+    custom_opsets: Mapping[str, int] | None = None,
+    custom_translation_table: Mapping[Any, Any] | None = None,
+    capture: str = "auto",
     external_data: bool | None = None,
+    recipe: Any = None,
+    embed_preprocessing: bool = False,
+    report: bool | str | os.PathLike[str] = False,
     verbose: bool = False,
     verify: bool = True,
     rtol: float | None = None,
@@ -53,74 +70,160 @@ def export(
         print(result)
 
         tonnx.export("inference.json", f="net.onnx", opset_version=11)  # a saved Paddle model; needs no paddle
+        tonnx.export(layer, f="net.onnx", input_spec=[InputSpec([None, 784], "float32", "x")])  # a paddle.nn.Layer
 
     Args:
-        model: a ``torch.nn.Module`` (in any mode; it is put back as it was), a ``torch.export.ExportedProgram``, or
+        model: a ``torch.nn.Module`` (in any mode; it is put back as it was), a ``torch.export.ExportedProgram``, a
+            TorchScript module or function, the path of an archive of ``torch.jit.save`` or ``torch.export.save``, or
             the path of a saved Paddle model: ``inference.json``, ``inference.pdmodel``, or the folder of one.
         args: example inputs: a tensor, or a tuple that may nest lists, tuples and dicts; for a Paddle model arrays by
             input name, or nothing.
         f: a path, a binary file-like object, or None to write nothing.
         kwargs: example keyword inputs.
         input_names, output_names: names of the file's inputs and outputs, in order.
-        opset_version: 7 to 26; 18 if not given.
+        opset_version: 1 to 26; 18 if not given. ONNX Runtime runs 7 and up.
         dynamic_axes: ``{"input": {0: "batch"}}`` or ``{"input": [0, 2]}``, for inputs and outputs.
         dynamic_shapes: the same as ``torch.export`` takes it; names as strings are allowed.
-        params: the weights of a Paddle model, if they do not lie beside it.
+        input_spec: the inputs of a Paddle layer, as ``paddle.jit.save`` takes them; tensors in ``args`` do, too.
+        params: the weights of a saved Paddle model, if they do not lie beside it.
         input_shapes: ``{"x": [1, 3, 48, 320]}`` fixes or names the dimensions of a Paddle model's inputs; -1 keeps one.
         export_params: False leaves the weights out: they become inputs.
         do_constant_folding: evaluate what depends on weights and constants only.
         fuse_conv_bn: fold batch normalisation into the convolution before it.
         keep_initializers_as_inputs: list the weights among the inputs too, as IR version 3 did.
+        training: EVAL (the default), PRESERVE or TRAINING, as ``torch.onnx.TrainingMode`` or by name: the mode that the
+            model is in. In training, dropout and batch normalisation are written as such.
+        operator_export_type: what becomes of operators that cannot be exported, as ``torch.onnx.OperatorExportTypes``
+            or by name. ONNX refuses them. ONNX_ATEN_FALLBACK makes nodes of the domain ``org.pytorch.aten`` of them,
+            ONNX_ATEN of all PyTorch operators; no runtime runs such a file.
+        custom_opsets: versions of the domains of custom operators, such as ``{"my.domain": 2}``; 1 if not given.
+        custom_translation_table: ``{torch.ops.ns.op: function}``; see the page on custom operators, and `tonnx.lower`.
+        capture: how a PyTorch model becomes a graph. ``auto``: by ``torch.export``; by ``torch.jit.script``, else
+            ``torch.jit.trace``, where that does not do or scripted parts have branches. ``export``, ``script`` and
+            ``trace`` force one; a forced trace keeps the one path that the example takes.
         external_data: True writes the weights to ``<f>.data``; None does so only above 2 GiB.
-        verbose: print the stages and the result.
+        recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
+            TOML or YAML file, or a dict.
+        embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.
+        report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
+        verbose: print the stages, the nodes and the result.
         verify: check, load and run the file, and compare it with the model, also at other sizes of every dynamic
             dimension. On a mismatch `VerificationFailed` is raised and the file is left as ``<f>.failed.onnx``.
         rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
         progress: called with the name of each stage as it begins.
-        classic: other arguments of ``torch.onnx.export``, such as ``dynamo``: what has no meaning here is accepted and
-            noted in the result, what would change the file is refused.
+        classic: other arguments that ``torch.onnx.export`` has or had, such as ``dynamo``, ``strip_doc_string`` or
+            ``use_external_data_format``. What has no meaning here is accepted, and answered in the result's notes.
+            Arguments after ``f`` may also come by position, in the classic order.
     """
     target = Target(DEFAULT if opset_version is None else opset_version)
-    if classic.pop("use_external_data_format", False):
-        external_data = True
-    classic_notes = classic_arguments(classic)
+    saving = {name: classic.pop(name) for name in _SAVING if name in classic}
+    asked = classic_options.read(
+        classic, training=training, operator_export_type=operator_export_type, custom_opsets=custom_opsets
+    )
+    external_data = asked.external_data or external_data
     check_options(f, external_data, rtol, atol)
+    if report and not isinstance(f, (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
+    wanted_recipe = _recipe(recipe, embed_preprocessing)
     stages = Stages(progress or (print if verbose else None))
     names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "announce": stages.announce}
     shapes = {"dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes}
+    paddle = {"input_shapes": input_shapes, "dynamic_axes": dynamic_axes, "compare": verify, **names}
+    special = {"training": asked.training != "EVAL", "custom_translation_table": custom_translation_table}
+    if isinstance(model, (str, os.PathLike)) and is_torch_file(model):
+        _need_torch()
+        model = load_torch_file(model)
     if isinstance(model, (str, os.PathLike)):
-        _refuse("a saved Paddle model", {"kwargs": kwargs, **shapes}, "fix or name its dimensions with input_shapes")
-        converted = _convert_paddle(model, args, params=params, input_shapes=input_shapes, compare=verify, **names)
+        refused = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes, "input_spec": input_spec, **saving}
+        _refuse("a saved Paddle model", refused, "fix or name its dimensions with input_shapes")
+        _refuse("a saved Paddle model", special, "it is for PyTorch models")
+        converted = _convert_paddle(model, args, params=params, **paddle)
+    elif input_spec is not None or _is_paddle(model, args):
+        refused = {**special, "params": params, "dynamic_shapes": dynamic_shapes}
+        _refuse("a Paddle layer", refused, "its inputs are described by input_spec, dynamic_axes and input_shapes")
+        converted = _convert_layer(model, args, kwargs, input_spec=input_spec, saving=saving, **paddle)
     else:
-        _refuse("a PyTorch model", {"params": params, "input_shapes": input_shapes}, "they are for saved Paddle models")
-        converted = _convert(model, args, kwargs, **shapes, **names)
+        refused = {"params": params, "input_shapes": input_shapes, **saving}
+        _refuse("a PyTorch model", refused, "it is for Paddle models")
+        settings = _settings(asked, custom_translation_table, target)
+        converted = _convert(model, args, kwargs, settings=settings, way=capture, **shapes, **names)
     stages.seconds.update(converted.timings)
-    if not export_params:
-        _detach_weights(converted)
-    from tonnx.passes import list_initializers
+    if wanted_recipe is not None:
+        from tonnx.run.embed import embed, store
 
-    optimised = _finish(converted, target, stages, do_constant_folding, fuse_conv_bn)
+        (embed if embed_preprocessing else store)(converted, wanted_recipe)
+    weights = [] if export_params else _detach_weights(converted)
+    from tonnx.foreign import complete, tell_source
+    from tonnx.passes import list_initializers, list_statistics
+
+    free = asked.optimize and asked.training == "EVAL"
+    passes = {"fold": do_constant_folding and free, "fuse_conv_bn": fuse_conv_bn and free, "share": free}
+    history = History()
+    optimised = _finish(converted, target, stages, history, **passes)
+    asked.notes += complete(converted.model, asked.custom_opsets)
+    if asked.strip_doc_string is not None:
+        tell_source(converted.model, not asked.strip_doc_string)
     if keep_initializers_as_inputs:
         list_initializers(converted.model)
-    notes = [*classic_notes, *optimised.notes, *converted.notes, *_limits(converted)]
-    result = ExportResult(converted.model, target.opset, notes=notes, timings=stages.seconds)
+    elif asked.training != "EVAL":
+        list_statistics(converted.model)
+    notes = [*asked.notes, *optimised.notes, *converted.notes, *_limits(converted)]
+    history.store(converted.model, optimised.notes)
+    result = ExportResult(
+        converted.model, target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
+    )
     proof = None
     if verify:
-        proof = Proof(converted.reference, converted.example, converted.dynamic, converted.limits, rtol, atol)
+        proof = Proof(
+            converted.reference, converted.example, converted.dynamic, converted.limits, rtol, atol,
+            redrawn=converted.redrawn, calm=converted.calm, weights=weights,
+        )  # fmt: skip
+        proof.rtol = converted.rtol if rtol is None else rtol
+        proof.trace = converted.trace
+        # Where there are branches, the example takes one of them; a trace may even have left the others out.
+        branches = converted.capture == "torch.jit.trace" or any(True for _ in converted.model.graph.subgraphs())
+        proof.values = branches or FEW_VALUES
     deliver(result, f, stages, proof, external_data)
+    if report:
+        _report(result, report)
     if verbose:
-        print(result)
+        print(result.listing(), result, sep="\n")
     return result
 
 
+def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None:
+    from tonnx.reporting import report
+
+    assert result.path is not None
+    page = report(
+        result.path,
+        None if wanted is True else os.fspath(wanted),  # type: ignore[arg-type]
+        timings=result.timings,
+        verification=result.verification,
+    )
+    result.notes.append(f"report: {page}")
+
+
+def _settings(asked: Classic, table: Mapping[Any, Any] | None, target: Target) -> Any:
+    """How operators of a PyTorch model are lowered; None if nothing special was asked."""
+    _need_torch()
+    from tonnx.frontends.torch.settings import Settings
+    from tonnx.frontends.torch.translations import checked_table
+
+    return Settings(target.opset, asked.training, asked.operator_export_type, checked_table(table))
+
+
 def _convert(model: Any, args: Any, kwargs: Mapping[str, Any] | None, **options: Any) -> Converted:
+    from tonnx.frontends.torch.convert import convert
+
+    return convert(model, args, kwargs, **options)
+
+
+def _need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("exporting a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
-    from tonnx.frontends.torch.convert import convert
-
-    return convert(model, args, kwargs, **options)
 
 
 def _convert_paddle(path: str | os.PathLike[str], args: Any, **options: Any) -> Converted:
@@ -129,33 +232,66 @@ def _convert_paddle(path: str | os.PathLike[str], args: Any, **options: Any) -> 
     return convert(path, args, **options)
 
 
+def _recipe(given: Any, embedded: bool) -> Recipe | None:
+    """Read before the long work begins."""
+    if given is None:
+        if embedded:
+            raise InvalidArgument("embed_preprocessing needs a recipe", hint="recipe='imagenet', or a file of your own")
+        return None
+    from tonnx.run.recipe import read_recipe
+
+    return read_recipe(given)
+
+
+def _convert_layer(layer: Any, args: Any, kwargs: Mapping[str, Any] | None, **options: Any) -> Converted:
+    from tonnx.frontends.paddle.layer import convert_layer
+
+    return convert_layer(layer, args, kwargs, **options)
+
+
+def _is_paddle(model: Any, args: Any) -> bool:
+    """Whether it is a Paddle layer, or a function on Paddle's tensors; nothing is imported to know it."""
+    kinds = (model if isinstance(model, type) else type(model)).__mro__
+    kinds += tuple(type(part) for part in (args if isinstance(args, (tuple, list)) else [args]))
+    return any(kind.__module__.partition(".")[0] == "paddle" for kind in kinds)
+
+
 def _refuse(kind: str, arguments: Mapping[str, Any], hint: str) -> None:
     for name, value in arguments.items():
         if value:
             raise InvalidArgument(f"{kind} takes no {name}", hint=hint)
 
 
-def _finish(converted: Converted, target: Target, stages: Stages, fold: bool, fuse: bool) -> Optimised:
+def _finish(
+    converted: Converted, target: Target, stages: Stages, history: History, **passes: bool
+) -> Optimised:
     from tonnx.legalise import legalise
     from tonnx.passes import clean_up, optimise
+    from tonnx.provenance import stamp
 
+    history.record("lowered", converted.model)
     with stages("optimise"):
-        optimised = optimise(converted.model, fold=fold, fuse_conv_bn=fuse)
+        optimised = optimise(converted.model, **passes)
+    history.record("optimised", converted.model)
     with stages("legalise"):
         legalise(converted.model, target)
         clean_up(converted.model)
+    stamp(converted.model)
     return optimised
 
 
-def _detach_weights(converted: Converted) -> None:
+def _detach_weights(converted: Converted) -> list[str]:
     """Weights become inputs. Before the passes run, or folding would write their values into the file after all."""
     graph = converted.model.graph
+    weights = []
     for name, value in list(graph.initializers.items()):
         if value.const_value is not None and value.meta.get("tonnx.weight"):
             converted.example[name] = value.const_value.numpy()
             del graph.initializers[name]
             value.const_value = None
             graph.inputs.append(value)
+            weights.append(name)
+    return weights
 
 
 def _limits(converted: Converted) -> list[str]:

@@ -10,8 +10,9 @@ expressions on the spot, and stamps dtype, shape and source on whatever it makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,8 +31,7 @@ Operand = ir.Value | bool | int | float | complex | Sequence[Any] | np.ndarray |
 Profile = Callable[[Signature, Sequence[ir.Value | None]], Mapping[str, ir.DataType]]
 """What a runtime cannot run: gives the dtypes to compute in, by the type variables of the operator's schema."""
 
-DIM = "tonnx.dim"
-"""Key in ``Value.meta`` of a size: the name of the symbolic dimension that it holds."""
+DIM = infer.DIM
 
 _SHARED_CONSTANT = 256  # bytes; larger constants are rarely equal, and hashing them costs
 
@@ -78,6 +78,7 @@ class Builder:
         parent: Builder | None = None,
         constants_as_nodes: bool = False,
         profile: Profile | None = None,
+        functions: dict[Any, ir.Function] | None = None,
     ) -> None:
         self.graph = graph
         self.names = names
@@ -87,6 +88,8 @@ class Builder:
         self.constants_as_nodes = constants_as_nodes  # a function body has no initializers
         self.profile = profile
         """Asked for the dtypes to compute in where the runtime lacks a kernel; see `tonnx.profiles`."""
+        self.functions: dict[Any, ir.Function] = {} if functions is None else functions
+        """The ONNX functions of the model, by what tells them apart."""
         self.scope = ""
         """The module path that the next nodes are named after."""
         self.source: dict[str, str] = {}
@@ -263,6 +266,65 @@ class Builder:
         self.graph.initializers.add(value)
         return value
 
+    # Other domains, and functions
+
+    def custom(self, name: str, *inputs: Operand, _outputs: int = 1, **attributes: Any) -> Any:
+        """A node of a domain of the user's own: ``op.custom("my.domain::MyOp", x, alpha=0.5, axes=[0, 1])``.
+
+        Nothing is known of such an operator. A front end says what dtype and shape its results have.
+        """
+        domain, found, op_type = name.partition("::")
+        if not found or not domain or not op_type:
+            raise TypeError(f"an operator of another domain is called 'domain::Name', not {name!r}")
+        operands = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in inputs]
+        made = self.node(
+            op_type,
+            operands,
+            [attribute_of(key, value) for key, value in attributes.items() if value is not None],
+            [(None, None)] * _outputs,
+            domain=domain,
+        )
+        return made[0] if _outputs == 1 else made
+
+    def function(
+        self, name: str, inputs: Sequence[ir.Value], body: Callable[..., Any], key: Hashable = None
+    ) -> tuple[ir.Value, ...]:
+        """Call an ONNX function ``domain::Name`` that computes ``body(op, *inputs)``; the file has that function then.
+
+        Calls that agree in the types and shapes of their inputs, and in ``key``, share one function.
+        """
+        domain, _, op_type = name.partition("::")
+        kinds = tuple((x.dtype, None if x.shape is None else tuple(map(str, x.shape.dims))) for x in inputs)
+        known = self.functions.get((name, kinds, key))
+        if known is None:
+            known = self._new_function(domain, op_type, inputs, body)
+            self.functions[name, kinds, key] = known
+        outputs = [(v.dtype, None if v.shape is None else v.shape.dims) for v in known.outputs]
+        return self.node(known.name, inputs, [], outputs, domain=domain)
+
+    def _new_function(
+        self, domain: str, op_type: str, inputs: Sequence[ir.Value], body: Callable[..., Any]
+    ) -> ir.Function:
+        taken = {function.name for function in self.functions.values() if function.domain == domain}
+        names = Names(taken)
+        formals = [
+            ir.Value(name=f"x{i}", type=x.type, shape=None if x.shape is None else ir.Shape(x.shape.dims))
+            for i, x in enumerate(inputs)
+        ]
+        graph = ir.Graph(formals, [], nodes=[], opset_imports={"": self.opset}, name=op_type)
+        inner = Builder(
+            graph, names=self.names, opset=self.opset, constants_as_nodes=True, profile=self.profile,
+            functions=self.functions,
+        )  # fmt: skip
+        inner.scope, inner.source = self.scope, self.source
+        with inner:
+            made = body(inner, *formals)
+            for value in [made] if isinstance(made, ir.Value) else made:
+                if value in formals or value.is_graph_output():
+                    value = inner.Identity(value)
+                graph.outputs.append(value)
+        return ir.Function(domain, names.unique(op_type), graph=graph, attributes=[])
+
     # Inner graphs
 
     def inner(self, name: str, inputs: Sequence[tuple[str, ir.DataType, Sequence[Dim] | None]] = ()) -> Builder:
@@ -283,6 +345,7 @@ class Builder:
             parent=self,
             constants_as_nodes=self.constants_as_nodes,
             profile=self.profile,
+            functions=self.functions,
         )
         child.scope, child.source = self.scope, self.source
         return child
@@ -300,7 +363,9 @@ class Builder:
 
     def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
         """``x`` as ``dtype``; nothing is added when it is that already."""
-        return x if x.dtype == dtype else self.Cast(x, to=int(dtype))
+        if x.dtype == dtype:
+            return x
+        return self.Cast(x, to=int(dtype) if self.opset >= 6 else dtype.name)  # a word before opset 6
 
     def rank(self, x: ir.Value) -> int:
         """The rank, which every value of a front end has."""
@@ -405,6 +470,8 @@ class Builder:
         A run-time size that is the input's own at the same place becomes 0 ("copy"), a single remaining one -1.
         """
         dims = dims_of(x)
+        if dims is not None and (rest := _rest(dims, sizes)) is not None:
+            sizes = [rest if isinstance(size, int) and size == -1 else size for size in sizes]
         shape = [size_dim(size) for size in sizes]
         if dims is not None and len(dims) == len(sizes) and all(map(same_dim, dims, shape)):
             return x
@@ -417,7 +484,22 @@ class Builder:
         dynamic = [i for i, size in enumerate(wanted) if isinstance(size, ir.Value)]
         if len(dynamic) == 1 and -1 not in [s for s in wanted if isinstance(s, int)]:
             wanted[dynamic[0]] = -1
-        return self.Reshape(x, self.vector(wanted), _shape=None if -1 in wanted and -1 in sizes else shape)
+        # A constant target says more than the sizes do: what is left for -1.
+        known = -1 in sizes and all(isinstance(size, int) for size in wanted)
+        return self.Reshape(x, self.vector(wanted), _shape=None if known else shape)
+
+
+def _rest(dims: Sequence[Dim], sizes: Sequence[Size]) -> int | None:
+    """The size that -1 stands for, if the dynamic dimensions of what is reshaped are just those of the target."""
+    if not any(isinstance(size, int) and size == -1 for size in sizes):
+        return None
+    before = sorted(str(dim.value) for dim in dims if not isinstance(dim, int))
+    after = sorted(str(size.meta.get(DIM)) for size in sizes if isinstance(size, ir.Value))
+    if before != after or "None" in before:
+        return None
+    count = prod(dim for dim in dims if isinstance(dim, int))
+    known = prod(size for size in sizes if isinstance(size, int) and size != -1)
+    return count // known if known and count % known == 0 else None
 
 
 def size_dim(size: Size) -> Dim:
@@ -477,3 +559,15 @@ def _attribute(schema: Signature, name: str, value: Any) -> ir.Attr:
     elif kind == ir.AttributeType.TENSOR and not hasattr(value, "dtype"):
         raise TypeError(f"{schema.op_type}.{name} takes a tensor")
     return ir.Attr(name, kind, value)
+
+
+def attribute_of(name: str, value: Any) -> ir.Attr:
+    """An attribute of an operator without a schema: its kind follows from the Python value."""
+    if isinstance(value, np.ndarray):
+        return ir.AttrTensor(name, ir.Tensor(np.ascontiguousarray(value).reshape(value.shape)))
+    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (list, tuple)) and any(v is True for v in value)):
+        value = int(value) if isinstance(value, (bool, np.bool_)) else [int(v) for v in value]
+    if isinstance(value, ir.DataType):
+        value = int(value)
+    made = ir.convenience.convert_attributes({name: value})
+    return made[0]

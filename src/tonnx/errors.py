@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tonnx.proof import Verification
+    from tonnx.proof.locate import Located
 
 
 class TonnxError(Exception):
@@ -42,7 +43,22 @@ class MissingDependency(TonnxError, ImportError):
 
 
 class CaptureError(TonnxError):
-    """The framework could not turn the model into a graph."""
+    """The framework could not turn the model into a graph.
+
+    ``data_dependent``: because its control flow depends on the values of a tensor.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        where: str | None = None,
+        why: str | None = None,
+        hint: str | None = None,
+        data_dependent: bool = False,
+    ) -> None:
+        super().__init__(what, where=where, why=why, hint=hint)
+        self.data_dependent = data_dependent
 
 
 class LoweringError(TonnxError):
@@ -65,7 +81,7 @@ class Occurrence:
 class UnsupportedOp(LoweringError):
     """Lists ALL operators of the model that have no rule, with counts and places."""
 
-    def __init__(self, occurrences: Sequence[Occurrence]) -> None:
+    def __init__(self, occurrences: Sequence[Occurrence], hint: str | None = None) -> None:
         self.occurrences = tuple(occurrences)
         by_operator: dict[str, list[Occurrence]] = {}
         for occurrence in occurrences:
@@ -79,7 +95,7 @@ class UnsupportedOp(LoweringError):
         count = len(by_operator)
         super().__init__(
             f"{count} operator{'s' if count != 1 else ''} of this model cannot be exported:\n" + "\n".join(lines),
-            hint="write a lowering for it (see CONTRIBUTING.md), or express it with other operators",
+            hint=hint or "write a lowering for it (see CONTRIBUTING.md), or express it with other operators",
         )
 
 
@@ -134,3 +150,5 @@ class VerificationFailed(TonnxError):
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint)
         self.verification = verification
+        self.located: Located | None = None
+        """The first node that differs, where it could be found."""

@@ -20,7 +20,8 @@ LIMIT = 1 << 16
 
 
 def _cast(x: Array, attributes: Attributes) -> Array:
-    dtype = ir.DataType(attributes["to"])
+    to = attributes["to"]
+    dtype = ir.DataType[to] if isinstance(to, str) else ir.DataType(to)  # a word before opset 6
     with np.errstate(all="ignore"):  # NaN to int, overflow: the same undefined result as at run time
         return x.astype(dtype.numpy())
 
@@ -101,6 +102,19 @@ def _pow(x: Array, y: Array) -> Array | None:
     return np.power(x, y).astype(x.dtype)
 
 
+def _quantize(x: Array, scale: Array, zero: Array | None = None, axis: int = 1, **others: Any) -> Array | None:
+    """Weights are stored as integers; the DequantizeLinear after them stays."""
+    if others or zero is None or zero.dtype not in _WHOLE or scale.ndim > 1 or x.dtype != np.float32:
+        return None
+    if scale.ndim:
+        shape = [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    limits = np.iinfo(zero.dtype)
+    return np.clip(np.rint(x / scale) + zero.astype(np.float32), limits.min, limits.max).astype(zero.dtype)
+
+
+_WHOLE = (np.int8, np.uint8, np.int16, np.uint16)
+
 _TABLE: dict[str, Callable[..., Array | None]] = {
     "Identity": lambda x: x,
     "Add": np.add,
@@ -137,6 +151,7 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Transpose": lambda x, perm=None: np.transpose(x, perm),
     "Expand": lambda x, shape: x * np.ones(tuple(int(s) for s in shape), dtype=x.dtype),
     "Range": _range,
+    "QuantizeLinear": _quantize,
     "ReduceProd": _reduce(np.prod),
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(np.max),

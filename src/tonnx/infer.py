@@ -41,6 +41,46 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return value.const_value.numpy()
 
 
+DIM = "tonnx.dim"
+"""Key in ``Value.meta`` of a size: the name of the symbolic dimension that it holds."""
+
+
+def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:
+    """The numbers in a vector of sizes, each fixed, named or unknown; None if not even how many is known."""
+    if value is None:
+        return None
+    if (known := constant(value)) is not None:
+        return [int(v) for v in known.reshape(-1)]
+    if (name := value.meta.get(DIM)) is not None:
+        return [ir.SymbolicDim(name)]
+    found = _sizes_from(value.producer(), depth) if depth else None
+    if found is not None:
+        return found
+    dims = dims_of(value)
+    if dims is None or len(dims) > 1 or not all(isinstance(d, int) for d in dims):
+        return None
+    return [UNKNOWN] * (dims[0] if dims else 1)  # type: ignore[operator, return-value]
+
+
+def _sizes_from(node: ir.Node | None, depth: int) -> Dims | None:
+    if node is None or node.domain != "" or not node.inputs:
+        return None
+    if node.op_type == "Shape":
+        dims = dims_of(node.inputs[0])
+        bounds = [None if (a := node.attributes.get(name)) is None else a.as_int() for name in ("start", "end")]
+        return None if dims is None else dims[slice(*bounds)]
+    if node.op_type == "Concat":
+        parts = [sizes_in(x, depth - 1) for x in node.inputs]
+        return None if None in parts else [size for part in parts for size in part or ()]
+    if node.op_type in ("Identity", "Cast"):
+        return sizes_in(node.inputs[0], depth - 1)
+    if node.op_type == "Gather":
+        sizes, at = sizes_in(node.inputs[0], depth - 1), constant(node.inputs[1])
+        inside = sizes is not None and at is not None and all(-len(sizes) <= i < len(sizes) for i in at.reshape(-1))
+        return [sizes[int(i)] for i in at.reshape(-1)] if inside else None  # type: ignore[index, union-attr]
+    return None
+
+
 def _ints(value: ir.Value | None) -> list[int] | None:
     array = constant(value)
     return None if array is None else [int(v) for v in array.reshape(-1)]
@@ -196,10 +236,12 @@ def _concat(call: Call) -> Inferred:
 
 @_shape_of("Reshape")
 def _reshape(call: Call) -> Inferred:
-    target, dims = call.ints(1), call.dims(0)
+    target, dims = call.ints(1, "shape"), call.dims(0)
     if target is None:
-        length = call.dims(1)
-        return [UNKNOWN] * length[0] if length and isinstance(length[0], int) else None
+        sizes = sizes_in(call.inputs[1]) if len(call.inputs) > 1 else None
+        if sizes is None or any(isinstance(size, int) and size <= 0 for size in sizes):
+            return None if sizes is None else [UNKNOWN] * len(sizes)
+        return sizes
     result: Dims = []
     for i, size in enumerate(target):
         if size == 0 and not call.attributes.get("allowzero", 0):
@@ -267,10 +309,10 @@ def _expand(call: Call) -> Inferred:
     target, dims = call.ints(1), call.dims(0)
     if target is not None:
         return broadcast([dims, list(target)])
-    length = call.dims(1)
-    if dims is None or not length or not isinstance(length[0], int):
+    sizes = sizes_in(call.inputs[1]) if len(call.inputs) > 1 else None
+    if dims is None or sizes is None:
         return None
-    return [UNKNOWN] * max(len(dims), length[0])
+    return broadcast([dims, sizes])
 
 
 @_shape_of("Slice")
@@ -354,10 +396,7 @@ def _gemm(call: Call) -> Inferred:
 
 @_shape_of("ConstantOfShape")
 def _constant_of_shape(call: Call) -> Inferred:
-    sizes, length = call.ints(0), call.dims(0)
-    if sizes is not None:
-        return list(sizes)
-    return [UNKNOWN] * length[0] if length and isinstance(length[0], int) else None
+    return sizes_in(call.inputs[0])
 
 
 @_shape_of("Range")
@@ -369,6 +408,14 @@ def _range(call: Call) -> Inferred:
 def _nonzero(call: Call) -> Inferred:
     dims = call.dims(0)
     return [len(dims) if dims is not None else UNKNOWN, UNKNOWN]
+
+
+@_shape_of("Compress")
+def _compress(call: Call) -> Inferred:
+    dims, axis = call.dims(0), call.attributes.get("axis")
+    if axis is None:
+        return [UNKNOWN]
+    return None if dims is None else [UNKNOWN if i == axis % len(dims) else dim for i, dim in enumerate(dims)]
 
 
 @_shape_of("Tile")
@@ -539,7 +586,8 @@ def dtypes(
     if signature.op_type in _DTYPE_ATTRIBUTE:
         name, default = _DTYPE_ATTRIBUTE[signature.op_type]
         if name in attributes:
-            return [ir.DataType(attributes[name])] * outputs
+            given = attributes[name]
+            return [ir.DataType[given] if isinstance(given, str) else ir.DataType(given)] * outputs
         first = inputs[0].dtype if inputs and inputs[0] is not None else None
         return [default if default is not None else first] * outputs
     if signature.op_type == "ConstantOfShape":

@@ -29,6 +29,10 @@ class ExportResult:
     """Seconds by stage."""
     size: int = 0
     """Bytes written."""
+    not_run: str = ""
+    """Why the file was checked, but neither run nor compared: it has operators that no runtime here has."""
+    capture: str = ""
+    """How the graph was had: torch.export, TorchScript, torch.jit.script or torch.jit.trace; empty for saved models."""
     notes: list[str] = field(default_factory=list)
     """What the optimiser folded and fused, and limits of dynamic dimensions."""
 
@@ -48,6 +52,22 @@ class ExportResult:
         serialize.write(self.model, path, external_data=external_data)
         return Path(path)
 
+    def listing(self) -> str:
+        """The main graph as text: one line a node, with where it comes from."""
+        lines = []
+        for node in self.model.graph:
+            outputs, inputs = (", ".join(str(v.name) if v else "" for v in vs) for vs in (node.outputs, node.inputs))
+            attributes = ", ".join(
+                f"{name}={attribute.value}"
+                for name, attribute in node.attributes.items()
+                if attribute.type.name in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
+            )
+            kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
+            place = " ".join(node.metadata_props.get(f"tonnx.{key}", "") for key in ("module", "source")).strip()
+            call = f"{kind}[{attributes}]({inputs})" if attributes else f"{kind}({inputs})"
+            lines.append(f"{outputs} = {call}" + (f"  # {place}" if place else ""))
+        return "\n".join(lines)
+
     @property
     def nodes(self) -> int:
         """The number of nodes of the main graph and of all graphs inside it."""
@@ -64,7 +84,7 @@ class ExportResult:
             lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
         lines += [f"  {note}" for note in self.notes]
         if self.verification is None:
-            lines.append("  not verified (verify=False)")
+            lines.append(f"  [!] {self.not_run}" if self.not_run else "  not verified (verify=False)")
         else:
             lines += [f"  {line}" for line in str(self.verification).splitlines()]
         return "\n".join(lines)

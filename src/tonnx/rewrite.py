@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 import onnx_ir as ir
 
+from tonnx.provenance import carry
+
 _WITH_BODIES = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
 
@@ -24,6 +26,7 @@ def replace_node(node: ir.Node, results: Sequence[ir.Value | None]) -> None:
             new.shape = old.shape
         if new.type is None:
             new.type = old.type
+        carry(old, new)
         for user, index in tuple(old.uses()):
             user.replace_input_with(index, new)
     graph.remove(node, safe=True)

@@ -20,9 +20,10 @@ from typing import NoReturn
 
 from tonnx import __version__
 from tonnx.cli.console import Console, stdout_to_stderr
+from tonnx.cli.postpone import postpone_sympy
 from tonnx.errors import TonnxError
 
-COMMANDS = ("export", "retarget")
+COMMANDS = ("export", "retarget", "verify", "run", "bench", "report", "view", "paddle2onnx")
 
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -58,6 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet, json=options.json, verbose=options.verbose)
+    postpone_sympy()
     try:
         with stdout_to_stderr(), console:
             report = options.run(options, console)
@@ -80,7 +82,7 @@ def _run(options: argparse.Namespace) -> int:
         console.error(fault, debug=options.debug)
         return FAILED
     console.report(report)
-    return OK
+    return FAILED if report.failed else OK
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=[_common()],
+            conflict_handler=getattr(module, "CONFLICTS", "error"),
         )
         command.set_defaults(run=module.run, fail=command.error)
         module.add_arguments(command)

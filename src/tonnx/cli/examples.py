@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from tonnx.cli.load import Loaded
 from tonnx.cli.specs import InputSpec
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.torch.convert import as_module
 from tonnx.frontends.torch.program import program_inputs
 from tonnx.frontends.torch.signature import bind_call
 
@@ -40,6 +41,8 @@ def make_example(
     """Values for the inputs that are named, and the example that came with the model for the others."""
     by_name = {spec.name or f"#{i}": spec for i, spec in enumerate(specs)}
     wishes = [*by_name, *(name for name in arrays if name not in by_name)]
+    if not isinstance(loaded.model, torch.export.ExportedProgram):
+        loaded = replace(loaded, model=as_module(loaded.model))  # TorchScript has no Python signature
     device = _device(loaded.model)
     values = {name: _value(name, by_name.get(name), arrays.get(name)).to(device) for name in wishes}
     if isinstance(loaded.model, torch.export.ExportedProgram):

@@ -3,7 +3,7 @@
 MODEL is one of
   path/file.py:name      a torch.nn.Module, a Module class, or a function that returns
   package.module:name    a module, (module, example_args) or (module, args, kwargs)
-  program.pt2            an archive of torch.export.save
+  model.pt, program.pt2  an archive of torch.jit.save (any name) or torch.export.save
   inference.json         a saved Paddle model: inference.json, inference.pdmodel, __model__, or the folder of one;
                          paddle need not be installed, but only with it the file is compared with the model
 
@@ -32,7 +32,7 @@ HELP = "a PyTorch or Paddle model to ONNX, proven"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx export``."""
-    parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, program.pt2, or a Paddle model")
+    parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, an archive, or a Paddle model")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
         "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"
@@ -84,6 +84,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
     )
+    making.add_argument("--recipe", metavar="R", help="keep a recipe in the file for `tonnx run`: imagenet, my.toml, …")
+    making.add_argument(
+        "--embed-preprocessing",
+        action="store_true",
+        help="put the recipe's steps before the network into the file, which then takes uint8 pictures",
+    )
+    making.add_argument(
+        "--capture", choices=("auto", "export", "script", "trace"), default="auto",
+        help="how a PyTorch model becomes a graph: torch.export, torch.jit.script or torch.jit.trace; auto chooses",
+    )  # fmt: skip
+    making.add_argument("--no-params", action="store_true", help="leave the weights out: they become inputs")
+    making.add_argument(
+        "--keep-initializers-as-inputs", action="store_true", help="list the weights among the inputs too"
+    )
+    making.add_argument(
+        "--training", choices=("eval", "preserve", "training"), default="eval",
+        help="the mode of the model; in training, dropout and batch normalisation are written as such",
+    )  # fmt: skip
+    making.add_argument(
+        "--operator-export-type",
+        choices=("onnx", "onnx-aten", "onnx-aten-fallback", "onnx-fallthrough"),
+        default="onnx",
+        help="onnx-aten-fallback makes nodes of org.pytorch.aten of what cannot be exported; no runtime runs them",
+    )
+    making.add_argument(
+        "--custom-opset", action="append", default=[], type=specs.custom_opset, metavar="DOMAIN=N",
+        help="the version of a domain of custom operators; 1 if not given",
+    )  # fmt: skip
+    making.add_argument(
+        "--strip-doc-string", action=argparse.BooleanOptionalAction,
+        help="nodes say nothing of their source; --no-strip-doc-string writes it into their doc strings",
+    )  # fmt: skip
+    making.add_argument(
+        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
+    )
     proof = parser.add_argument_group("proof")
     proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
     proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
@@ -103,9 +138,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             result = _export_torch(options, specs.with_example_sizes(given), console)
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
-    from tonnx.cli.machine import export_data
-
-    return Report(str(result), lambda: export_data(result), lambda: _details(result))
+    return Report(str(result), lambda: _data(result), lambda: _details(result))
 
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -115,6 +148,15 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "do_constant_folding": not options.no_fold,
         "fuse_conv_bn": not options.no_fuse_conv_bn,
         "external_data": options.external_data,
+        "export_params": not options.no_params,
+        "keep_initializers_as_inputs": options.keep_initializers_as_inputs,
+        "training": options.training,
+        "operator_export_type": options.operator_export_type.replace("-", "_"),
+        "custom_opsets": dict(options.custom_opset),
+        "strip_doc_string": options.strip_doc_string,
+        "recipe": options.recipe,
+        "embed_preprocessing": options.embed_preprocessing,
+        "report": options.report,
         "verify": not options.no_verify,
         "rtol": options.rtol,
         "atol": options.atol,
@@ -140,6 +182,7 @@ def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], con
             kwargs=example.kwargs or None,
             input_names=example.input_names,
             dynamic_axes=example.dynamic_axes or None,
+            capture=options.capture,
             **_common(options, console),
         )
 
@@ -149,6 +192,12 @@ def _check_twice(given: list[specs.InputSpec]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise argparse.ArgumentTypeError(f"the input {name!r} is described twice")
+
+
+def _data(result: ExportResult) -> dict[str, Any]:
+    from tonnx.cli.machine import export_data
+
+    return export_data(result)
 
 
 def _details(result: ExportResult) -> str:

@@ -1,4 +1,4 @@
-"""The user's model: ``path/file.py:name``, ``package.module:name``, or a ``.pt2`` archive.
+"""The user's model: ``path/file.py:name``, ``package.module:name``, or an archive (``.pt``, ``.ts``, ``.pt2``).
 
 The only module of the command line, with `examples`, that needs torch.
 """
@@ -19,8 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from tonnx.errors import InvalidArgument, MissingDependency, TonnxError
+from tonnx.frontends.archives import is_torch_file, load_torch_file
 
-WRITTEN = "it is written path/file.py:name or package.module:name, or is a .pt2 archive"
+WRITTEN = "it is written path/file.py:name or package.module:name, or is an archive such as model.pt or program.pt2"
 
 
 @dataclass
@@ -52,7 +53,7 @@ def importable(target: str) -> Iterator[None]:
 def load(target: str) -> Loaded:
     """Import the model. What its own code raises is reported with its own line."""
     try:
-        import torch
+        import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
     file, module, name = _split(target)
@@ -61,14 +62,49 @@ def load(target: str) -> Loaded:
     with _blamed(f"importing {file or module}"):
         imported = _import_file(file) if file is not None else importlib.import_module(str(module))
     found = _attribute(imported, name, target)
-    if callable(found) and not isinstance(found, (torch.nn.Module, torch.export.ExportedProgram)):
+    if callable(found) and not isinstance(found, _kinds()):
         found = _called(found, target)  # a class or a function
     return _unpacked(found, target)
 
 
+def _kinds() -> tuple[type, ...]:
+    """What a model is, rather than what makes one."""
+    import torch
+
+    return torch.nn.Module, torch.export.ExportedProgram, torch.jit.ScriptFunction
+
+
+def load_any(target: str) -> Loaded:
+    """Import a model of any kind. A function without parameters makes it; one with parameters is the model itself."""
+    file, module, name = _split(target)
+    if file is not None and file.suffix != ".py":
+        return Loaded(_archive(file))
+    with _blamed(f"importing {file or module}"):
+        imported = _import_file(file) if file is not None else importlib.import_module(str(module))
+    found = _attribute(imported, name, target)
+    if inspect.isclass(found) or (inspect.isroutine(found) and _needs_nothing(found)):
+        found = _called(found, target)
+    model, *rest = found if isinstance(found, tuple) and found else (found,)
+    if len(rest) > 2 or (len(rest) == 2 and not (rest[1] is None or isinstance(rest[1], dict))):
+        kinds = ", ".join(type(part).__name__ for part in found)
+        hint = "return a model, (model, args), or (model, args, kwargs)"
+        raise InvalidArgument(f"{target} gives ({kinds})", hint=hint)
+    return Loaded(model, *rest)
+
+
+def _needs_nothing(function: Any) -> bool:
+    try:
+        inspect.signature(function).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        return False
+    return True
+
+
 def _split(target: str) -> tuple[Path | None, str | None, str]:
     """The file or the module, and the name in it."""
-    if target.endswith((".pt2", ".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".onnx")):
+    if target.endswith(".onnx") or is_torch_file(target):
         return Path(target), None, ""
     place, colon, name = target.rpartition(":")
     if not colon or name.endswith(".py") or "/" in name or os.sep in name:  # C:\net.py has a colon, too
@@ -90,19 +126,14 @@ def _roots(file: Path) -> list[Path]:
 
 
 def _archive(file: Path) -> Any:
-    import torch
-
-    if file.suffix != ".pt2":
-        raise InvalidArgument(
-            f"{file} holds weights, not a model" if file.suffix != ".onnx" else f"{file} is an ONNX file already",
-            hint="write a function that makes the model and loads them: " + WRITTEN if file.suffix != ".onnx" else None,
-        )
-    if not file.is_file():
-        raise InvalidArgument(f"there is no file {file}")
+    if file.suffix == ".onnx":
+        raise InvalidArgument(f"{file} is an ONNX file already")
     try:
-        return torch.export.load(file)
-    except Exception as error:  # a damaged zip, another version, an operator that is not registered
-        raise InvalidArgument(f"torch.export.load cannot read {file}", why=_first_line(error)) from error
+        return load_torch_file(file)
+    except InvalidArgument as error:
+        if error.hint is not None:
+            error.hint = f"{error.hint}: {WRITTEN}"
+        raise
 
 
 def _import_file(file: Path) -> ModuleType:
@@ -148,11 +179,11 @@ def _attribute(module: ModuleType, name: str, target: str) -> Any:
 
 
 def _candidates(module: ModuleType) -> Iterator[str]:
-    import torch
-
+    torch = sys.modules.get("torch")
     for name, value in vars(module).items():
         own = getattr(value, "__module__", None) == module.__name__
-        if not name.startswith("_") and (isinstance(value, torch.nn.Module) or (own and callable(value))):
+        is_model = torch is not None and isinstance(value, torch.nn.Module)
+        if not name.startswith("_") and (is_model or (own and callable(value))):
             yield name
 
 
@@ -171,12 +202,10 @@ def _called(function: Any, target: str) -> Any:
 
 
 def _unpacked(found: Any, target: str) -> Loaded:
-    import torch
-
     parts = found if isinstance(found, tuple) else (found,)
     model, *rest = parts or (None,)
     fits = len(rest) <= 2 and (len(rest) < 2 or rest[1] is None or isinstance(rest[1], dict))
-    if not isinstance(model, (torch.nn.Module, torch.export.ExportedProgram)) or not fits:
+    if not isinstance(model, _kinds()) or not fits:
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise InvalidArgument(
             f"{target} is neither a model nor a function that returns one",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
+from tonnx.proof.compare import EDGES
+from tonnx.proof.data import comparison_data, finite
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tonnx.proof import Verification
+    from tonnx.proof.locate import Difference
     from tonnx.result import ExportResult
 
 
@@ -30,6 +32,7 @@ def export_data(result: ExportResult) -> dict[str, Any]:
         "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
         "outputs": [value_data(value) for value in graph.outputs],
         "notes": list(result.notes),
+        "not_run": result.not_run or None,
         "verification": None if result.verification is None else verification_data(result.verification),
     }
 
@@ -56,17 +59,44 @@ def verification_data(verification: Verification) -> dict[str, Any]:
                 "ok": output.ok,
                 "dtype": output.dtype,
                 "shapes": [list(shape) for shape in output.shapes],
-                "max_abs": _finite(output.max_abs),
-                "max_rel": _finite(output.max_rel),
+                "max_abs": finite(output.max_abs),
+                "max_rel": finite(output.max_rel),
                 "reason": output.reason,
                 "at": output.at,
+                "mean_abs": finite(output.mean_abs),
+                "cosine": finite(output.cosine),
+                "share": output.share,
+                "histogram": {"edges": list(EDGES), "counts": list(output.histogram)},
             }
             for output in verification.per_output()
         ],
         "trials": [
-            {"label": trial.label, "sizes": dict(trial.sizes), "ok": trial.ok, "skipped": trial.skipped}
+            {
+                "label": trial.label,
+                "sizes": dict(trial.sizes),
+                "ok": trial.ok,
+                "skipped": trial.skipped,
+                "outputs": [comparison_data(comparison) for comparison in trial.comparisons],
+            }
             for trial in verification.trials
         ],
+    }
+
+
+def difference_data(difference: Difference) -> dict[str, Any]:
+    """A value inside the file beside the model's."""
+    node, comparison = difference.node, difference.comparison
+    return {
+        "value": difference.value,
+        "framework_value": difference.framework_value or None,
+        "node": None if node is None else node.name or None,
+        "op_type": None if node is None else node.op_type,
+        "index": None if node is None else node.index,
+        "ok": comparison.ok,
+        "max_abs": finite(comparison.max_abs),
+        "max_rel": finite(comparison.max_rel),
+        "mean_abs": finite(comparison.mean_abs),
+        "largest": finite(comparison.largest),
     }
 
 
@@ -85,9 +115,6 @@ def error_data(error: TonnxError) -> dict[str, Any]:
         data["blockers"] = [dataclasses.asdict(blocker) for blocker in error.blockers]
     if isinstance(error, VerificationFailed) and error.verification is not None:
         data["verification"] = verification_data(error.verification)
+    if isinstance(error, VerificationFailed) and error.located is not None:
+        data["located"] = error.located.data()
     return data
-
-
-def _finite(number: float) -> float | None:
-    """JSON has no infinity: null stands for "entirely different"."""
-    return number if math.isfinite(number) else None

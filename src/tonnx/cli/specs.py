@@ -149,3 +149,11 @@ def _dim(text: str, whole: str) -> DimSpec:
             f"{text!r} in {whole!r} is not a dimension: a number, a name, or a name with an example size (batch=4)"
         )
     return DimSpec(int(match["size"]) if match["size"] else None, match["name"])
+
+
+def custom_opset(text: str) -> tuple[str, int]:
+    """``my.domain=2``."""
+    domain, found, version = text.partition("=")
+    if not found or not domain or not version.isdigit() or int(version) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form DOMAIN=N")
+    return domain, int(version)

@@ -12,6 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.infer import constant
+from tonnx.provenance import forget
 from tonnx.rewrite import replace_node
 
 
@@ -63,13 +64,15 @@ def _fuse(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> bool:
     factor = gamma / np.sqrt(variance + epsilon)
     along = [1] * weight.ndim
     along[axis] = -1
-    new_weight = (weight * factor.reshape(along)).astype(weight.dtype)
+    wide = factor.astype(np.result_type(weight.dtype, np.float32))  # float64 would double the memory and the time
+    new_weight = (weight * wide.reshape(along)).astype(weight.dtype, copy=False)
     new_bias = ((bias.astype(np.float64) - mean) * factor + beta).astype(weight.dtype)
     names = [layer.inputs[1].name, norm.inputs[2].name]  # type: ignore[union-attr]
     layer.replace_input_with(1, _weight(graph, layer.inputs[1], f"{names[0]}", new_weight))
     if len(layer.inputs) < 3:
         layer.resize_inputs(3)
     layer.replace_input_with(2, _weight(graph, None, f"{names[0]}.bias", new_bias))
+    forget(between)
     replace_node(norm, [between])
     return True
 

@@ -60,7 +60,8 @@ def _passes_through(node: ir.Node) -> ir.Value | None:
     if kind == "Identity" or (kind in ("Concat", "Sum", "Max", "Min", "Mean") and len(node.inputs) == 1):
         return x
     if kind == "Cast":
-        return x if x.dtype is not None and int(x.dtype) == node.attributes["to"].as_int() else None
+        to = node.attributes["to"].value  # a word before opset 6
+        return x if x.dtype is not None and to in (int(x.dtype), x.dtype.name) else None
     if kind == "Transpose":
         perm = node.attributes.get("perm")
         return x if perm is not None and list(perm.as_ints()) == sorted(perm.as_ints()) else None
@@ -134,6 +135,8 @@ def _merged(op: Builder, node: ir.Node) -> bool:
         replace_node(node, [joined])
         return True
     if node.op_type == "Reshape" and before.op_type in _RESHAPING and len(x.uses()) == 1:  # type: ignore[union-attr]
+        if len(node.inputs) < 2:  # its shape is an attribute, before opset 5
+            return False
         target = constant(node.inputs[1])
         if x.is_graph_output() or target is None or (target == 0).any() or "allowzero" in node.attributes:  # type: ignore[union-attr]
             return False

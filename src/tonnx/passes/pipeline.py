@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from tonnx.passes.bias import fuse_bias
 from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
 from tonnx.passes.conv_bn import fuse_conv_bn as fuse
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
+from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.rewrite import no_collection
 
@@ -24,8 +26,11 @@ class Optimised:
     notes: list[str] = field(default_factory=list)
 
 
-def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -> Optimised:
-    """At CANON, before legalising: there is one form of every operator to match."""
+def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True, share: bool = True) -> Optimised:
+    """At CANON, before legalising: there is one form of every operator to match.
+
+    ``share=False`` keeps weights of equal contents apart: in training they will not stay equal.
+    """
     report = Optimised()
     changes = report.changes
     changes["dead code"] += remove_dead(model)  # first: the less there is, the less the others look at
@@ -33,6 +38,8 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -
     changes["common subexpressions"] += merge_common(model)
     if fold:
         changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
+        changes["padding"] += fuse_padding(model)
+        changes["biases"] += fuse_bias(model)  # before batch normalisations, which follow a layer with its bias
     if fuse_conv_bn:
         fused = fuse(model)  # after folding, which turns computed statistics into plain ones
         changes["batch normalisations"] += fused.total()
@@ -41,7 +48,8 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True) -
             report.notes.append(
                 f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)"
             )
-    changes["equal initializers"] += merge_equal_initializers(model)
+    if share:
+        changes["equal initializers"] += merge_equal_initializers(model)
     changes["padding"] += keep_padding_before_pool(model)  # for ONNX Runtime; late, when no Pad changes any more
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
@@ -55,6 +63,21 @@ def clean_up(model: ir.Model) -> None:
         remove_dead(model)
     if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
         list_initializers(model)
+
+
+def list_statistics(model: ir.Model) -> None:
+    """List the running statistics of batch normalisation in training among the inputs, their values as defaults.
+
+    Each step of training starts from other ones. And ONNX Runtime shares initializers of equal contents, into which it
+    then writes the new statistics: an untrained layer's weight and variance are both ones.
+    """
+    inputs = model.graph.inputs
+    for node in model.graph:
+        training = node.attributes.get("training_mode")
+        if node.op_type == "BatchNormalization" and node.domain == "" and training is not None and training.as_int():
+            for value in node.inputs[3:5]:
+                if value is not None and value.is_initializer() and not value.is_graph_input():
+                    inputs.append(value)
 
 
 def list_initializers(model: ir.Model) -> None:

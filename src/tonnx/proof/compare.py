@@ -7,7 +7,7 @@ them must see them computed in ONNX too. Integers, booleans and strings have no 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,14 @@ from tonnx.errors import InvalidArgument
 
 # Elements widened to float64 at a time: a few MB of temporaries, whatever the size of the output.
 BLOCK = 1 << 18
+
+EDGES = (1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Bounds of `Comparison.histogram`, which has one bin more at each end: equal to the bit, and 10 or more."""
+
+RTOL, ATOL = 1e-3, 1e-5
+"""What tutorials give ``np.testing.assert_allclose``."""
+CLOSE = 1e-5
+"""The other usual verdict: the largest difference is below this, or below this part of the largest value."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,27 @@ class Comparison:
     excess: float = 0.0
     nans: int = 0
     largest: float = 0.0  # the largest finite magnitude in the model's output
+    drawn: bool = False  # random numbers in the model and in the file: only shape and dtype were compared
     measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
+    mean_abs: float = 0.0
+    cosine: float = 1.0  # of the angle between the two as vectors, over what is finite in both
+    histogram: tuple[int, ...] = ()  # elements by the size of their difference, see `EDGES`
+    allclose: bool = True  # what np.testing.assert_allclose says with rtol 1e-3 and atol 1e-5
+
+    @property
+    def share(self) -> float:
+        """The share of the elements that is out of tolerance."""
+        return self.mismatched / self.total if self.total else float(not self.ok)
+
+    @property
+    def relative(self) -> float:
+        """The largest difference as a part of the model's largest value."""
+        return self.max_abs / self.largest if self.largest else float("inf") if self.max_abs else 0.0
+
+    @property
+    def close(self) -> bool:
+        """Whether the largest difference is below 1e-5, or below that part of the model's largest value."""
+        return self.measured and (self.max_abs < CLOSE or self.relative < CLOSE)
 
 
 def compare(
@@ -127,6 +155,10 @@ def compare(
         excess=figures.excess,
         nans=figures.nans,
         largest=figures.largest,
+        mean_abs=figures.sum_abs / expected.size if expected.size else 0.0,
+        cosine=figures.cosine,
+        histogram=tuple(figures.histogram),
+        allclose=figures.not_allclose == 0,
     )
 
 
@@ -145,6 +177,9 @@ def incomparable(name: str, expected: Any, reason: str) -> Comparison:
         reason=reason,
         excess=float("inf"),
         measured=False,
+        mean_abs=float("inf"),
+        cosine=0.0,
+        allclose=False,
     )
 
 
@@ -193,6 +228,35 @@ class _Figures:
     nans: int = 0
     largest: float = 0.0
     worst: int = 0  # flat index
+    sum_abs: float = 0.0
+    not_allclose: int = 0
+    dots: tuple[float, float, float] = (0.0, 0.0, 0.0)  # expected · actual, and each with itself
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(EDGES) + 2))
+
+    @property
+    def cosine(self) -> float:
+        both, one, other = self.dots
+        if not one or not other:
+            return float(one == other)
+        return max(-1.0, min(1.0, both / (one**0.5 * other**0.5)))
+
+    def count(self, difference: np.ndarray, equal: int) -> None:
+        """Add to the histogram: differences, and how many further elements are equal."""
+        self.histogram[0] += equal + int(np.count_nonzero(difference == 0))
+        before = int(np.count_nonzero(difference == 0))
+        for place, edge in enumerate(EDGES, 1):
+            below = int(np.count_nonzero(difference < edge))
+            self.histogram[place] += below - before
+            before = below
+        self.histogram[-1] += difference.size - before
+
+    def turn(self, left: np.ndarray, right: np.ndarray) -> None:
+        """Add to what the cosine is made of."""
+        finite = np.isfinite(left) & np.isfinite(right)
+        if not finite.all():
+            left, right = left[finite], right[finite]
+        parts = (np.vdot(left, right), np.vdot(left, left), np.vdot(right, right))
+        self.dots = tuple(a + float(b.real) for a, b in zip(self.dots, parts, strict=True))  # type: ignore[assignment]
 
 
 def _float_block(
@@ -221,6 +285,11 @@ def _float_block(
     figures.mismatched += int(np.count_nonzero(excess > 1))
     figures.nans += int(np.count_nonzero(both_nan))
     figures.largest = max(figures.largest, float(size.max(initial=0.0, where=np.isfinite(size))))
+    figures.sum_abs += float(difference.sum())
+    figures.not_allclose += int(np.count_nonzero(~(difference <= ATOL + RTOL * np.where(infinite, 0.0, size))))
+    figures.count(difference, 0)
+    with np.errstate(all="ignore"):
+        figures.turn(left, right)
 
 
 def _exact_block(
@@ -230,7 +299,12 @@ def _exact_block(
         expected, actual = expected.astype(object), actual.astype(object)
     # Compared in the dtype itself: float64 cannot tell large int64 values apart.
     places = np.flatnonzero(expected != actual)
+    if expected.dtype.kind != "O":
+        wide = expected.astype(np.float64)
+        figures.largest = max(figures.largest, float(np.abs(wide).max(initial=0.0)))
+        figures.turn(wide, actual.astype(np.float64))
     if not places.size:
+        figures.count(np.empty(0), expected.size)
         return
     left, right = expected[places], actual[places]
     if left.dtype.kind == "O":
@@ -238,12 +312,20 @@ def _exact_block(
     else:
         difference, size = _integer_distance(left, right), np.abs(left.astype(np.float64))
         relative = np.divide(difference, size, out=np.zeros_like(difference), where=size > 0)
+    figures.sum_abs += float(difference.sum())
+    figures.not_allclose += int(np.count_nonzero(difference > ATOL + RTOL * np.abs(_wide(left))))
+    figures.count(difference, expected.size - places.size)
     worst = int(difference.argmax())
     if difference[worst] > figures.max_abs:
         figures.max_abs, figures.worst = float(difference[worst]), start + int(places[worst])
     figures.max_rel = max(figures.max_rel, float(relative.max()))
     figures.excess = float("inf")
     figures.mismatched += places.size
+
+
+def _wide(values: np.ndarray) -> np.ndarray:
+    """Numbers as float64; texts have no size."""
+    return np.zeros(values.size) if values.dtype.kind == "O" else values.astype(np.float64)
 
 
 def _integer_distance(left: np.ndarray, right: np.ndarray) -> np.ndarray:

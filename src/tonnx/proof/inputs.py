@@ -63,8 +63,12 @@ def resize(example: np.ndarray, new_shape: tuple[int, ...], rng: np.random.Gener
     """An input of another shape that is plausible where the example is. Never outside its range of values."""
     if len(new_shape) != example.ndim:
         raise ValueError(f"cannot resize {example.shape} to {new_shape}: the rank differs")
-    if tuple(new_shape) == example.shape:
-        return example
+    return example if tuple(new_shape) == example.shape else redraw(example, rng, new_shape)
+
+
+def redraw(example: np.ndarray, rng: np.random.Generator, new_shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """Other values in the range of the example's, in its shape or another one; patterns stay patterns."""
+    new_shape = example.shape if new_shape is None else new_shape
     if 0 in new_shape:
         return np.zeros(new_shape, example.dtype)
     if example.size == 0:
@@ -109,9 +113,12 @@ def _is_pattern(example: np.ndarray) -> bool:
     distinct = np.unique(values).size
     if distinct == 1 or (distinct <= FEW and distinct * 2 <= values.size):
         return True
-    if _is_integer(example.dtype):
-        return any(_is_monotonic(example, axis) for axis in range(example.ndim))
-    return not np.isfinite(values).all()
+    return is_ordered(example) or (not _is_integer(example.dtype) and not np.isfinite(values).all())
+
+
+def is_ordered(example: np.ndarray) -> bool:
+    """Whether values rise or fall along an axis, as positions and the bounds of intervals do."""
+    return example.dtype.kind not in "bOSUTc" and any(_is_monotonic(example, axis) for axis in range(example.ndim))
 
 
 def _is_monotonic(example: np.ndarray, axis: int) -> bool:

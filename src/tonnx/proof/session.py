@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import ml_dtypes
 import numpy as np
 
-from tonnx.errors import InvalidArgument, InvalidModel, VerificationFailed
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, VerificationFailed
+from tonnx.proof import upward
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -42,41 +43,108 @@ class Session:
     """
 
     def __init__(
-        self, model: Model, providers: Sequence[str] | None = None, threads: int | None = None
+        self,
+        model: Model,
+        providers: Sequence[str] | None = None,
+        threads: int | None = None,
+        *,
+        optimised: bool = True,
+        spin: bool = True,
     ) -> None:
         import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = _LOG_FATAL
+        self._options = onnxruntime.SessionOptions()
+        self._options.log_severity_level = _LOG_FATAL
         if threads is not None:
-            options.intra_op_num_threads = threads
+            self._options.intra_op_num_threads = threads
+        if not spin:
+            self._options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if not optimised:
+            self._options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        self._providers = _available(providers or ["CPUExecutionProvider"], onnxruntime.get_available_providers())
+        self.brought_up_by = ""
+        """Who brought a file of an opset below 7 up to 7, where this session runs it; empty for newer ones."""
         source = model if isinstance(model, bytes) else os.fspath(model)
-        wanted = _available(providers or ["CPUExecutionProvider"], onnxruntime.get_available_providers())
+        self._old = upward.old_model(source)
+        if self._old is not None:
+            self.inputs, self.outputs = upward.types_of(self._old)
+            self.shapes, self.metadata = upward.shapes_of(self._old), upward.metadata_of(self._old)
+            self._brought_up: dict[Any, onnxruntime.InferenceSession] = {}
+            return
         try:
-            # Without the fallback: it would print to stdout and quietly use another provider.
-            self._session = onnxruntime.InferenceSession(source, options, providers=wanted, enable_fallback=0)
+            self._session = self._opened(source)
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            raise InvalidModel(
-                "ONNX Runtime does not load the model",
-                where=None if isinstance(source, bytes) else source,
-                why=one_line(error),
-                hint=_hint(str(error)),
-            ) from error
+            raise _not_loaded(error, None if isinstance(source, bytes) else source) from error
         self.inputs = {value.name: value.type for value in self._session.get_inputs()}
         self.outputs = {value.name: value.type for value in self._session.get_outputs()}
+        self.shapes = {v.name: v.shape for v in (*self._session.get_inputs(), *self._session.get_outputs())}
+        self.metadata = self._session.get_modelmeta().custom_metadata_map
+
+    def _opened(self, source: str | bytes) -> onnxruntime.InferenceSession:
+        import onnxruntime
+
+        # Without the fallback: it would print to stdout and quietly use another provider.
+        return onnxruntime.InferenceSession(source, self._options, providers=self._providers, enable_fallback=0)
+
+    def _for(self, arrays: Mapping[str, np.ndarray]) -> onnxruntime.InferenceSession:
+        """The session itself; of an old file, one for inputs of these shapes."""
+        if self._old is None:
+            return self._session
+        shapes = {name: array.shape for name, array in arrays.items()}
+        key = tuple(sorted(shapes.items()))
+        if key not in self._brought_up:
+            self._brought_up = {key: self._bring_up(shapes)}  # only the last: each holds all weights
+        return self._brought_up[key]
+
+    def _bring_up(self, shapes: Mapping[str, tuple[int, ...]]) -> onnxruntime.InferenceSession:
+        assert self._old is not None
+        failure: Exception | None = None
+        for source, who in upward.ways_up(self._old, shapes):
+            try:
+                session = self._opened(source)
+            except Exception as error:  # ONNX Runtime's errors have no base class of their own
+                failure = error
+                continue
+            if self.brought_up_by != upward.BY_TONNX:  # the weakest judge that was needed
+                self.brought_up_by = who
+            return session
+        assert failure is not None
+        raise _not_loaded(failure, None) from failure
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Every output by name. Raises VerificationFailed if ONNX Runtime cannot compute them."""
         arrays = {name: np.asarray(array) for name, array in feeds.items()}
         foreign = any(kind in _FOREIGN for kind in (*self.inputs.values(), *self.outputs.values()))
         try:
+            session = self._for(arrays)
             if foreign or any(array.dtype in _FOREIGN_DTYPES for array in arrays.values()):
                 values = {name: _to_ort(array) for name, array in arrays.items()}
-                results = self._session.run_with_ort_values(None, values)
+                results = session.run_with_ort_values(None, values)
                 return dict(zip(self.outputs, map(_from_ort, results), strict=True))
-            return dict(zip(self.outputs, self._session.run(None, arrays), strict=True))
+            return dict(zip(self.outputs, session.run(None, arrays), strict=True))
+        except TonnxError:
+            raise
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             raise VerificationFailed("ONNX Runtime does not run the model", why=one_line(error)) from error
+
+
+def numpy_dtype(kind: str) -> np.dtype | None:
+    """The dtype of the elements of ``tensor(float)`` and the like; None for text, and for what is no tensor."""
+    if kind in _FOREIGN:
+        return np.dtype(_FOREIGN[kind][1])
+    names = {"tensor(float)": "float32", "tensor(double)": "float64", "tensor(string)": None}
+    inner = kind[len("tensor(") : -1] if kind.startswith("tensor(") else None
+    name = names.get(kind, inner)
+    try:
+        return None if name is None else np.dtype(name)
+    except TypeError:  # 4-bit integers and the like, which numpy does not have
+        return None
+
+
+def _not_loaded(error: Exception, where: str | None) -> InvalidModel:
+    return InvalidModel(
+        "ONNX Runtime does not load the model", where=where, why=one_line(error), hint=_hint(str(error))
+    )
 
 
 def check_model(model: Model) -> None:
@@ -90,8 +158,29 @@ def check_model(model: Model) -> None:
         # By path, onnx finds external data and does not copy the model.
         onnx.checker.check_model(model if isinstance(model, bytes) else os.fspath(model), full_check=True)
     except Exception as error:  # ValidationError, InferenceError, ValueError, DecodeError: no common base
+        if "Field 'shape'" in str(error) and _is_valid_but_for_shapes(model):
+            return
         what = "onnx.checker does not accept the model"
         raise InvalidModel(what, where=where, why=one_line(error)) from error
+
+
+def _is_valid_but_for_shapes(model: Model) -> bool:
+    """Inputs and outputs whose rank nobody knows: onnx.checker wants one, runtimes do not. All else must be right."""
+    import onnx
+
+    if isinstance(model, bytes):
+        proto = onnx.load_model_from_string(model)
+    else:
+        proto = onnx.load(model, load_external_data=False)
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
+        for value in (*proto.graph.input, *proto.graph.output):
+            if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+                value.type.tensor_type.shape.CopyFrom(onnx.TensorShapeProto())
+        onnx.checker.check_model(proto)
+    except Exception:  # the same kinds as above; the first complaint is the one that is told
+        return False
+    return True
 
 
 _NOISE = re.compile(

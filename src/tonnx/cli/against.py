@@ -1,0 +1,114 @@
+"""The model that a file is compared with, and its inputs, from what the command line says of them."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tonnx.cli.arrays import read_arrays
+from tonnx.cli.load import Loaded, load_any
+from tonnx.cli.paddle import is_paddle
+from tonnx.cli.specs import InputSpec, with_example_sizes
+from tonnx.errors import InvalidArgument
+
+_SCRIPT = (".pt", ".pth", ".ts")
+
+
+def is_python(target: str) -> bool:
+    """Whether a model is made by the user's own code."""
+    return not target.endswith((".onnx", ".pt2", *_SCRIPT)) and not _is_paddle(target)
+
+
+def _is_paddle(target: str) -> bool:
+    return ".py:" not in target and is_paddle(target)
+
+
+def load_against(target: str) -> Loaded:
+    """The model: a path for what is saved, an object for what is Python's."""
+    if target.endswith(".onnx") or _is_paddle(target):
+        if target.endswith(".onnx") and not Path(target).is_file():
+            raise InvalidArgument(f"there is no file {target}")
+        return Loaded(target)
+    if target.endswith(_SCRIPT):
+        return Loaded(_script(Path(target)))
+    return load_any(target)
+
+
+def _script(path: Path) -> Any:
+    import torch
+
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}")
+    try:
+        return torch.jit.load(path, map_location="cpu")
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"{path} is not a TorchScript archive",
+            why=(str(error).splitlines() or [""])[0][:200],
+            hint="weights alone are no model: write a function that makes the model and loads them",
+        ) from error
+
+
+def example_for(
+    path: Path, loaded: Loaded, specs: Sequence[InputSpec], files: Sequence[str], seed: int
+) -> tuple[Any, Any]:
+    """Arrays by name, or the example that came with the model, or nothing."""
+    arrays = read_arrays(files)
+    unnamed = [Path(text).stem for text in files if text.endswith(".npy") and "=" not in text]
+    inputs = _inputs(path) if specs or unnamed else {}
+    drawn = _drawn(inputs, specs, seed)
+    if len(arrays) == len(unnamed) == len(inputs) and not set(arrays) & set(inputs):
+        arrays = dict(zip(inputs, arrays.values(), strict=True))  # files that are called anything, in order
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise InvalidArgument(
+                f"the input {name!r} has {int(np.isnan(array).sum())} NaNs among its {array.size} elements",
+                why="what is computed from them is NaN on both sides, and proves nothing",
+            )
+    for name in drawn:
+        if name in arrays:
+            raise argparse.ArgumentTypeError(f"the input {name!r} is described and given as well")
+    given = {**drawn, **arrays}
+    if not given and loaded.has_example:
+        return loaded.args if loaded.args is not None else (), loaded.kwargs
+    return given or (), None
+
+
+def _inputs(path: Path) -> dict[str, Any]:
+    from tonnx.reading import reader
+    from tonnx.retargeting import inputs_of
+
+    return {str(value.name): value for value in inputs_of(reader(path)())}
+
+
+def _drawn(inputs: dict[str, Any], specs: Sequence[InputSpec], seed: int) -> dict[str, np.ndarray]:
+    import onnx_ir as ir
+
+    from tonnx.retargeting import random_array
+
+    free = iter([name for name in inputs if name not in {spec.name for spec in specs}])
+    arrays = {}
+    for place, spec in enumerate(with_example_sizes(list(specs))):
+        name = spec.name or next(free, "")
+        if name not in inputs and spec.dtype is None:
+            raise InvalidArgument(
+                f"the file has no input {name!r}", why=f"its inputs are {', '.join(inputs) or 'none'}"
+            )
+        dtype = ir.DataType[_ONNX[spec.dtype]] if spec.dtype else inputs[name].dtype
+        kind = None if dtype is None else ir.TensorType(dtype)
+        value = ir.Value(name=name, type=kind, shape=ir.Shape([dim.size or 0 for dim in spec.dims]))
+        arrays[name] = random_array(value, {}, 2, (0, 2), np.random.default_rng([seed, place]))
+    return arrays
+
+
+_ONNX = {
+    "float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "bool": "BOOL",
+    "float8_e4m3fn": "FLOAT8E4M3FN", "float8_e4m3fnuz": "FLOAT8E4M3FNUZ", "float8_e5m2": "FLOAT8E5M2",
+    "float8_e5m2fnuz": "FLOAT8E5M2FNUZ", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
+    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
+    "complex64": "COMPLEX64", "complex128": "COMPLEX128",
+}  # fmt: skip

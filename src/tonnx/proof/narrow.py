@@ -1,0 +1,72 @@
+"""Narrow a large region down, in a file that does not say which of its values are the model's.
+
+Everything behind a fault is wrong, so nothing there can be matched by what it holds. But when a value of the file is
+replaced by the model's, and the output is right from then on, that value was the model's and the fault lies before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tonnx.errors import InvalidModel, VerificationFailed
+from tonnx.proof.align import Found
+from tonnx.proof.cut import Cutter
+from tonnx.proof.sweep import Pairs, Region, Tolerances
+from tonnx.proof.trace import Step, Trace
+
+_STEPS = 12
+"""Values of the model that are tried, the first ones without a match."""
+_TESTS = 48
+
+
+def narrow(
+    cutter: Cutter,
+    trace: Trace,
+    feeds: dict[str, np.ndarray],
+    pairs: Pairs,
+    found: Found,
+    region: Region,
+    steps: Sequence[Step],
+    tolerances: Tolerances,
+) -> tuple[str, str] | None:
+    """The earliest value of the file, and the model's that it should hold, after which all is right; or None."""
+    expected = pairs.outputs.get(region.value)
+    tried = [step.name for step in steps[:_STEPS] if step.name in found.ours]
+    if expected is None or not tried:
+        return None
+    arrays = _arrays(trace, feeds, pairs, region, tried)
+    given = {value: arrays.get(pairs.names.get(value, ""), feeds.get(value)) for value in region.given}
+    if any(array is None for array in given.values()):
+        return None
+    made = [name for index in region.nodes for name in cutter.proto.graph.node[index].output if name in found.kinds]
+    tests = 0
+    for name in tried:
+        for value in (value for value in made if found.kinds[value] == found.ours[name] and value != region.value):
+            tests += 1
+            if tests > _TESTS:
+                return None
+            fed = {**given, value: arrays[name]}
+            if _is_right(cutter, fed, region.value, expected, tolerances):  # type: ignore[arg-type]
+                return value, name
+    return None
+
+
+def _arrays(
+    trace: Trace, feeds: Mapping[str, np.ndarray], pairs: Pairs, region: Region, tried: Sequence[str]
+) -> dict[str, np.ndarray]:
+    arrays: dict[str, np.ndarray] = {}
+    wanted = {pairs.names[value] for value in region.given if value in pairs.names} | set(tried)
+    trace.run({name: array.copy() for name, array in feeds.items()}, wanted, arrays.__setitem__)
+    return arrays
+
+
+def _is_right(
+    cutter: Cutter, fed: Mapping[str, np.ndarray], output: str, expected: np.ndarray, tolerances: Tolerances
+) -> bool:
+    try:
+        result = cutter.run(cutter.between([output], fed), fed, [output])
+    except (VerificationFailed, InvalidModel):
+        return False
+    return tolerances.compare(output, expected, result[output]).ok
