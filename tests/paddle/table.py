@@ -62,6 +62,14 @@ LIMITS = {
 """What a rule refuses, for those who want to know it before they try."""
 
 
+_NAN = "before opset 9 there is no Where, and NaN shows through the arithmetic in its place"
+KNOWN = {
+    **{(name, 7): _NAN for name in ("digamma", "polygamma_0", "nanmedian", "nanmedian_all")},
+    ("by_passes_channel_wise_abs_max_linear", 11): "ONNX Runtime quantises weights again that are floats below opset 13",
+}
+"""What is wrong, by case and opset, and not ours or not worth a longer file; the proof finds these too."""
+
+
 @dataclass
 class Row:
     """What is known of an operator."""
@@ -106,7 +114,8 @@ def _verdict(where: str, kind: str, name: str, opset: int, folder: Path) -> str:
     except TonnxError as error:
         return f"refused: {_first_line(str(error))}"
     except Exception as error:  # other numbers, or a file that onnx's checker does not take
-        return f"WRONG: {type(error).__name__} {_first_line(str(error).strip())}"
+        known = KNOWN.get((name, opset))
+        return f"wrong: {known}" if known else f"WRONG: {type(error).__name__} {_first_line(str(error).strip())}"
     return ""
 
 
@@ -169,14 +178,14 @@ def document(rows: dict[str, Row], opsets: Sequence[int]) -> str:
     """The whole text."""
     cases = {case: verdicts for row in rows.values() for case, verdicts in row.verdicts.items()}
     lines = [f"| {o} | {_count(cases, o, '')} | {_count(cases, o, 'refused')} | {_count(cases, o, 'no kernel')} | "
-             f"{_count(cases, o, 'WRONG')} |" for o in opsets]  # fmt: skip
+             f"{_count(cases, o, 'wrong')} |" for o in opsets]  # fmt: skip
     table = [_line(rule, rows[rule], opsets) for rule in sorted(rows)]
     head = _HEAD.format(operators=len(rows), programs=len(cases)).splitlines()
     return "\n".join([*head, *lines, *_MIDDLE, *table, ""])
 
 
 def _count(cases: dict[Case, dict[int, str]], opset: int, kind: str) -> int:
-    return sum(v[opset].startswith(kind) if kind else not v[opset] for v in cases.values())
+    return sum(v[opset].lower().startswith(kind) if kind else not v[opset] for v in cases.values())
 
 
 _HEAD = """# Paddle's operators

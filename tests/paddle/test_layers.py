@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ from paddle.static import InputSpec
 
 import tonnx
 from tests.paddle import models, nets
+from tonnx.cli import main
 from tonnx.errors import CaptureError, InvalidArgument
 
 IMAGE_SIZE, CLASS_NUM = 784, 10
@@ -322,6 +324,30 @@ def test_a_saved_model_is_compared_with_the_predictor(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", nets.VISION)
 def test_paddle_vision(name: str, kind: str) -> None:
     assert not models.measure(name, kind).failed
+
+
+def test_a_layer_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "paddle_nets.py").write_text(
+        "import paddle\n"
+        "class Net(paddle.nn.Layer):\n"
+        "    def forward(self, x, scale=None):\n"
+        "        return paddle.exp(x) if scale is None else x * scale\n"
+        "def make():\n"
+        "    return Net(), (paddle.ones([1, 3]), paddle.ones([3]))\n"
+    )
+    np.savez(tmp_path / "data.npz", x=np.ones((2, 3), np.float32))
+    target, out = f"{tmp_path / 'paddle_nets.py'}:", str(tmp_path / "a.onnx")
+    for flags, expected in (
+        (["Net", "--input", "x:float32[n,3]"], {"x": ["n", 3]}),
+        (["make", "--dynamic", "x:0=n"], {"x": ["n", 3], "scale": [3]}),
+        (["Net", "--inputs", str(tmp_path / "data.npz")], {"x": [2, 3]}),
+    ):
+        assert main(["export", target + flags[0], *flags[1:], "-o", out, "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert {value["name"]: value["shape"] for value in data["inputs"]} == expected
+        assert data["verification"]["compared"]
+    assert main(["export", target + "Net", "-o", out]) == 1
+    assert "missing a required argument: 'x'" in capsys.readouterr().err
 
 
 # Imports

@@ -35,7 +35,7 @@ from tonnx.frontends.paddle.forms import (
 )
 from tonnx.frontends.paddle.graph import Block, Op, Type, Value
 from tonnx.frontends.paddle.liveness import before_of, results_of
-from tonnx.infer import UNKNOWN
+from tonnx.infer import UNKNOWN, dims_of, same_dim
 
 if TYPE_CHECKING:
     from tonnx.frontends.paddle.walk import Walk
@@ -83,7 +83,9 @@ def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
         walk.budget -= size
         results = starts
         for _ in range(passes):
-            results = _pass(walk, body, kept, results)
+            before, results = results, _pass(walk, body, kept, results)
+            if any(_has_other_shape(old, new) for old, new in zip(before, results, strict=True)):
+                walk.trusts = False  # in its body, the program speaks of the first pass
     else:
         states = [
             _State(
@@ -127,6 +129,13 @@ def _pass(walk: Walk, body: Block, kept: Sequence[int], things: Sequence[Thing])
         walk.define(body.arguments[i], thing)
     walk.block(body)
     return [given(walk.defined(body.results[1 + i]), body.arguments[i].type) for i in kept]
+
+
+def _has_other_shape(old: Thing, new: Thing) -> bool:
+    if not isinstance(old, ir.Value) or not isinstance(new, ir.Value):
+        return False
+    one, other = dims_of(old), dims_of(new)
+    return one is None or other is None or len(one) != len(other) or not all(map(same_dim, one, other))
 
 
 def _passes(walk: Walk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) -> int | None:

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from tonnx import reading
 from tonnx.build import Builder
 from tonnx.errors import LoweringError, RetargetError
-from tonnx.legalise import legalise
+from tonnx.legalise.engine import legalise
 from tonnx.rewrite import inner_graphs
 from tonnx.target import CANON, OLDEST, Target
 
