@@ -17,7 +17,6 @@ import pytest
 
 import tonnx
 from tests.legalise.harness import Array, blocked, check, model_of, random, retarget
-from tests.paddle.archive import cases
 from tests.paddle.archive import check as check_paddle
 from tonnx.proof import Session, upward
 
@@ -325,7 +324,7 @@ PADDLE = [
     "gather",
     "hardsigmoid",
     "hardswish",
-    "in2d",
+    "in",
     "leaky_relu",
     "log",
     "matmul",
@@ -354,13 +353,17 @@ PADDLE = [
     "transpose",
     "unsqueeze",
     "lenet",
+    "prior_box",
 ]
 
 
-@pytest.mark.parametrize("name", [name for name in PADDLE if name in cases("pir")])
+OLD = ["old_mul", "old_norm", "old_im2sequence", "old_uniform_batch_size_like", "old_prelu_channel", "old_fill_batch"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*(("pir", name) for name in PADDLE), *(("old", name) for name in OLD)])
 @pytest.mark.parametrize("opset", [6, 1])
-def test_paddle(name: str, opset: int, tmp_path: Path) -> None:
-    check_paddle("pir", name, opset, tmp_path)
+def test_paddle(kind: str, name: str, opset: int, tmp_path: Path) -> None:
+    check_paddle(kind, name, opset, tmp_path)
 
 
 def test_a_network_of_pytorch() -> None:

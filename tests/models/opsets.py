@@ -22,10 +22,10 @@ from tonnx.frontends.torch.convert import convert
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
-from tonnx.target import CANON, OLDEST, Target
+from tonnx.target import CANON, OLDEST_RUN, Target
 
 COMMON = (9, 11, 13, 17, 18, 20, 23, 26)
-EVERY = tuple(range(OLDEST, CANON + 1))
+EVERY = tuple(range(OLDEST_RUN, CANON + 1))
 SAMPLE = ("mobilenetv3_small_100", "vit", "bert", "gpt2")
 """Those that are taken to every opset."""
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models.md"
@@ -115,7 +115,7 @@ def write(rows: Iterable[Row], path: Path = DOCUMENT) -> None:
         "*Trials*: the example and other sizes of each dynamic dimension. *atol*: 1e-5, or twice the distance between",
         "the model in float32 and in float64 where that is more; rtol is 1e-3.",
         "",
-        f"{', '.join(SAMPLE)} are proven at every opset from {OLDEST} to {CANON}.",
+        f"{', '.join(SAMPLE)} are proven at every opset from {OLDEST_RUN} to {CANON}.",
         "",
         "| " + " | ".join(header) + " |",
         "|" + "---|" * len(header),

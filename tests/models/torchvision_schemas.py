@@ -6,7 +6,7 @@ import importlib.util
 
 import torch
 
-_SCHEMAS = """
+SCHEMAS = """
 nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
 qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor
 roi_align(Tensor input, Tensor rois, float spatial_scale, SymInt pooled_height, SymInt pooled_width, int sampling_ratio, bool aligned) -> Tensor
@@ -24,6 +24,6 @@ def declare() -> None:
     if _kept or importlib.util.find_spec("torchvision") is None or hasattr(torch.ops.torchvision, "nms"):
         return
     library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in _SCHEMAS.strip().splitlines():
+    for schema in SCHEMAS.strip().splitlines():
         library.define(schema)
     _kept.append(library)
