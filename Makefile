@@ -5,25 +5,31 @@
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
-#   make bench         export time beside torch.onnx.export
+#   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
+#   make chromium      the browser that the report page is tested in, where it is missing (Debian)
+#   make bench         export time beside torch.onnx.export and beside paddle2onnx
 
 PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip install -qq --disable-pip-version-check
 TORCH  := torch==2.13.0
+PADDLE := paddlepaddle==3.3.1
+
+P2O    := .venv-paddle2onnx
 
 DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 BENCH  := $(VENV)/.stamp-bench
+STOCK  := $(P2O)/.stamp-paddle2onnx
 
-.PHONY: demo test lint test-models docs-models test-ops test-opsets bench clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle bench clean
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
 
 test: lint
-	@$(PY) -m pytest -n 2 -m "not models and not opinfo"
+	@$(PY) -m pytest -n 2 -m "not models and not opinfo and not paddle_models"
 
 lint: $(DEV)
 	@$(PY) -m ruff check .
@@ -42,14 +48,23 @@ test-ops: $(DEV)
 test-opsets: $(DEV)
 	@$(PY) -m tests.legalise.suite --write
 
-bench: $(BENCH)
+# The same as a table: docs/paddle-models.md. For some of them: make test-paddle ONLY="--models LeNet --opsets 9"
+test-paddle: $(DEV)
+	@$(PY) -m tests.paddle.models --write docs/paddle-models.md $(ONLY)
+
+bench: $(BENCH) $(STOCK)
 	@$(PY) bench/export_speed.py
 	@$(PY) bench/legalise_speed.py
+	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/super_resolution/out
+	rm -rf $(VENV) $(P2O) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
+
+chromium:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null \
+		|| { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium chromium-driver; } >/dev/null
 
 # --- set-up -------------------------------------------------------------------------------------------------
 
@@ -63,8 +78,11 @@ $(PY):
 $(DEV): pyproject.toml | $(PY)
 	@echo "setup: installing $(TORCH)"
 	@$(PIP) $(TORCH)
+	@echo "setup: installing $(PADDLE)"
+	@$(PIP) $(PADDLE)
 	@echo "setup: installing tonnx and its tools"
-	@$(PIP) -e ".[torch,image,dev]"
+	@$(PIP) -e ".[torch,paddle,image,dev]"
+	@$(PY) -m compileall -q src/tonnx
 	@touch $@
 
 $(MODELS): $(DEV)
@@ -77,4 +95,12 @@ $(BENCH): $(MODELS)
 	@echo "setup: installing onnxscript"
 	@$(PIP) onnxscript
 	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
+	@touch $@
+
+# The stock converter pins an old onnx, so it lives alone. It fetches onnxruntime by itself otherwise, while it is timed.
+$(STOCK):
+	@echo "setup: installing paddle2onnx 2.1.0 into $(P2O)"
+	@$(PYTHON) -m venv $(P2O)
+	@$(P2O)/bin/python -m pip install -qq --disable-pip-version-check paddle2onnx==2.1.0 $(PADDLE) \
+		packaging setuptools onnxruntime onnx_graphsurgeon
 	@touch $@

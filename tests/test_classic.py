@@ -1,4 +1,4 @@
-"""Every argument that `torch.onnx.export` has or had: by name, by position; with its effect, or a line that says why not.
+"""Every argument that `torch.onnx.export` has or had: by name, by position; with its effect, or a line that says why.
 
 The calls of the tutorials are here word for word, with another import only.
 """
@@ -158,7 +158,11 @@ def test_bytes_io_and_any_file_like_object() -> None:
 def test_positions_of_both_orders() -> None:
     first = (True, False, TrainingMode.EVAL, ["a"], ["b"])
     assert by_position(first) == {
-        "export_params": True, "verbose": False, "training": TrainingMode.EVAL, "input_names": ["a"], "output_names": ["b"],
+        "export_params": True,
+        "verbose": False,
+        "training": TrainingMode.EVAL,
+        "input_names": ["a"],
+        "output_names": ["b"],
     }
     newer = by_position((*first, OperatorExportTypes.ONNX, 13, True, {"a": [0]}, None, {"d": 1}))
     assert newer["opset_version"] == 13 and newer["custom_opsets"] == {"d": 1}

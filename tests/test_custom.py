@@ -430,3 +430,29 @@ def test_wrong_registrations() -> None:
         tonnx.register_custom_op_symbolic("clip", lambda g, x: x, 9)
     with pytest.raises(InvalidArgument, match="must be a function"):
         tonnx.register_custom_op_symbolic("a::b", 3, 9)  # type: ignore[arg-type]
+
+
+# In a trace
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_in_a_trace() -> None:
+    class Plain(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x) * 2
+
+    traced = torch.jit.trace(_Apply(lambda x: Quant.apply(Plain.apply(x), 0.1, 8) + 1), X)
+    for model, way in ((traced, "auto"), (_Apply(lambda x: Quant.apply(Plain.apply(x), 0.1, 8) + 1), "trace")):
+        result = tonnx.export(model, X, capture=way, dynamic_axes=AXES)
+        assert kinds(result) == ["Relu", "Mul", "thinker::Quant", "Add"] and result.not_run
+    written = torch.jit.trace(_Apply(lambda x: Written.apply(x, 0.1, 4)), X)
+    assert proven(tonnx.export(written, X, dynamic_axes=AXES, opset_version=11))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_rules_serve_a_trace_too(symbolic: Any) -> None:
+    traced = torch.jit.trace(Clip(), X)
+    assert proven(tonnx.export(traced, X, custom_translation_table={OPS.clip: formula}, dynamic_axes=AXES))
+    symbolic("tonnx_custom::clip", lambda g, x, limit, *rest: g.op("Mul", g.op("Tanh", g.op("Div", x, limit)), limit))
+    assert proven(tonnx.export(traced, X, dynamic_axes=AXES))

@@ -134,21 +134,11 @@ def fixed_by_reshape(x: torch.Tensor) -> torch.Tensor:
     return torch.relu(x.reshape(2, -1))  # reshape
 
 
-def fixed_by_branch(x: torch.Tensor) -> torch.Tensor:
-    if x.shape[0] == 2:  # branch
-        return x + 1
-    return x
-
-
-def fixed_by_number(x: torch.Tensor) -> torch.Tensor:
-    return x * int(x.shape[0])  # number
-
-
 def fixed_by_constant(x: torch.Tensor) -> torch.Tensor:
     return x + torch.ones(2, 3)  # constant
 
 
-@pytest.mark.parametrize("function", [fixed_by_reshape, fixed_by_branch, fixed_by_number, fixed_by_constant])
+@pytest.mark.parametrize("function", [fixed_by_reshape, fixed_by_constant])
 def test_a_frozen_dimension_is_named_with_the_line_that_froze_it(function: Callable[..., Any]) -> None:
     with pytest.raises(CaptureError) as caught:
         tonnx.export(function, t(2, 3), dynamic_axes={"x": {0: "batch"}}, capture="export")
@@ -172,10 +162,10 @@ def test_control_flow_on_values_shows_the_line_and_no_graph(capfd: pytest.Captur
     def model(x: torch.Tensor) -> torch.Tensor:
         if x.sum() > 0:  # values
             return x
-        return x + 1
+        return x.int()
 
     with pytest.raises(CaptureError) as caught:
-        tonnx.export(model, t(2))
+        tonnx.export(model, t(2), capture="export")
     assert "values of a tensor" in caught.value.what and "torch.cond" in (caught.value.hint or "")
     assert here("values") in (caught.value.where or "")
     assert capfd.readouterr() == ("", "")

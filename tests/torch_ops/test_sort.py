@@ -97,8 +97,8 @@ CASES = [
     ),
     Case(
         "searchsorted with a sorter",
-        lambda s, x, o: torch.searchsorted(s, x, sorter=o),
-        [real(5), real(3), real(5).argsort()],
+        lambda s, x: torch.searchsorted(s, x, sorter=s.argsort()),
+        [real(5), real(3)],
     ),
     Case("histc", lambda x: (torch.histc(x, 5, -1, 1), torch.histc(x, 4)), [X], dynamic="all"),
 ]

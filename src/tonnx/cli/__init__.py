@@ -20,7 +20,6 @@ from typing import NoReturn
 
 from tonnx import __version__
 from tonnx.cli.console import Console, stdout_to_stderr
-from tonnx.cli.postpone import postpone_sympy
 from tonnx.errors import TonnxError
 
 COMMANDS = ("export", "retarget", "verify", "run", "bench", "report", "view", "paddle2onnx")
@@ -59,6 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     console = Console(quiet=options.quiet, json=options.json, verbose=options.verbose)
+    from tonnx.cli.postpone import postpone_sympy
+
     postpone_sympy()
     try:
         with stdout_to_stderr(), console:

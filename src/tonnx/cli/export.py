@@ -3,6 +3,7 @@
 MODEL is one of
   path/file.py:name      a torch.nn.Module, a Module class, or a function that returns
   package.module:name    a module, (module, example_args) or (module, args, kwargs)
+                         the same for a paddle.nn.Layer
   model.pt, program.pt2  an archive of torch.jit.save (any name) or torch.export.save
   inference.json         a saved Paddle model: inference.json, inference.pdmodel, __model__, or the folder of one;
                          paddle need not be installed, but only with it the file is compared with the model
@@ -21,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
-from tonnx.cli.paddle import export_paddle, is_paddle
+from tonnx.cli.paddle import export_layer, export_paddle, is_paddle
 from tonnx.target import CANON, DEFAULT, OLDEST
 
 if TYPE_CHECKING:
@@ -135,7 +136,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         else:
             if options.params:
                 raise argparse.ArgumentTypeError("--params is for Paddle models")
-            result = _export_torch(options, specs.with_example_sizes(given), console)
+            layer = export_layer(options, given, **_common(options, console))
+            result = layer or _export_torch(options, specs.with_example_sizes(given), console)
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
     return Report(str(result), lambda: _data(result), lambda: _details(result))

@@ -1,8 +1,9 @@
-"""Saved Paddle models on the command line. Imports neither paddle nor torch."""
+"""Paddle models on the command line. Saved ones need neither paddle nor torch."""
 
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,3 +48,54 @@ def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common:
         input_names=options.input_names,
         **common,
     )
+
+
+def mentions_paddle(target: str) -> bool:
+    """Whether the file that MODEL names speaks of paddle: only then it is looked into for a layer."""
+    place = target.rpartition(":")[0] or target
+    try:
+        if not place.endswith(".py"):
+            spec = find_spec(place)
+            place = spec.origin or "" if spec is not None else ""
+        return "paddle" in Path(place).read_text(errors="replace")
+    except (OSError, ImportError, ValueError):
+        return False
+
+
+def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: Any) -> ExportResult | None:
+    """Export the Paddle layer that MODEL names; None if it names something else."""
+    from tonnx.cli.load import importable, load_any
+
+    with importable(options.model):
+        if not mentions_paddle(options.model):
+            return None
+        loaded = load_any(options.model)
+        if not any(kind.__module__.partition(".")[0] == "paddle" for kind in type(loaded.model).__mro__):
+            return None
+        from tonnx.api import export
+        from tonnx.cli.arrays import read_arrays
+
+        arrays = read_arrays(options.inputs)
+        axes = {spec.name or "": {a: n for a, n in spec.dynamic.items() if n} for spec in given if spec.name}
+        for name, named in options.dynamic:
+            axes.setdefault(name, {}).update(named)
+        return export(
+            loaded.model,
+            loaded.args if loaded.args is not None and not arrays else (),
+            options.output,
+            kwargs=arrays or loaded.kwargs,
+            input_spec=_specs(given),
+            dynamic_axes={name: named for name, named in axes.items() if named} or None,
+            input_names=options.input_names,
+            **common,
+        )
+
+
+def _specs(given: list[InputSpec]) -> Any:
+    """The inputs as ``paddle.jit.save`` takes them."""
+    from paddle.static import InputSpec as PaddleSpec
+
+    return [
+        PaddleSpec([dim.size if dim.name is None else None for dim in spec.dims], spec.dtype or "float32", spec.name)
+        for spec in given
+    ] or None

@@ -58,10 +58,7 @@ def by_contents(cutter: Cutter, trace: Trace, feeds: dict[str, np.ndarray], step
     theirs: dict[str, Mark] = {}
     wanted = [name for name in cutter.maker if cutter.is_tensor(name)]
     run_in_parts(cutter, dict(feeds), wanted, _marking(theirs))
-    named = {value: value for value in theirs if value in ours and ours[value].kind == theirs[value].kind}
     shapes = [{name: mark.kind for name, mark in marks.items()} for marks in (theirs, ours)]
-    if named and _trusted(cutter, named, ours, theirs):
-        return Found(named, *shapes)
     kinds: dict[object, list[str]] = {}
     for name, mark in ours.items():
         if mark.telling:
@@ -71,6 +68,10 @@ def by_contents(cutter: Cutter, trace: Trace, feeds: dict[str, np.ndarray], step
         twins = [name for name in kinds.get(mark.kind, ()) if ours[name].same(mark)] if mark.telling else []
         if twins:
             matched[value] = min(twins, key=lambda name: ours[name].distance(mark))
+    inner = [value for value in theirs if value in ours and value not in cutter.outputs]
+    named = {value: value for value in inner if ours[value].kind == theirs[value].kind}
+    if _trusted(cutter, named, ours, theirs):
+        matched.update(named)
     return Found(matched, *shapes)
 
 

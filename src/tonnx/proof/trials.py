@@ -266,7 +266,8 @@ class _Prover:
             reason = one_line(f"it gives empty outputs only, and {comparisons[0].reason}", limit=160)
             return Trial(label, sizes, _shapes(inputs), skipped=reason)
         if label == ZEROS and any(not c.ok and c.tolerance is EXACT and c.measured for c in comparisons):
-            return Trial(label, sizes, _shapes(inputs), skipped="all values are equal: what sorts them may do it any way")
+            reason = "all values are equal: what sorts them may do it any way"
+            return Trial(label, sizes, _shapes(inputs), skipped=reason)
         return Trial(label, sizes, _shapes(inputs), comparisons)
 
     def invented(

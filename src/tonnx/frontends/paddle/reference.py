@@ -165,6 +165,7 @@ def _inference(program: str, weights: str) -> Run:
     folder = os.path.isdir(weights)
     config = inference.Config(weights) if folder else inference.Config(program, weights)
     config.disable_glog_info()
+    getattr(config, "disable_onednn", config.disable_mkldnn)()  # it lacks operators, and ends the process on some
     config.switch_ir_optim(False)  # as it was written: fused kernels round differently
     predictor = inference.create_predictor(config)
 
