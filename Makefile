@@ -6,6 +6,7 @@
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
+#   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time beside torch.onnx.export and beside paddle2onnx
 
@@ -23,7 +24,7 @@ MODELS := $(VENV)/.stamp-models
 BENCH  := $(VENV)/.stamp-bench
 STOCK  := $(P2O)/.stamp-paddle2onnx
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle bench clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench clean
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -51,6 +52,9 @@ test-opsets: $(DEV)
 # The same as a table: docs/paddle-models.md. For some of them: make test-paddle ONLY="--models LeNet --opsets 9"
 test-paddle: $(DEV)
 	@$(PY) -m tests.paddle.models --write docs/paddle-models.md $(ONLY)
+
+docs-paddle: $(DEV)
+	@$(PY) -m tests.paddle.table --write
 
 bench: $(BENCH) $(STOCK)
 	@$(PY) bench/export_speed.py

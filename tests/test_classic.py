@@ -450,7 +450,7 @@ WRONG: list[tuple[dict[str, Any], list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize("case", WRONG, ids=[str(next(iter(case[0].items()))) for case in WRONG])
+@pytest.mark.parametrize("case", WRONG, ids=[f"{i} {next(iter(case[0]))}" for i, case in enumerate(WRONG)])
 def test_wrong_arguments(case: Any) -> None:
     options, parts = case
     with pytest.raises(InvalidArgument) as caught:

@@ -19,8 +19,8 @@ from tonnx.errors import (
 
 if TYPE_CHECKING:
     from tonnx.api import export
-    from tonnx.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
     from tonnx.benching import Bench, bench
+    from tonnx.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
     from tonnx.reporting import report
     from tonnx.result import ExportResult
     from tonnx.retargeting import RetargetResult, retarget
@@ -32,21 +32,22 @@ __version__ = "0.1.0"
 # Imported when first used, so that `tonnx --help` and `import tonnx` cost milliseconds.
 _LATER = {
     "Bench": "tonnx.benching",
-    "Model": "tonnx.run.model",
     "bench": "tonnx.benching",
-    "load": "tonnx.run.model",
-    "ExportResult": "tonnx.result",
-    "RetargetResult": "tonnx.retargeting",
     "export": "tonnx.api",
+    "ExportResult": "tonnx.result",
+    "load": "tonnx.run.model",
     "lower": "tonnx.custom",
+    "Model": "tonnx.run.model",
     "register_custom_op_symbolic": "tonnx.custom",
-    "unregister_custom_op_symbolic": "tonnx.custom",
     "report": "tonnx.reporting",
     "retarget": "tonnx.retargeting",
+    "RetargetResult": "tonnx.retargeting",
+    "unregister_custom_op_symbolic": "tonnx.custom",
     "verify": "tonnx.verifying",
     "VerifyResult": "tonnx.verifying",
 }
 _MODULES = ("paddle",)
+"""Drop-ins under the name of what they replace."""
 
 __all__ = [
     "Bench",
@@ -72,8 +73,8 @@ __all__ = [
     "register_custom_op_symbolic",
     "report",
     "retarget",
-    "verify",
     "unregister_custom_op_symbolic",
+    "verify",
 ]
 
 

@@ -1,5 +1,7 @@
 """The programs: branches, loops, lists, writes in place, classes; each with inputs that take every path."""
 
+# ruff: noqa: UP006, UP035, UP045, B905, SIM108, SIM114, SIM300, RET505, RUF005 (what TorchScript understands, and users write)
+
 from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
@@ -514,7 +516,7 @@ PROGRAMS: dict[str, Program] = {
     "early_return": Program(early_return, [(PLUS,), (MINUS,), (MIXED,), (PLUS / 9,)], BATCH, has=("If",)),
     "early_return_in_loop": Program(
         early_return_in_loop,
-        [(PLUS, torch.tensor(20.0)), (PLUS, torch.tensor(1e3)), (MORE, torch.tensor(-99.0)), (MIXED, torch.tensor(-0.5))],
+        [(x, torch.tensor(limit)) for x, limit in ((PLUS, 20.0), (PLUS, 1e3), (MORE, -99.0), (MIXED, -0.5))],
         BATCH,
         has=("Loop",),
     ),
@@ -540,7 +542,9 @@ PROGRAMS: dict[str, Program] = {
     "states_in_list": Program(states_in_list, ROWS, BATCH, has=("Loop",)),
     "fibonacci": Program(fibonacci, [(torch.tensor(n),) for n in (7, 0, 1, 30)], has=("Loop",)),
     "optional_state": Program(optional_state, [*ROWS, (MORE.flip(0),)], BATCH, has=("Loop",)),
-    "optional_input": Program(optional_input, [(PLUS, torch.tensor(2.0), 3.5), (MINUS, torch.tensor(-1.0), 3.5)], BATCH),
+    "optional_input": Program(
+        optional_input, [(PLUS, torch.tensor(2.0), 3.5), (MINUS, torch.tensor(-1.0), 3.5)], BATCH
+    ),
     "optional_input_absent": Program(optional_input, [(PLUS, None), (MINUS, None)], BATCH, has_not=("If",)),
     "writes_slices": Program(writes_slices, [(PLUS,), (MORE,)], BATCH),
     "write_on_one_side": Program(write_on_one_side, ROWS, BATCH, has=("If",)),
@@ -548,7 +552,9 @@ PROGRAMS: dict[str, Program] = {
     "writes_in_loop": Program(writes_in_loop, ROWS, BATCH, has=("Loop",)),
     "named_tuple": Program(named_tuple, THREE, BATCH, has=("If",)),
     "dictionary": Program(dictionary, ROWS, BATCH, has=("If",)),
-    "dictionary_input": Program(dictionary_input, [({"x": PLUS, "y": MIXED}, [1, 5])], {"given_x": {0: "n"}, "given_y": {0: "n"}}),
+    "dictionary_input": Program(
+        dictionary_input, [({"x": PLUS, "y": MIXED}, [1, 5])], {"given_x": {0: "n"}, "given_y": {0: "n"}}
+    ),
     "shape_arithmetic": Program(shape_arithmetic, ROWS, BATCH),
     "static_rank": Program(static_rank, ROWS, BATCH, has_not=("If",)),
     "raises_on_one_side": Program(raises_on_one_side, ROWS, BATCH, has_not=("If",)),
@@ -561,9 +567,13 @@ PROGRAMS: dict[str, Program] = {
     "refined": Program(refined, [(PLUS, MIXED), (MINUS, PLUS)], BATCH | {"y": {0: "batch"}}),
     "Gate": Program(Gate, THREE, BATCH, has=("If",)),
     "Recursive": Program(Recursive, [*ROWS, (MIXED * 9,)], BATCH, has=("If",)),
-    "Decoder": Program(Decoder, [(torch.randn(1, 8, generator=torch.Generator().manual_seed(s)),) for s in range(10)], has=("Loop",)),
+    "Decoder": Program(
+        Decoder, [(torch.randn(1, 8, generator=torch.Generator().manual_seed(s)),) for s in range(10)], has=("Loop",)
+    ),
     "Stateful": Program(Stateful, ROWS, BATCH, has=("If",)),
     "Lstm": Program(Lstm, ROWS, BATCH, has=("LSTM",)),
     "Attention": Program(Attention, ROWS, BATCH),
-    "Pyramid": Program(Pyramid, [(MORE[:8].repeat(1, 2),), (PLUS[:2].repeat(1, 2),), (MORE.repeat(2, 4),)], {"x": [0, 1]}, lowest=13),
+    "Pyramid": Program(
+        Pyramid, [(MORE[:8].repeat(1, 2),), (PLUS[:2].repeat(1, 2),), (MORE.repeat(2, 4),)], {"x": [0, 1]}, lowest=13
+    ),
 }  # fmt: skip

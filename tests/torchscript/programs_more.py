@@ -1,5 +1,7 @@
 """More programs: what aliases what, containers of all kinds, odd loops, classes and enums."""
 
+# ruff: noqa: UP006, UP035, UP045, B905, RUF005, RUF021 (what TorchScript understands, and users write)
+
 from __future__ import annotations
 
 from enum import Enum
@@ -253,7 +255,9 @@ class Cache(nn.Module):
 class Holder(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.experts = nn.ModuleDict({"small": nn.Linear(4, 2), "large": nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))})
+        self.experts = nn.ModuleDict(
+            {"small": nn.Linear(4, 2), "large": nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))}
+        )
         self.shared = self.experts["small"]
 
     def forward(self, x: Tensor) -> Tensor:

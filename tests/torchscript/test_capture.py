@@ -30,11 +30,10 @@ class TestModel(nn.Module):
         self.relu = torch.nn.ReLU()
 
     @torch.jit.script
-    def _abs(x):  # noqa: N805
+    def _abs(x):
         if x.sum() > 0:
             return x
-        else:
-            return -x
+        return -x
 
     def forward(self, x, h):
         x = self._abs(x)
@@ -171,8 +170,8 @@ def test_a_trace_that_depends_on_sizes_is_not_accepted() -> None:
             y = pick(inputs[0])
             return sum((row for row in y), torch.zeros(4))  # unrolled
 
-    from tonnx.frontends.torch.signature import bind_call
     from tonnx.frontends.torch.dynamic import apply_dynamic_axes
+    from tonnx.frontends.torch.signature import bind_call
     from tonnx.frontends.torchscript.capture import trace
 
     call = bind_call(Rows(), (torch.randn(3, 4),), None, ["x"])

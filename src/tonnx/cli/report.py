@@ -70,7 +70,7 @@ def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
     path = Path(options.model)
     with importable(options.against):
-        loaded = load_against(options.against, path)
+        loaded = load_against(options.against)
         args, kwargs = example_for(path, loaded, [], options.inputs, seed=0)
         result = verify(path, loaded.model, args, kwargs, locate=True, progress=console.stage)
     return {"verification": result.verification, "differences": result.differences, "located": result.located}

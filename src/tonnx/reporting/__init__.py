@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tonnx.reporting.report import report
+from tonnx.reporting.page import report
 
 __all__ = ["report"]

@@ -28,7 +28,7 @@ def weights_data(model: ir.Model) -> list[dict[str, Any]]:
         for value in graph.initializers.values():
             tensor = value.const_value
             if tensor is not None:
-                shape = [int(d) for d in tensor.shape]
+                shape = [d for d in tensor.shape if isinstance(d, int)]
                 found.append({"name": value.name, "dtype": tensor.dtype.name, "shape": shape, "bytes": tensor.nbytes})
     return sorted(found, key=lambda weight: -weight["bytes"])
 

@@ -140,10 +140,11 @@ def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 def zeros(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Inputs that nobody computes with: they have the shapes, and cost nothing."""
-    return {
-        name: np.zeros([dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape], inputs.dtypes[name].numpy())
-        for name, shape in inputs.shapes.items()
-    }
+    made = {}
+    for name, shape in inputs.shapes.items():
+        fixed = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
+        made[name] = np.zeros(fixed, inputs.dtypes[name].numpy())
+    return made
 
 
 def _sides(inputs: Inputs, sizes: Mapping[str, int]) -> tuple[int, int]:

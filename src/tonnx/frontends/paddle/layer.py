@@ -195,9 +195,11 @@ def _saved(path: Path, model: Any, function: Any, call: Call, saving: Mapping[st
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            with _plain(model, function) as target:
-                with contextlib.nullcontext() if "output_spec" in saving else _apart(target):
-                    paddle.jit.save(target, str(path), input_spec=specs, **saving)
+            with contextlib.ExitStack() as stack:
+                target = stack.enter_context(_plain(model, function))
+                if "output_spec" not in saving:
+                    stack.enter_context(_apart(target))
+                paddle.jit.save(target, str(path), input_spec=specs, **saving)
         except TonnxError:
             raise
         except Exception as error:  # Paddle's own, and whatever the user's code raises while it is captured

@@ -42,7 +42,7 @@ Number = bool | int | float | ir.Value
 Unused = object
 """Anything: it plays no part in inference, and is not even looked up."""
 
-KINDS = ("Value", "Values", "Array", "Unused", "Size", "Sizes", "Ints", "Floats", "Number", "int", "float", "bool", "str", "ir.DataType")
+KINDS = tuple("Value Values Array Unused Size Sizes Ints Floats Number int float bool str ir.DataType".split())
 
 
 @dataclass(frozen=True)

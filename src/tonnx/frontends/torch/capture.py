@@ -25,6 +25,7 @@ from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch, 
 from tonnx.frontends.torch.quantisers import fake_quantisers, shapes_known
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.standins_packed import packed_stand_ins
 from tonnx.frontends.torch.standins_vision import vision_stand_ins
 
 
@@ -96,6 +97,7 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrite
         _explicit_keywords(model, call),
         standins.stand_ins(),
         vision_stand_ins(),
+        packed_stand_ins(),
         functional.scans(),
         autograd.as_operators(),
         fake_quantisers(model),

@@ -67,7 +67,7 @@ def convert(
         module, call = model.module(), program_call(model, args, kwargs, input_names)
         output_axes = name_dimensions(call, dynamic_axes, wanted_outputs)
         _check_collisions(call, wanted_outputs)
-        captured = describe(model, call)
+        captured: Captured | Scripted = describe(model, call)
     else:
         module = as_module(model)
         check_modules(module)
@@ -162,7 +162,7 @@ def _lower(
         leaves = list(captured.inputs.values())
         kept, notes = add_results(op, results, paths, leaves, output_names, output_axes)
         _forget_shared(captured.shared, graph.outputs, output_axes)
-    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=op.functions.values()), kept, notes
+    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values())), kept, notes
 
 
 def _forget_shared(shared: set[str], outputs: Sequence[ir.Value], asked: Mapping[str, Mapping[int, str]]) -> None:

@@ -176,7 +176,7 @@ def rename_inputs(
     """
     wanted = checked_names("input_names", names)
     _check_tensors(leaves)
-    unique = {id(tensor): name for name, tensor in reversed(state.items())}
+    unique = {id(tensor): name for name, tensor in reversed(list(state.items()))}
     parameters = [name for name, tensor in state.items() if unique[id(tensor)] == name]
     if len(wanted) > len(leaves) + len(parameters):
         raise InvalidArgument(

@@ -104,7 +104,7 @@ def _affine_grid(kernel: Any) -> Any:
     library.impl("affine_grid", lambda theta, size, align: kernel(theta, size, align), "CompositeExplicitAutograd")
 
     def fake(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
-        return theta.new_empty([size[0], *size[2:], len(size) - 2])
+        return torch.empty([size[0], *size[2:], len(size) - 2], dtype=theta.dtype, device=theta.device)
 
     torch.library.register_fake("tonnx::affine_grid", fake, lib=library)
     return torch.ops.tonnx.affine_grid, library  # unloading the library would take its operators along

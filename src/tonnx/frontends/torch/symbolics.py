@@ -24,9 +24,9 @@ import torch
 from tonnx.build import Builder
 from tonnx.errors import LoweringError, TonnxError
 from tonnx.frontends.torch.bind import DTYPES
-from tonnx.frontends.torch.graft import graft, stand_in
 from tonnx.frontends.torch.rules import Rule
 from tonnx.frontends.torch.weights import WEIGHT, as_numpy
+from tonnx.legalise.graft import graft, stand_in
 from tonnx.schema import signature
 
 _NEWEST = 20  # for which PyTorch's symbolic functions are written
@@ -100,6 +100,8 @@ def _exporting(opset: int) -> Iterator[None]:
     """What symbolic functions and the helpers that they call look at."""
     from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
 
+    # Empties what PyTorch's inference remembers by the names of values, which are the same in every small graph.
+    torch._C._jit_pass_onnx_graph_shape_type_inference(torch._C.Graph(), {}, opset)
     before = GLOBALS.export_onnx_opset_version, GLOBALS.in_onnx_export
     GLOBALS.export_onnx_opset_version, GLOBALS.in_onnx_export = opset, True
     try:
@@ -248,14 +250,15 @@ def _node(node: torch._C.Node, inputs: Sequence[ir.Value | None], name: str) -> 
             hint="pass the elements of a list one by one, or as an attribute (axes_i=[…])",
         )
     attributes = [_attribute(node, attribute) for attribute in node.attributeNames()]
-    outputs = [_value(value, i) for i, value in enumerate(node.outputs())]
+    outputs = [_value(value, known=namespace != "onnx") for value in node.outputs()]
     values = list(inputs)
     while values and values[-1] is None:
         values.pop()
     return ir.Node(_DOMAINS.get(namespace, namespace), op_type, values, attributes, outputs=outputs)
 
 
-def _value(value: torch._C.Value, index: int) -> ir.Value:
+def _value(value: torch._C.Value, known: bool) -> ir.Value:
+    """Shapes of ONNX's own operators are inferred afresh: PyTorch's inference remembers other graphs by names."""
     kind = value.type()
     made = ir.Value(name=f"t{value.unique()}")
     if isinstance(kind, torch._C.TensorType):
@@ -264,7 +267,7 @@ def _value(value: torch._C.Value, index: int) -> ir.Value:
         made.type = ir.TensorType(DTYPES[dtype]) if dtype in DTYPES else None
         if sizes is None and kind.dim() is not None:
             sizes = kind.varyingSizes()
-        made.shape = None if sizes is None else ir.Shape(sizes)
+        made.shape = None if sizes is None or not known else ir.Shape(sizes)
     return made
 
 

@@ -17,9 +17,9 @@ import torch
 
 from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument, LoweringError, TonnxError, UnsupportedArgument
-from tonnx.frontends.torch.graft import graft, stand_in
 from tonnx.frontends.torch.rules import Rule
 from tonnx.frontends.torch.rules import rule_of as plain_rule
+from tonnx.legalise.graft import graft, stand_in
 
 
 def checked_table(table: Mapping[Any, Any] | None) -> dict[str, Any]:

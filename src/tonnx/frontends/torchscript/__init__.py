@@ -2,6 +2,6 @@
 
 A TorchScript graph is a program, not a data flow graph: it writes to tensors, lists and module attributes, and has
 branches and loops. `walk` runs it on values that are known only in part (`things`): what is known is computed at once,
-what is not becomes nodes. Writes change the value that a tensor has from then on (`store`), and branches and loops whose
-course is known only at run time become If and Loop, with all that they write among their outputs (`control`).
+what is not becomes nodes. Writes change the value that a tensor has from then on (`store`). Branches and loops whose
+course is known only at run time become If and Loop, with all that they write among their outputs (`control`, `loops`).
 """

@@ -1,7 +1,7 @@
 """From a module to a TorchScript program: scripted as a whole, or traced.
 
-A trace follows one path. It is taken only if nothing in the model turned a tensor into a Python number or truth value on
-the way (PyTorch warns of that), or if the user asked for it.
+A trace follows one path. It is taken only if nothing in the model turned a tensor into a Python number or truth value
+on the way (PyTorch warns of that, and two traces at different sizes and values differ), or if the user asked for it.
 """
 
 from __future__ import annotations
@@ -196,7 +196,9 @@ def _differences(program: Any, other: Any) -> list[tuple[str, str]]:
     for a, b in zip_longest(one, two):
         if a is None or b is None or a.kind() != b.kind() or _literal(a) != _literal(b):
             at = a if a is not None else b
-            return [(line_of(at.sourceRange()), "the model takes another course at other sizes or values of its inputs")]
+            return [
+                (line_of(at.sourceRange()), "the model takes another course at other sizes or values of its inputs")
+            ]
     return []
 
 

@@ -8,142 +8,13 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torchscript import growing, numbers
-from tonnx.frontends.torchscript.store import holds, link
-from tonnx.frontends.torchscript.templates import number_dtype
-from tonnx.frontends.torchscript.things import Dict, Fields, Grown, List, Tensor, is_number
-from tonnx.infer import UNKNOWN, dims_of, same_dim
+from tonnx.frontends.torchscript import growing, lists, numbers
+from tonnx.frontends.torchscript.things import Dict, Fields, Grown, List, Tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torchscript.walk import Walk
 
 Handler = Callable[..., Any]
-
-
-def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
-    """The elements of a list whose length is known."""
-    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
-    if isinstance(content, Grown):
-        size = content.value.shape[0] if content.stacked and content.value.shape is not None else None
-        if isinstance(size, int):
-            return [_thing(cell, content, growing.element(walk.op, content, i)) for i in range(size)]
-        raise LoweringError(
-            f"{doing} needs a list whose length is known",
-            why="this list grows in a loop or a branch whose course is known only at run time",
-            hint="make a tensor of it with torch.stack or torch.cat",
-        )
-    return content
-
-
-def _thing(cell: Any, grown: Grown, value: ir.Value) -> Any:
-    """An element that was taken out of a list: who writes to it writes to the list as well."""
-    if grown.dims is None:
-        return growing.as_number(value)
-    taken = Tensor(value)
-    if isinstance(cell, List):
-        link(taken, cell)
-    return taken
-
-
-def _held(walk: Walk, grown: Grown, item: Any) -> Any:
-    """An element as it is put into a list that grows."""
-    if grown.dims is None:
-        if not is_number(item):
-            raise LoweringError("a list of numbers gets something else")
-        return item
-    if not isinstance(item, Tensor):
-        raise LoweringError("a list of tensors gets something else")
-    return walk.store.read(walk.op, item)
-
-
-def as_grown(walk: Walk, content: list[Any], like: Grown) -> Grown:
-    """Known elements in the form of another list."""
-    held = [_held(walk, like, item) for item in content]
-    return growing.gather(walk.op, held, like.dtype, like.dims, like.stacked)
-
-
-def _unstack(walk: Walk, grown: Grown, item: Any) -> Grown:
-    """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
-    if grown.dims is None or not grown.stacked or not isinstance(item, Tensor):
-        return grown
-    dims = dims_of(walk.store.read(walk.op, item))
-    if dims is not None and len(dims) == len(grown.dims):
-        if all(map(same_dim, dims, grown.dims)):
-            return grown
-        joined = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, grown.dims, strict=True)]
-        return growing.as_sequence(walk.op, Grown(grown.value, grown.dtype, joined, True))
-    raise LoweringError("a list holds tensors of different ranks, and its length is known only at run time")
-
-
-def _keep(cell: List, item: Any) -> None:
-    """A list that grows holds the value of a tensor, not the tensor: a write to one is not seen in the other."""
-    if isinstance(item, Tensor):
-        holds(cell, item)
-
-
-def list_construct(walk: Walk, node: Any, *items: Any) -> List:
-    return List(items)
-
-
-def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
-    count = node.outputsSize()
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        items = [_thing(cell, content, growing.element(walk.op, content, i)) for i in range(count)]
-    else:
-        items = list(content)
-    if len(items) != count:
-        raise LoweringError(f"{len(items)} values are unpacked into {count} variables")
-    return items[0] if count == 1 else items
-
-
-def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        content = _unstack(walk, content, item)
-        walk.store.set_elements(cell, growing.append(walk.op, content, _held(walk, content, item)))
-        _keep(cell, item)
-    else:
-        walk.store.set_elements(cell, [*content, item])
-    return cell
-
-
-def extend(walk: Walk, node: Any, cell: List, more: Any) -> List:
-    walk.store.set_elements(cell, _concatenated(walk, cell, more))
-    return cell
-
-
-def _concatenated(walk: Walk, one: List, other: List) -> Any:
-    a, b = walk.store.elements(one), walk.store.elements(other)
-    if isinstance(a, Grown) and isinstance(b, Grown):
-        return growing.extended(walk.op, a, b)
-    if isinstance(a, Grown) and not isinstance(b, Grown):
-        for item in b:
-            a = _unstack(walk, a, item)
-            a = growing.append(walk.op, a, _held(walk, a, item))
-        return a
-    if isinstance(b, Grown):
-        return growing.extended(walk.op, as_grown(walk, a, b), b)
-    return [*a, *b]
-
-
-def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        content = _unstack(walk, content, item)
-        walk.store.set_elements(cell, growing.insert(walk.op, content, index, _held(walk, content, item)))
-        _keep(cell, item)
-        return
-    content = list(content)
-    content.insert(_fixed(index, "insert"), item)
-    walk.store.set_elements(cell, content)
-
-
-def _fixed(index: Any, doing: str) -> int:
-    index = numbers.known(index)
-    if isinstance(index, ir.Value):
-        raise LoweringError(f"{doing} at a place of a list that is known only at run time")
-    return int(index)
 
 
 def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any:
@@ -156,9 +27,9 @@ def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any
     if isinstance(content, Grown):
         value, rest = growing.pop(walk.op, content, index)
         walk.store.set_elements(cell, rest)
-        return _thing(cell, content, value)
+        return lists.taken(cell, content, value)
     content = list(content)
-    taken = content.pop(_fixed(index, "pop"))
+    taken = content.pop(lists.fixed(index, "pop"))
     walk.store.set_elements(cell, content)
     return taken
 
@@ -174,14 +45,6 @@ def clear(walk: Walk, node: Any, cell: Any) -> None:
         walk.store.set_elements(cell, [])
 
 
-def reverse(walk: Walk, node: Any, cell: List) -> None:
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        walk.store.set_elements(cell, growing.sliced(walk.op, content, -1, -(1 << 62), -1))
-    else:
-        walk.store.set_elements(cell, content[::-1])
-
-
 def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     if isinstance(cell, Dict):
         walk.store.set_items(cell, {**walk.store.items(cell), _key(walk, index): item})
@@ -189,41 +52,16 @@ def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     content = walk.store.elements(cell)
     index = numbers.known(index)
     if not isinstance(content, Grown) and isinstance(index, ir.Value):
-        content = _stacked(walk, content)
+        content = lists.stacked(walk, content)
     if isinstance(content, Grown):
-        content = _unstack(walk, content, item)
-        walk.store.set_elements(cell, growing.replace(walk.op, content, index, _held(walk, content, item)))
-        _keep(cell, item)
+        content = lists.taking(walk, content, item)
+        walk.store.set_elements(cell, growing.replace(walk.op, content, index, lists.held(walk, content, item)))
+        lists.keep(cell, item)
     else:
         content = list(content)
         content[index] = item
         walk.store.set_elements(cell, content)
     return cell
-
-
-def _stacked(walk: Walk, content: list[Any]) -> Grown:
-    """Known elements of one kind as one tensor, so that one of them can be picked at run time."""
-    if content and all(map(is_number, content)):
-        dtype = number_dtype(content[0])
-        if all(number_dtype(item) == dtype for item in content):
-            return growing.gather(walk.op, content, dtype, None, True)
-    if content and all(isinstance(item, Tensor) for item in content):
-        held = [walk.store.read(walk.op, item) for item in content]
-        dims, dtype = dims_of(held[0]), held[0].dtype
-        alike = dims is not None
-        for value in held[1:]:
-            other = dims_of(value)
-            if dims is None or other is None or len(other) != len(dims) or value.dtype != dtype:
-                dims = None
-                break
-            alike = alike and all(map(same_dim, dims, other))
-            dims = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, other, strict=True)]
-        if dims is not None and dtype is not None:
-            return growing.gather(walk.op, held, dtype, dims, alike)
-    raise LoweringError(
-        "an element of a list is picked by an index that is known only at run time",
-        why="the elements are not tensors of one dtype, nor numbers of one type",
-    )
 
 
 def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
@@ -241,8 +79,8 @@ def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
             if not -len(content) <= index < len(content):
                 raise LoweringError(f"a list of {len(content)} elements has none at {index}")
             return content[index]
-        content = _stacked(walk, content)
-    return _thing(cell, content, growing.element(walk.op, content, index))
+        content = lists.stacked(walk, content)
+    return lists.taken(cell, content, growing.element(walk.op, content, index))
 
 
 def _key(walk: Walk, key: Any) -> Any:
@@ -259,7 +97,7 @@ def slice_(walk: Walk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1
     content = walk.store.elements(cell)
     if isinstance(content, Grown) or isinstance(start, ir.Value) or isinstance(end, ir.Value):
         if not isinstance(content, Grown):
-            content = _stacked(walk, content)
+            content = lists.stacked(walk, content)
         return List(growing.sliced(walk.op, content, start, end, step))
     return List(content[start:end:step])
 
@@ -296,106 +134,7 @@ def contains(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
         equal = walk.op.Equal(content.value, growing.number(walk.op, item, content.dtype))
         counted = walk.op.ReduceSum(walk.op.cast(equal, ir.DataType.INT64), [0], keepdims=1)
         return growing.as_number(walk.op.Greater(counted, 0))
-    return _any(walk, [_equal(walk, element, item) for element in content])
-
-
-def _equal(walk: Walk, a: Any, b: Any) -> Any:
-    if is_number(a) and is_number(b):
-        return numbers.compute(walk.op, "aten::eq", [a, b])
-    return type(a) is type(b) and a == b
-
-
-def _any(walk: Walk, conditions: list[Any]) -> Any:
-    result: Any = False
-    for condition in conditions:
-        result = numbers.compute(walk.op, "aten::__or__", [result, condition])
-    return result
-
-
-def equal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    """Two lists or strings."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    a, b = elements_of(walk, one, "comparing lists"), elements_of(walk, other, "comparing lists")
-    if len(a) != len(b):
-        return False
-    result: Any = True
-    for x, y in zip(a, b, strict=True):
-        result = numbers.compute(walk.op, "aten::__and__", [result, _equal(walk, x, y)])
-    return result
-
-
-def unequal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    return numbers.compute(walk.op, "aten::__not__", [equal(walk, node, one, other)])
-
-
-def add(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    return one + other if isinstance(one, str) else List(_concatenated(walk, one, other))
-
-
-def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    cell, count = (one, other) if isinstance(one, (List, str)) else (other, one)
-    count = numbers.known(count)
-    if isinstance(cell, str):
-        return cell * count
-    content = elements_of(walk, cell, "repeating a list")
-    if not isinstance(count, ir.Value):
-        return List(content * count)
-    if len(content) != 1 or not is_number(content[0]):
-        raise LoweringError("a list is repeated a number of times that is known only at run time")
-    dtype = number_dtype(content[0])
-    value = walk.op.Expand(growing.number(walk.op, content[0], dtype), count)
-    return List(Grown(value, dtype, None, True))
-
-
-def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
-    """max and min of a list of numbers."""
-    kind = node.kind()
-    content = walk.store.elements(one)
-    if isinstance(content, Grown):
-        reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
-        return growing.as_number(reduce(content.value, [0], keepdims=1))
-    return numbers.lowest(walk.op, kind, content)
-
-
-def total(walk: Walk, node: Any, cell: Any) -> Any:
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        return growing.as_number(walk.op.ReduceSum(content.value, [0], keepdims=1))
-    result: Any = 0
-    for item in content:
-        result = numbers.compute(walk.op, "aten::add", [result, item])
-    return result
-
-
-def any_of(walk: Walk, node: Any, cell: Any) -> Any:
-    content = elements_of(walk, cell, "any()")
-    return _any(walk, [numbers.compute(walk.op, "aten::Bool", [item]) for item in content])
-
-
-def all_of(walk: Walk, node: Any, cell: Any) -> Any:
-    result: Any = True
-    for item in elements_of(walk, cell, "all()"):
-        result = numbers.compute(walk.op, "aten::__and__", [result, numbers.compute(walk.op, "aten::Bool", [item])])
-    return result
-
-
-def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
-    content = elements_of(walk, cell, "sorting")
-    if any(isinstance(item, (ir.Value, Tensor)) for item in content):
-        raise LoweringError("a list is sorted whose elements are known only at run time", hint="sort a tensor instead")
-    ordered = sorted(content, reverse=bool(reverse))
-    if node.kind() == "aten::sorted":
-        return List(ordered)
-    walk.store.set_elements(cell, ordered)
-    return None
-
-
-def index_of(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
-    content = elements_of(walk, cell, "index()")
-    if any(isinstance(x, (ir.Value, Tensor)) for x in [*content, item]):
-        raise LoweringError("an element is searched in a list whose elements are known only at run time")
-    return content.index(item)
+    return lists.any_true(walk, [lists.equals(walk, element, item) for element in content])
 
 
 def tuple_construct(walk: Walk, node: Any, *items: Any) -> tuple[Any, ...]:
@@ -426,7 +165,7 @@ def tuple_unpack(walk: Walk, node: Any, items: Any) -> Any:
 
 
 def tuple_index(walk: Walk, node: Any, items: Any, index: Any) -> Any:
-    return items[_fixed(index, "picking")]
+    return items[lists.fixed(index, "picking")]
 
 
 def tuple_slice(walk: Walk, node: Any, items: Any) -> Any:
@@ -442,7 +181,7 @@ def make_dict(walk: Walk, node: Any, *items: Any) -> Dict:
         return Dict({})
     if isinstance(items[0], Dict):
         return Dict(dict(walk.store.items(items[0])))
-    return Dict({_key(walk, key): value for key, value in elements_of(walk, items[0], "dict()")})
+    return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
 
 
 def keys(walk: Walk, node: Any, cell: Dict) -> List:
@@ -471,23 +210,15 @@ def update(walk: Walk, node: Any, cell: Dict, other: Dict) -> None:
     walk.store.set_items(cell, {**walk.store.items(cell), **walk.store.items(other)})
 
 
-def rangelist(walk: Walk, node: Any, count: Any) -> List:
-    count = numbers.known(count)
-    if isinstance(count, ir.Value):
-        value = walk.op.Range(0, walk.op.scalar(count), 1)
-        return List(Grown(value, ir.DataType.INT64, None, True))
-    return List(range(count))
-
-
 ALWAYS: dict[str, Handler] = {
-    "prim::ListConstruct": list_construct,
-    "prim::ListUnpack": list_unpack,
+    "prim::ListConstruct": lists.list_construct,
+    "prim::ListUnpack": lists.list_unpack,
     "prim::TupleConstruct": tuple_construct,
     "prim::TupleUnpack": tuple_unpack,
     "prim::TupleIndex": tuple_index,
     "prim::TupleSlice": tuple_slice,
     "prim::DictConstruct": dict_construct,
-    "prim::rangelist": rangelist,
+    "prim::rangelist": lists.rangelist,
     "aten::dict": make_dict,
     "aten::len": length,
     "aten::__getitem__": getitem,
@@ -497,29 +228,29 @@ ALWAYS: dict[str, Handler] = {
 """Operators that are about containers, whatever they are given."""
 
 ON_CONTAINERS: dict[str, Handler] = {
-    "aten::append": append,
-    "aten::extend": extend,
-    "aten::add_": extend,
-    "aten::insert": insert,
+    "aten::append": lists.append,
+    "aten::extend": lists.extend,
+    "aten::add_": lists.extend,
+    "aten::insert": lists.insert,
     "aten::pop": pop,
     "aten::Delete": delete,
     "aten::clear": clear,
-    "aten::reverse": reverse,
+    "aten::reverse": lists.reverse,
     "aten::slice": slice_,
     "aten::list": copy,
     "aten::copy": copy,
-    "aten::eq": equal,
-    "aten::ne": unequal,
-    "aten::add": add,
-    "aten::mul": multiply,
-    "prim::max": extreme,
-    "prim::min": extreme,
-    "aten::sum": total,
-    "aten::any": any_of,
-    "aten::all": all_of,
-    "aten::sort": sort,
-    "aten::sorted": sort,
-    "aten::index": index_of,
+    "aten::eq": lists.equal,
+    "aten::ne": lists.unequal,
+    "aten::add": lists.add,
+    "aten::mul": lists.multiply,
+    "prim::max": lists.extreme,
+    "prim::min": lists.extreme,
+    "aten::sum": lists.total,
+    "aten::any": lists.any_of,
+    "aten::all": lists.all_of,
+    "aten::sort": lists.sort,
+    "aten::sorted": lists.sort,
+    "aten::index": lists.index_of,
     "aten::keys": keys,
     "aten::values": values,
     "aten::items": pairs,

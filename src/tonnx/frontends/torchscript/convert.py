@@ -139,7 +139,7 @@ def _lowered(
         module.keeps_state = walk.writes_state or parameters.changed()
     timings["lower"] = time.perf_counter() - start
     return Converted(
-        model=ir.Model(graph, ir_version=10, producer_name="tonnx", functions=op.functions.values()),
+        model=ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values())),
         reference=reference(module, call, kept, settings.training),
         example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
@@ -245,7 +245,11 @@ def _tree(walk: Walk, thing: Any) -> Any:
 def _read(walk: Walk, leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return leaf
-    value = walk.store.read(walk.op, leaf)
+    try:
+        value = walk.store.read(walk.op, leaf)
+    except LoweringError as error:
+        error.where = error.where or "an output of the model"
+        raise
     if value.meta.keys() & {"tonnx.dim", "tonnx.number"}:  # a tensor, though its value is a number elsewhere
         value = walk.op.Identity(value)
     return value

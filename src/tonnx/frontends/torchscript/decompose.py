@@ -1,7 +1,7 @@
 """PyTorch's own decomposition of one operator, for operators that have no rule.
 
-The operator is traced on fake tensors that have the ranks, the fixed sizes and the named dimensions of its arguments, and
-the graph of simpler operators that comes out is lowered by the walk of the torch.export front end.
+The operator is traced on fake tensors that have the ranks, the fixed sizes and the named dimensions of its arguments.
+The graph of simpler operators that comes out is lowered by the walk of the torch.export front end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from tonnx.errors import TonnxError, UnsupportedOp
 from tonnx.frontends.torch import walk as fx
 from tonnx.frontends.torch.bind import DTYPES
 from tonnx.frontends.torch.decompose import table
+from tonnx.frontends.torch.foreign import foreign_node
+from tonnx.frontends.torch.settings import REFUSE
 from tonnx.frontends.torch.symbolic import DimNames
+from tonnx.frontends.torchscript import dtypes
 from tonnx.frontends.torchscript.things import Tensor
 
 if TYPE_CHECKING:
@@ -37,6 +40,8 @@ def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     results = _decomposed(walk, operator, arguments)
     if results is not None:
         return results
+    if walk.settings.foreign != REFUSE and operator.target is not None:
+        return _foreign(walk, operator, arguments)
     from tonnx.frontends.torchscript.walk import stand_in
 
     walk.refuse(operator.title)
@@ -44,6 +49,19 @@ def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     made = [stand_in(r.type) for r in returns]
     values = [thing.value if isinstance(thing, Tensor) else thing for thing in made]
     return values[0] if len(values) == 1 else values
+
+
+def _foreign(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+    """The call as one node of PyTorch's own domain; its results have the dtypes that PyTorch gives them."""
+    given = {}
+    for argument, value in zip(operator.arguments, arguments, strict=False):
+        read = pytree.tree_map(lambda v: walk.store.read(walk.op, v) if isinstance(v, Tensor) else v, value)
+        given[argument.name] = DTYPES.get(read, read) if isinstance(read, torch.dtype) else read
+    made = foreign_node(walk.op, operator.target._schema, given, len(operator.returns), walk.settings.foreign)
+    known = dtypes.asked(walk, operator, arguments) or [None] * len(made)
+    for value, dtype in zip(made, known, strict=True):
+        value.type = ir.TensorType(dtype or ir.DataType.FLOAT)
+    return made[0] if len(made) == 1 else list(made)
 
 
 def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
@@ -134,7 +152,9 @@ class _Fakes:
             name = dim.value
             if name is None:
                 name = self._walk.op.names.unique("size")
-                self._walk.op.name_size(self._walk.op.size(value, axis), name)
+                size = self._walk.op.size(value, axis)
+                assert isinstance(size, ir.Value)  # the dimension is not fixed
+                self._walk.op.name_size(size, name)
             else:
                 self._walk.op.size(value, axis)  # so that it is known by its name
             sizes.append(self._symbol(name))

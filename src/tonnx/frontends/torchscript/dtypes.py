@@ -1,7 +1,7 @@
 """The dtypes of results. TorchScript does not say them; rules leave the last cast to what PyTorch knows.
 
-Most results have the dtype that their tensors promote to, or bool, or int64. Where one has another, PyTorch is asked: the
-operator runs on tensors without data.
+Most results have the dtype that their tensors promote to. Where one has another, PyTorch is asked: the operator runs on
+tensors without data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def corrected(walk: Walk, operator: Operator, arguments: list[Any], results: lis
     common = result_type(*tensors)
     if all(not isinstance(r, ir.Value) or r.dtype == common for r in results):
         return results
-    wanted = _asked(walk, operator, arguments)
+    wanted = asked(walk, operator, arguments)
     if wanted is None or len(wanted) != len(results):
         return results
     return [
@@ -42,7 +42,7 @@ def corrected(walk: Walk, operator: Operator, arguments: list[Any], results: lis
     ]
 
 
-def _asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | None:
+def asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | None:
     """The dtypes of an operator's results, from a run on tensors without data; None where that is not possible."""
     if operator.target is None or operator.target._schema.is_mutable:
         return None

@@ -13,6 +13,7 @@ from tonnx.build import DIM
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.bind import DTYPES
 from tonnx.frontends.torch.values import is_float
+from tonnx.frontends.torch.weights import WEIGHT
 from tonnx.frontends.torchscript import graphs, growing, numbers
 from tonnx.frontends.torchscript.things import (
     UNINITIALIZED,
@@ -190,8 +191,6 @@ def _array(walk: Walk, data: Any) -> ir.Value:
 # None or not
 
 
-
-
 def is_(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     for a, b in ((one, other), (other, one)):
         if b is None:
@@ -266,7 +265,9 @@ def is_instance_of(thing: Any, types: list[str]) -> bool:
 def _number_types(thing: Any) -> tuple[str, ...]:
     if isinstance(thing, ir.Value):
         return {T.BOOL: ("bool",), T.INT64: ("int", "Scalar")}.get(thing.dtype, ("float", "Scalar"))  # type: ignore[arg-type]
-    return ("bool",) if isinstance(thing, bool) else ("int", "Scalar") if isinstance(thing, int) else ("float", "Scalar")
+    return (
+        ("bool",) if isinstance(thing, bool) else ("int", "Scalar") if isinstance(thing, int) else ("float", "Scalar")
+    )
 
 
 def _elements_are(cell: List, wanted: str) -> bool:
@@ -286,6 +287,10 @@ def _grad(walk: Walk, node: Any, *arguments: Any) -> bool:
     """Whether gradients are recorded. They are not; but PyTorch's own layers take that for leave to call one opaque
     operator for attention, and what they do otherwise gives the same."""
     return graphs.is_of_torch(node.sourceRange())
+
+
+def _is_weight(walk: Walk, node: Any, tensor: Any, *rest: Any) -> bool:
+    return isinstance(tensor, Tensor) and WEIGHT in tensor.root.value.meta
 
 
 def _first(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
@@ -329,6 +334,8 @@ FACTS: dict[str, Callable[..., Any]] = {
     "prim::unchecked_unwrap_optional": cast,
     "aten::_unwrap_optional": cast,
     "prim::isinstance": is_instance,
+    "prim::EnumValue": lambda walk, node, thing: thing.value,
+    "prim::EnumName": lambda walk, node, thing: thing.name,
     "prim::device": _constant("cpu"),
     "aten::device": _first,
     "prim::type": _constant("cpu"),
@@ -336,10 +343,10 @@ FACTS: dict[str, Callable[..., Any]] = {
     "prim::is_cpu": _constant(True),
     **{
         f"prim::is_{kind}": _constant(False)
-        for kind in "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu maia mtia vulkan nested leaf".split()
+        for kind in "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu mtia vulkan nested leaf".split()
     },
-    "prim::requires_grad": _grad,
-    "aten::requires_grad": _grad,
+    "prim::requires_grad": _is_weight,
+    "aten::requires_grad": _is_weight,
     "aten::is_contiguous": _constant(True),
     "aten::is_complex": _constant(False),
     "aten::is_scripting": _constant(True),

@@ -7,6 +7,7 @@ elements whose shapes may differ, and can be carried from opset 13 on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -58,8 +59,9 @@ def zeros(op: Builder, dtype: ir.DataType, dims: Sequence[Any]) -> ir.Value:
         if known is None:
             known = _from_inputs(op, dim)
         sizes.append(known)
-    if all(isinstance(size, int) for size in sizes) and int(np.prod(sizes)) <= 64:
-        return op.constant(np.zeros(sizes), dtype)
+    known_sizes = [size for size in sizes if isinstance(size, int)]
+    if len(known_sizes) == len(sizes) and prod(known_sizes) <= 64:
+        return op.constant(np.zeros(known_sizes), dtype)
     return op.Expand(op.constant(0, dtype), op.vector(sizes), _shape=list(dims))
 
 
@@ -165,9 +167,7 @@ def insert(op: Builder, grown: Grown, index: Size, item: Any) -> Grown:
     if grown.stacked:
         head, tail = _slice(op, grown.value, 0, index), _slice(op, grown.value, index, None)
         return with_value(grown, op.Concat(head, new, tail, axis=0))
-    return with_value(
-        grown, sequence_op(op, "SequenceInsert", [grown.value, new, op.scalar(index)], grown.dtype)
-    )
+    return with_value(grown, sequence_op(op, "SequenceInsert", [grown.value, new, op.scalar(index)], grown.dtype))
 
 
 def replace(op: Builder, grown: Grown, index: Size, item: Any) -> Grown:

@@ -282,6 +282,14 @@ def _power(op: Builder, a: Any, b: Any) -> ir.Value:
     return op.Pow(_double(op, a), _double(op, b))
 
 
+def _shifted(to_the_left: bool) -> Callable[..., Any]:
+    def emit(op: Builder, a: Any, b: Any) -> ir.Value:
+        power = op.constant([1 << b], T.INT64) if isinstance(b, int) else op.Pow(op.constant([2], T.INT64), b)
+        return op.Mul(_int64(op, a), power) if to_the_left else _floordiv(op, a, power)
+
+    return emit
+
+
 def _lowest(op_type: str) -> Callable[..., Any]:
     def emit(op: Builder, *numbers: Any) -> Any:
         # enumerate(x) and zip(...) ask for the least of a length and the largest int there is.
@@ -313,6 +321,8 @@ _NODES: dict[str, Callable[..., Any]] = {
     "aten::__or__": _logical("Or", "BitwiseOr"),
     "aten::__xor__": _logical("Xor", "BitwiseXor"),
     "aten::__not__": lambda op, a: op.Not(_bool(op, a)),
+    "aten::__lshift__": _shifted(to_the_left=True),
+    "aten::__rshift__": _shifted(to_the_left=False),
     "prim::max": _lowest("Max"),
     "prim::min": _lowest("Min"),
     "aten::Int": _to_int,

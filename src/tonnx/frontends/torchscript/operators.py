@@ -16,9 +16,9 @@ from tonnx.frontends.torch.bind import DTYPES, bind, convert
 from tonnx.frontends.torch.memory import view_inverse
 from tonnx.frontends.torch.rules import Rule, rule_for
 from tonnx.frontends.torch.values import WRAPPED
-from tonnx.frontends.torchscript import containers, decompose, dtypes, facts, growing
+from tonnx.frontends.torchscript import decompose, dtypes, facts, growing, lists, special
 from tonnx.frontends.torchscript.store import link
-from tonnx.frontends.torchscript.things import Dict, Grown, List, Maybe, Object, Tensor
+from tonnx.frontends.torchscript.things import Dict, List, Maybe, Object, Tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torchscript.walk import Walk
@@ -40,8 +40,6 @@ _SPREADS = frozenset("copy_ fill_ zero_ set_ normal_ uniform_".split())
 """Writes whose value may be smaller than what they write to."""
 
 _CHANGE_SHAPE = frozenset("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_".split())
-
-_RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 
 
 @dataclass(frozen=True)
@@ -77,8 +75,10 @@ def operator_of(schema_text: str) -> Operator:
     head = schema_text.partition("(")[0]
     qualified, _, overload = head.partition(".")
     namespace, _, name = qualified.partition("::")
-    packet = getattr(getattr(torch.ops, namespace), name, None)
-    target = getattr(packet, overload or "default", None) if packet is not None else None
+    try:
+        target = getattr(getattr(getattr(torch.ops, namespace), name), overload or "default")
+    except (AttributeError, RuntimeError):  # an operator of TorchScript's own, which Python does not see
+        target = None
     schema = target._schema if target is not None else torch._C.parse_schema(schema_text)
     arguments = tuple(
         Argument(
@@ -106,13 +106,13 @@ def call(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
         return arguments[0]
     if operator.name in _CHANGE_SHAPE:
         return _changed_in_shape(walk, operator, arguments)
-    if operator.name in _RECURRENT and operator.overload == "input":
-        return _recurrent(walk, operator, arguments)
-    if operator.name in ("stack", "cat", "concat", "concatenate") and _is_grown(walk, arguments[0]):
-        return Tensor(_joined(walk, operator.name, walk.store.elements(arguments[0]), arguments[1]))
+    if operator.name in special.RECURRENT and operator.overload == "input":
+        return special.recurrent(walk, operator, arguments)
+    if operator.name in ("stack", "cat", "concat", "concatenate") and special.is_grown(walk, arguments[0]):
+        return Tensor(special.joined(walk, operator.name, walk.store.elements(arguments[0]), arguments[1]))
     if (size := facts.arithmetic(walk, operator.name, arguments)) is not None:
         return size
-    if (parts := _parts(walk, operator, arguments)) is not None:
+    if (parts := special.parts_at_run_time(walk, operator, arguments)) is not None:
         return parts
     results = _results(walk, operator, arguments)
     if written:
@@ -121,7 +121,9 @@ def call(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
         place = arguments[written[0]]
         if not isinstance(place, Tensor):
             raise LoweringError(f"{operator.title} writes to something that is not a tensor")
-        walk.store.write(walk.op, place, results[0], operator.name in _SPREADS or operator.arguments[written[0]].name == "out")
+        walk.store.write(
+            walk.op, place, results[0], operator.name in _SPREADS or operator.arguments[written[0]].name == "out"
+        )
         return place
     things = _things(walk, operator, arguments, results)
     things += [None] * (len(operator.returns) - len(things))  # what nobody can use: indices of a backward pass
@@ -193,7 +195,7 @@ def _raw(walk: Walk, op: Builder, argument: Argument, given: Any) -> Any:
             raise UnsupportedArgument(f"ONNX has no element type for {dtype}")
         return dtype
     if isinstance(given, (List, tuple)):
-        items = containers.elements_of(walk, given, f"the argument {argument.name!r}")
+        items = lists.elements_of(walk, given, f"the argument {argument.name!r}")
         inner = Argument(argument.name, argument.kind.removeprefix("List["), argument.is_dtype, False)
         return [_raw(walk, op, inner, item) for item in items]
     if isinstance(given, ir.Value) and argument.kind in ("Scalar", "float", "bool"):
@@ -337,83 +339,3 @@ def _back(
         return view_inverse(op, operator.name, base, value, bound)
 
     return compute
-
-
-# Operators with forms of their own
-
-
-def _parts(walk: Walk, operator: Operator, arguments: list[Any]) -> List | None:
-    """A tensor cut along an axis whose size is known only at run time: a list of as many parts as there are then."""
-    if operator.name not in ("unbind", "split") or walk.unpacked is not None:
-        return None
-    op, value = walk.op, walk.store.read(walk.op, arguments[0])
-    dim = arguments[-1]
-    axis = dim % max(op.rank(value), 1)
-    if isinstance(op.size(value, axis), int) or value.dtype is None:
-        return None
-    dims = list(value.shape.dims)  # type: ignore[union-attr]
-    if operator.name == "unbind":
-        order = [axis, *(i for i in range(len(dims)) if i != axis)]
-        stacked = op.Transpose(value, perm=order) if axis else value
-        made = List(Grown(stacked, value.dtype, [d for i, d in enumerate(dims) if i != axis], True))
-    elif isinstance(arguments[1], int):
-        size = op.constant(arguments[1], ir.DataType.INT64)
-        (parts,) = op.node("SplitToSequence", [value, size], [ir.AttrInt64("axis", axis)], [(value.dtype, None)])
-        parts.type = ir.SequenceType(ir.TensorType(value.dtype))
-        dims[axis] = ir.SymbolicDim(None)
-        made = List(Grown(parts, value.dtype, dims, False))
-    else:
-        return None
-    link(made, arguments[0].root)
-    return made
-
-
-def _is_grown(walk: Walk, thing: Any) -> bool:
-    return isinstance(thing, List) and isinstance(walk.store.elements(thing), Grown)
-
-
-def _joined(walk: Walk, name: str, grown: Grown, dim: int) -> ir.Value:
-    """torch.stack and torch.cat of a list that grew."""
-    op = walk.op
-    if grown.dims is None:
-        raise LoweringError(f"torch.{name} of a list of numbers")
-    rank = len(grown.dims) + (name == "stack")
-    axis = dim % max(rank, 1)
-    if not grown.stacked:
-        attributes = [ir.AttrInt64("axis", axis), ir.AttrInt64("new_axis", int(name == "stack"))]
-        unknown = [ir.SymbolicDim(None)] * rank
-        (made,) = op.node("ConcatFromSequence", [grown.value], attributes, [(grown.dtype, unknown)])
-        return made
-    value = grown.value
-    order = list(range(1, len(grown.dims) + 1))
-    order.insert(axis, 0)
-    if order != sorted(order):
-        value = op.Transpose(value, perm=order)
-    if name == "stack":
-        return value
-    sizes = op.sizes(value)
-    return op.reshape(value, [*sizes[:axis], op.product(sizes[axis : axis + 2]), *sizes[axis + 2 :]])
-
-
-def _recurrent(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
-    x, hx, params, has_biases, num_layers, _, train, bidirectional, batch_first = arguments
-    rule = rule_for("tonnx", operator.name, "")
-    assert rule is not None
-
-    def values(thing: Any) -> list[ir.Value]:
-        items = [thing] if isinstance(thing, Tensor) else containers.elements_of(walk, thing, "its state")
-        return [walk.store.read(walk.op, item) for item in items]
-
-    if train is True and walk.settings.training != "EVAL":
-        raise UnsupportedArgument("a recurrent layer in training is not supported")
-    made = rule.function(
-        walk.op,
-        walk.store.read(walk.op, x),
-        hx=values(hx),
-        params=values(params),
-        has_biases=has_biases,
-        num_layers=num_layers,
-        bidirectional=bidirectional,
-        batch_first=batch_first,
-    )
-    return [Tensor(value) for value in made]

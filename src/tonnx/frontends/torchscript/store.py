@@ -8,8 +8,8 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.errors import LoweringError
-from tonnx.infer import dims_of, same_dim
 from tonnx.frontends.torchscript.things import Cell, Dict, List, Object, Tensor, tick
+from tonnx.infer import dims_of, same_dim
 
 
 class Frame:
@@ -179,7 +179,8 @@ def _fit(op: Builder, value: ir.Value, before: ir.Value, spread: bool) -> ir.Val
     assert before.dtype is not None
     value = op.cast(value, before.dtype)
     held, wanted = dims_of(value), dims_of(before)
-    if spread and wanted is not None:
-        if held is None or len(held) != len(wanted) or not all(map(same_dim, held, wanted)):
-            value = op.Expand(value, op.vector(op.sizes(before)), _shape=wanted)
-    return value
+    if not spread or wanted is None:
+        return value
+    if held is not None and len(held) == len(wanted) and all(map(same_dim, held, wanted)):
+        return value
+    return op.Expand(value, op.vector(op.sizes(before)), _shape=wanted)

@@ -1,13 +1,11 @@
 """How a value that differs between two paths crosses the border of an If or a Loop.
 
 A branch ends with some `Frozen` value. The template of two such values says what both can be turned into: nothing but
-themselves if they are the same, else tensors that the If or Loop hands over. `pack` makes those tensors, on each side,
-and `unpack` makes one value of them.
+themselves if they are the same, else tensors that the If or Loop hands over (see `crossing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,12 +14,11 @@ import onnx_ir as ir
 from tonnx.build import Builder
 from tonnx.errors import LoweringError
 from tonnx.frontends.torchscript import growing
-from tonnx.frontends.torchscript.store import Store, holds, link
+from tonnx.frontends.torchscript.store import Store
 from tonnx.frontends.torchscript.things import (
     UNINITIALIZED,
     Cell,
     Dict,
-    Fields,
     Grown,
     List,
     Maybe,
@@ -29,7 +26,7 @@ from tonnx.frontends.torchscript.things import (
     Tensor,
     is_number,
 )
-from tonnx.infer import UNKNOWN, Dims, dims_of, same_dim
+from tonnx.infer import UNKNOWN, dims_of, same_dim
 
 T = ir.DataType
 
@@ -174,7 +171,7 @@ def widen(template: Template) -> Template:
 
 
 def join(one: Template, other: Template, border: Border) -> Template:
-    """What two templates have in common. """
+    """What two templates have in common."""
     if isinstance(one, Same) and isinstance(other, Same):
         thing = one.frozen.thing
         young = isinstance(thing, Cell) and thing.born > border.start
@@ -245,11 +242,12 @@ def _alike(one: Any, other: Any) -> bool:
     if _kind(one) != _kind(other):
         return False
     if _kind(one) == "dict":
-        return list(_items(one)) == list(_items(other))
+        return list(items_of(one)) == list(items_of(other))
     return True
 
 
-def _items(like: Any) -> Any:
+def items_of(like: Any) -> Any:
+    """The content of a dict, whether it is the program's or Python's."""
     return like.items if isinstance(like, Dict) else like
 
 
@@ -300,127 +298,3 @@ def growing_join(one: Template, other: Template, border: Border) -> OfGrown:
         stacked = stacked and dims is not None and growing.can_measure(border.op, dims)
         return OfGrown(dtypes.pop(), dims, False, stacked)
     return OfGrown(dtypes.pop(), None, True, True)
-
-
-# Across the border
-
-
-def pack(op: Builder, frozen: Frozen, template: Template) -> list[ir.Value]:
-    """The tensors that hand ``frozen`` over."""
-    thing = frozen.thing
-    if isinstance(template, Same):
-        return []
-    if isinstance(template, OfMaybe):
-        if isinstance(thing, Maybe):
-            return [thing.present, *pack(op, frozen.parts[0], template.inner)]
-        absent = thing is None and frozen.held is None
-        return [op.constant([not absent], T.BOOL), *pack(op, frozen, template.inner)]
-    if (thing is None and frozen.held is None) or thing is UNINITIALIZED:
-        return growing.nothing(op, list(kinds(template)))
-    if isinstance(template, OfTensor):
-        assert frozen.held is not None
-        return [frozen.held]
-    if isinstance(template, OfNumber):
-        return [thing if isinstance(thing, ir.Value) else op.constant([thing], template.dtype)]
-    if isinstance(template, OfGrown):
-        content = thing.content if isinstance(thing, List) else thing
-        if not isinstance(content, Grown):
-            held = [part.thing if template.numbers else part.held for part in frozen.parts]
-            content = growing.gather(op, held, template.dtype, template.dims, template.stacked)
-        elif content.stacked and not template.stacked:
-            content = growing.as_sequence(op, content)
-        return [content.value]
-    values: list[ir.Value] = []
-    for part, inner in zip(frozen.parts, template.parts, strict=True):
-        values += pack(op, part, inner)
-    return values
-
-
-def kinds(template: Template) -> Iterator[tuple[ir.DataType, Dims | None, bool]]:
-    """dtype, shape and whether it is a sequence, of each tensor that crosses."""
-    if isinstance(template, OfMaybe):
-        yield T.BOOL, [1], False
-        yield from kinds(template.inner)
-    elif isinstance(template, OfTensor):
-        yield template.dtype, None if template.dims is None else list(template.dims), False
-    elif isinstance(template, OfNumber):
-        yield template.dtype, [1], False
-    elif isinstance(template, OfGrown):
-        dims = [UNKNOWN, *(template.dims or ())]
-        yield template.dtype, dims if template.stacked else None, not template.stacked
-    elif isinstance(template, OfParts):
-        for part in template.parts:
-            yield from kinds(part)
-
-
-def unpack(template: Template, values: Iterator[ir.Value], sides: Sequence[Frozen]) -> Any:
-    """One value of what crossed. ``sides`` are what it may be: it shares their memory, perhaps."""
-    if isinstance(template, Same):
-        return template.frozen.thing
-    made: Any
-    if isinstance(template, OfMaybe):
-        present = next(values)
-        present.meta["tonnx.number"] = True
-        inner = [s.parts[0] if isinstance(s.thing, Maybe) else s for s in sides]
-        return Maybe(present, unpack(template.inner, values, inner))
-    if isinstance(template, OfTensor):
-        made = Tensor(next(values))
-        for side in sides:
-            if isinstance(side.thing, Tensor):
-                link(made, side.thing.root)
-        return made
-    if isinstance(template, OfNumber):
-        value = next(values)
-        value.meta["tonnx.number"] = True
-        return value
-    if isinstance(template, OfGrown):
-        dims = None if template.numbers else template.dims or ()
-        made = List(Grown(next(values), template.dtype, dims, template.stacked))
-        for part in (part.thing for side in sides for part in side.parts):
-            if isinstance(part, Tensor):
-                holds(made, part)
-    else:
-        made = _rebuilt(template, values, sides)
-    for side in sides:
-        if isinstance(made, Cell) and isinstance(side.thing, Cell):
-            link(made, side.thing)
-    return made
-
-
-def _rebuilt(template: OfParts, values: Iterator[ir.Value], sides: Sequence[Frozen]) -> Any:
-    count = len(template.parts)
-    parts = []
-    for i, part in enumerate(template.parts):
-        parts.append(unpack(part, values, [side.parts[i] for side in sides if len(side.parts) == count]))
-    like = template.like
-    if isinstance(like, Fields):
-        return Fields.of(parts, like.names)
-    if isinstance(like, tuple):
-        return tuple(parts)
-    if isinstance(like, (List, list)):
-        return List(parts)
-    return Dict(dict(zip(_items(like), parts, strict=True)))
-
-
-def assign(store: Store, cell: Cell, made: Any, template: Template) -> None:
-    """A cell holds what crossed. ``made`` is what `unpack` made of its content."""
-    if isinstance(template, Same):
-        frozen = template.frozen
-        if isinstance(cell, Tensor):
-            assert frozen.held is not None
-            store.set_root(cell, frozen.held)
-        elif isinstance(cell, List):
-            store.set_elements(cell, frozen.thing)
-        elif isinstance(cell, Dict):
-            store.set_items(cell, dict(frozen.thing))
-        elif isinstance(cell, Object):
-            store.set_attributes(cell, dict(frozen.thing))
-    elif isinstance(cell, Tensor):
-        store.set_root(cell, made.value)
-    elif isinstance(cell, List):
-        store.set_elements(cell, made.content)
-        link(cell, made)
-    elif isinstance(cell, Dict):
-        store.set_items(cell, made.items)
-    elif isinstance(cell, Object):
-        store.set_attributes(cell, made.items)

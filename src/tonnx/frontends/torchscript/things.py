@@ -69,16 +69,16 @@ class Tensor(Cell):
         super().__init__()
         self.value = value
         self.parent = parent
+        self.has_views: bool = False
         if parent is not None:
             parent.has_views = True
-        self.has_views = False
-        self.packed = True
+        self.packed: bool = True
         """Whether the elements certainly lie in memory one after the other: then a reshape is a view."""
         self.again = again
         """Computes the view from the value of the parent."""
         self.back = back
         """Computes the value of the parent, from its old one and that of the view."""
-        self.version = self.root.version if parent is not None else tick()
+        self.version: int = self.root.version if parent is not None else tick()
         """When the root was last written to; a view is up to date while its version is the root's."""
 
     @property
@@ -103,9 +103,7 @@ class Grown:
 
     __slots__ = ("dims", "dtype", "stacked", "value")
 
-    def __init__(
-        self, value: ir.Value, dtype: ir.DataType, dims: Sequence[Any] | None, stacked: bool
-    ) -> None:
+    def __init__(self, value: ir.Value, dtype: ir.DataType, dims: Sequence[Any] | None, stacked: bool) -> None:
         self.value = value
         self.dtype = dtype
         self.dims = dims

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,10 @@ import torch
 from tonnx.build import Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch.settings import EVAL, Settings
-from tonnx.frontends.torchscript import containers, control, facts, graphs, numbers, operators
+from tonnx.frontends.torchscript import containers, control, facts, functions, graphs, loops, numbers, operators
 from tonnx.frontends.torchscript.objects import Parameters, thing_of
 from tonnx.frontends.torchscript.store import Store
-from tonnx.frontends.torchscript.things import Dict, Fields, List, Maybe, Object, Tensor
+from tonnx.frontends.torchscript.things import Dict, List, Object, Tensor, is_number
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -94,7 +95,7 @@ class Walk:
         try:
             result = self._computed(node, kind, arguments)
         except (TonnxError, *_FAULTS) as error:
-            if self.unsupported and not isinstance(error, control.TooLong):
+            if self.unsupported and not isinstance(error, loops.TooLong):
                 result = self._stand_in(node)  # most likely a consequence of what is reported already
             elif isinstance(error, TonnxError):
                 error.where = error.where or self.where(node)
@@ -120,7 +121,7 @@ class Walk:
             results = control.lower_if(self, node, arguments[0])
             return results[0] if len(results) == 1 else results
         if kind == "prim::Loop":
-            results = control.lower_loop(self, node, arguments[0], arguments[1], arguments[2:])
+            results = loops.lower_loop(self, node, arguments[0], arguments[1], arguments[2:])
             return results[0] if len(results) == 1 else results
         if kind == "prim::GetAttr":
             return self.attribute(arguments[0], node.s("name"))
@@ -142,16 +143,19 @@ class Walk:
     def _operation(self, node: Any, kind: str, arguments: list[Any]) -> Any:
         if kind in containers.ALWAYS and not (kind == "aten::len" and isinstance(arguments[0], Tensor)):
             return containers.ALWAYS[kind](self, node, *arguments)
-        if kind in containers.ON_CONTAINERS and isinstance(_first_container(arguments), (List, Dict, str)):
-            if not any(isinstance(a, Tensor) for a in arguments) or kind in ("aten::append", "aten::insert", "aten::pop"):
-                return containers.ON_CONTAINERS[kind](self, node, *arguments)
+        if kind in containers.ON_CONTAINERS and _is_about_containers(arguments):
+            return containers.ON_CONTAINERS[kind](self, node, *arguments)
         if kind in facts.FACTS:
             return facts.FACTS[kind](self, node, *arguments)
         if kind == "aten::len":
             return containers.length(self, node, arguments[0])
+        if kind in ("aten::eq", "aten::ne") and any(isinstance(a, Enum) for a in arguments):
+            return (arguments[0] == arguments[1]) == (kind == "aten::eq")
         found = numbers.compute(self.op, kind, arguments)
         if found is not NotImplemented:
             return list(found) if node.outputsSize() > 1 else found
+        if kind == "prim::PythonOp":
+            return functions.python_op(self, node, arguments)
         schema = node.schema()
         if kind.startswith("prim::") or schema in (None, "(no schema)"):
             return self._unsupported(node)
@@ -277,8 +281,10 @@ def _unpacked(node: Any) -> int | None:
     return None
 
 
-def _first_container(arguments: list[Any]) -> Any:
-    return next((a for a in arguments[:2] if isinstance(a, (List, Dict, str))), None)
+def _is_about_containers(arguments: list[Any]) -> bool:
+    """Whether an operator is called on a list, a dict or a string; ``3 * [0]`` is, too."""
+    kinds = (List, Dict, str)
+    return isinstance(arguments[0], kinds) or (is_number(arguments[0]) and isinstance(arguments[-1], (List, str)))
 
 
 def _settled(output: Any, thing: Any) -> Any:
@@ -294,10 +300,9 @@ def _settled(output: Any, thing: Any) -> Any:
 
 def _title(node: Any) -> str:
     kind = node.kind()
+    if kind in ("prim::PythonOp", "prim::IgnoredPythonOp"):
+        return f"the Python function {node.pyname()}"
     if kind.startswith("aten::") or not kind.startswith(("prim::", "tonnx::")):
         schema = node.schema()
         return str(schema).partition("(")[0].replace("::", ".") if schema and schema != "(no schema)" else kind
     return str(kind)
-
-
-__all__ = ["Fields", "Maybe", "Walk", "stand_in"]

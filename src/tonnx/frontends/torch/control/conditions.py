@@ -87,7 +87,7 @@ def contained(item: Any, container: Any) -> Any:
     return joined("or", True, *((lambda value=value: item == value) for value in container), lambda: False)
 
 
-def assumed(test: Any, expected: bool, line: int) -> bool:
+def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
     """What a check of the inputs comes to: that it finds nothing, if only the run could tell."""
     found = truth(test)
     if isinstance(found, bool):
@@ -95,7 +95,7 @@ def assumed(test: Any, expected: bool, line: int) -> bool:
     from tonnx.frontends.torch.explain import line_of
 
     notes = NOTES.get([])
-    notes.append(f"a check of values is left out of the file: {line_of(sys._getframe(1), line)}")
+    notes.append(f"a check of values is left out of the file: {line_of(frame or sys._getframe(1), line)}")
     return expected
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import builtins
 import math
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.fx.experimental.symbolic_shapes import statically_known_true
+from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
 from tonnx.frontends.torch.control.listed import Listed
 from tonnx.frontends.torch.control.names import Unsuitable
@@ -53,15 +54,25 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     first = args[0] if args else None
     if isinstance(first, Listed) and (found := _of_list(function, *args, **kwargs)) is not None:
         return found
-    if isinstance(first, (torch.Tensor, *SYMBOLIC)) and not kwargs and (rule := _NUMBERS.get(function)) is not None:
-        return rule(*args)
+    plain = not kwargs or function is torch.allclose
+    if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and (rule := _NUMBERS.get(function)) is not None:
+        return rule(*args, **kwargs)
+    if isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
+        rule = _NUMBERS.get(getattr(torch, getattr(function, "__name__", ""), None))
+        if rule is not None and not kwargs:
+            return rule(owner, *args)
+    if function is torch._assert:
+        from tonnx.frontends.torch.control.conditions import assumed
+
+        frame = sys._getframe(1)
+        return function(assumed(first, True, frame.f_lineno, frame), *args[1:], **kwargs)
     if function is builtins.len and isinstance(first, torch.Tensor):
         return first.shape[0]
     if function in (builtins.max, builtins.min, builtins.any, builtins.all):
         return _reduced(function, *args, **kwargs)
     lazy: Any = None
-    if function is builtins.range and any(map(_size, args)):
-        lazy = _range(*args)
+    if function is builtins.range and any(map(_size, bounds := [_bound(bound) for bound in args])):
+        lazy = _range(*bounds)
     elif function is builtins.enumerate and isinstance(inner := items(first), Items):
         start = args[1] if len(args) > 1 else kwargs.get("start", 0)
         lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
@@ -114,6 +125,22 @@ def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], An
     return rule
 
 
+def _equal(a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dim() != b.dim() or statically_known_false(sym_eq(a.shape, b.shape)):
+        return False
+    if not statically_known_true(sym_eq(a.shape, b.shape)):
+        raise Unsuitable("torch.equal is asked of tensors whose sizes may or may not be equal")
+    return (a == b).all()
+
+
+def _allclose(a: torch.Tensor, b: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    return torch.isclose(a, b, *rest, **options).all()
+
+
+def _nonzero(a: torch.Tensor) -> Any:
+    return a.reshape(()) != 0
+
+
 _NUMBERS: dict[Any, Callable[..., Any]] = {
     builtins.int: _plain(builtins.int, _int),
     builtins.float: _plain(builtins.float, _float),
@@ -124,6 +151,9 @@ _NUMBERS: dict[Any, Callable[..., Any]] = {
     math.sqrt: _plain(math.sqrt, lambda x: _float(_float_tensor(x).sqrt())),
     math.exp: _plain(math.exp, lambda x: _float(_float_tensor(x).exp())),
     math.log: _plain(math.log, lambda x: _float(_float_tensor(x).log())),
+    torch.equal: _equal,
+    torch.allclose: _allclose,
+    torch.is_nonzero: _nonzero,
 }
 
 
@@ -161,6 +191,10 @@ def _larger(function: Any, a: Any, b: Any) -> Any:
 
 def _size(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
+def _bound(bound: Any) -> Any:
+    return call(builtins.int, bound) if isinstance(bound, torch.Tensor) else bound
 
 
 def _range(*bounds: Any) -> Items:

@@ -39,6 +39,11 @@ _SCHEMAS = (
 )
 
 
+def _empty(like: torch.Tensor, sizes: Sequence[Any]) -> torch.Tensor:
+    # Not like.new_empty: of a tensor that torch takes for a constant, it gives one with whatever is in memory.
+    return torch.empty(list(sizes), dtype=like.dtype, device=like.device)
+
+
 def _fresh(shape: Sequence[Any], axes: set[int]) -> list[Any]:
     return [torch.library.get_ctx().new_dynamic_size() if i in axes else size for i, size in enumerate(shape)]
 
@@ -48,7 +53,7 @@ def _states(carried: list[torch.Tensor], varying: list[int]) -> list[torch.Tenso
     pairs = list(zip(varying[::2], varying[1::2], strict=True))
     made = []
     for i, x in enumerate(carried):
-        made.append(x.new_empty(_fresh(x.shape, {axis for place, axis in pairs if place == i})))
+        made.append(_empty(x, _fresh(x.shape, {axis for place, axis in pairs if place == i})))
     return made
 
 
@@ -59,18 +64,18 @@ def _loop_begin(trips: Any, go_on: Any, carried: list[torch.Tensor], varying: li
 def _loop_end(
     index: Any, trips: Any, again: Any, carried: Any, last: Any, stacked: Any, varying: list[int]
 ) -> list[torch.Tensor]:
-    single = [*_states(carried, varying), *[x.new_empty(x.shape) for x in last]]
+    single = [*_states(carried, varying), *[_empty(x, x.shape) for x in last]]
     if not stacked:
         return single
     length = trips if again is None and trips is not None else torch.library.get_ctx().new_dynamic_size()
-    return [*single, *[x.new_empty([length, *x.shape]) for x in stacked]]
+    return [*single, *[_empty(x, [length, *x.shape]) for x in stacked]]
 
 
 def _if_end(token: Any, one: list[torch.Tensor], other: list[torch.Tensor]) -> list[torch.Tensor]:
     made = []
     for a, b in zip(one, other, strict=True):
         differ = {i for i, (p, q) in enumerate(zip(a.shape, b.shape, strict=True)) if not statically_known_true(p == q)}
-        made.append(a.new_empty(_fresh(a.shape, differ)))
+        made.append(_empty(a, _fresh(a.shape, differ)))
     return made
 
 

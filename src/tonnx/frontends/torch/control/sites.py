@@ -9,7 +9,9 @@ from tonnx.frontends.torch.control.names import Function, Unsuitable
 
 HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
 _COUNTS = frozenset("len sum tuple list unbind split".split())
-_NUMBERS = frozenset("bool int float round max min any all floor ceil trunc sqrt exp log tensor as_tensor".split())
+_NUMBERS = frozenset("bool int float round max min any all".split())
+_OF_MODULES = frozenset("floor ceil trunc sqrt exp log tensor as_tensor _assert".split())
+_METHODS = frozenset("unbind split equal allclose is_nonzero".split())
 """Functions that would ask for a plain number."""
 
 
@@ -66,8 +68,8 @@ def asks(call: ast.Call) -> bool:
     """Whether a function that is called asks for a plain number."""
     if isinstance(call.func, ast.Attribute):
         module = getattr(call.func.value, "id", "")
-        return called(call) in ("unbind", "split") or (module in ("math", "torch") and called(call) in _NUMBERS)
-    return called(call) in _COUNTS | _NUMBERS
+        return called(call) in _METHODS or (module in ("math", "torch") and called(call) in _OF_MODULES)
+    return called(call) in _COUNTS | _NUMBERS | _OF_MODULES
 
 
 _REDUCTIONS = frozenset("sum mean any all abs item numel size dim norm float int bool len isnan isinf".split())

@@ -88,10 +88,12 @@ def bernoulli(op: Builder, x: ir.Value, p: Operand | None = None) -> ir.Value:
 
 
 @lower("aten.normal", "aten.normal_functional")
-def normal_(op: Builder, x: Operand, std: Operand = 1.0, mean: Operand | None = None) -> ir.Value:
-    # In place, `x` gives only the shape; else it is the mean.
-    if mean is None:
-        mean = x
+def normal_(
+    op: Builder, x: Operand | None = None, std: Operand = 1.0, mean: Operand | None = None
+) -> ir.Value:
+    # In place, `x` gives only the shape; else there is none, and the mean gives it.
+    mean = x if mean is None else mean
+    x = mean if x is None else x
     return _around(op, op.sizes(x if isinstance(x, ir.Value) else std), mean, std)  # type: ignore[arg-type]
 
 

@@ -97,7 +97,7 @@ def _whole_scale(scale: float, size: Size) -> float:
 
 
 def behind_transpose(x: ir.Value) -> bool:
-    """Whether ONNX Runtime (1.31) will swap the node with a Transpose before it: then it loses the sizes of ``axes``."""
+    """Whether ONNX Runtime (1.31) will swap the node with a Transpose before it: it then forgets the ``axes``."""
     producer = x.producer()
     while producer is not None and producer.op_type != "Transpose" and len(producer.inputs) == 1:
         producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None

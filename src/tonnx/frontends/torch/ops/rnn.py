@@ -61,8 +61,11 @@ def layers(
     bidirectional: bool,
     lengths: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """Layers one after another over [time, batch, features]. ``params`` are for each layer, and in it for each direction,
-    the weights of the input and of the state and then both biases; ``lengths`` are those of the sequences of a batch."""
+    """Layers one after another over [time, batch, features].
+
+    ``params`` are, for each layer and in it for each direction, the weights of the input and of the state, then both
+    biases; ``lengths`` are those of the sequences of a batch.
+    """
     directions = 2 if bidirectional else 1
     per_direction = 4 if has_biases else 2
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
@@ -94,6 +97,25 @@ def layers(
             collected.append(state)
     joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
     return [op.cast(v, dtype) for v in (sequence, *joined)]
+
+
+@lower("tonnx.packed")
+def packed(
+    op: Builder,
+    x: ir.Value,
+    lengths: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    kind: str,
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+) -> list[ir.Value]:
+    """A packed sequence: padded, with the lengths beside it."""
+    if hx[0].shape[-1] != hx[-1].shape[-1]:  # type: ignore[index]
+        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build it with proj_size=0")
+    kinds = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN_TANH, "rnn_relu": RNN_RELU}
+    return layers(op, kinds[kind], x, hx, params, has_biases, num_layers, bidirectional, lengths)
 
 
 for _name, _kind in {

@@ -44,7 +44,7 @@ def _fixed(name: str, *sizes: Size) -> list[int]:
 
 def _only_first(name: str, node: Any) -> None:
     """The second result is for the backward pass, and nothing in ONNX gives it."""
-    users = [] if node is None else [user for user in node.users if user.args[1:] == (1,) and user.users]
+    users = [user for user in getattr(node, "users", ()) if user.args[1:] == (1,) and user.users]
     if users:
         raise UnsupportedArgument(f"the second result of torchvision::{name} is for training only")
 

@@ -77,7 +77,7 @@ def report(
 
         data["verification"] = verification_data(verification)
     data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
-    _write(target, page(data))
+    _write(target, render(data))
     return target
 
 
@@ -111,7 +111,7 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
     }
 
 
-def page(data: Mapping[str, Any]) -> str:
+def render(data: Mapping[str, Any]) -> str:
     """One HTML file with everything in it."""
     html = (_HERE / "page.html").read_text(encoding="utf-8")
     # "</" would end the script element that holds the data; in JSON, "<\/" means the same.

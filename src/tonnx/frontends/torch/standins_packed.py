@@ -1,0 +1,114 @@
+"""Packed sequences during a capture: a padded tensor and its lengths all the way, which is what ONNX's operators take.
+
+``pack_padded_sequence`` cuts the padding out, into shapes that depend on the lengths' values. For the length of a
+capture a PackedSequence holds the padded tensor (time first) as its data and the lengths as its batch sizes; recurrent
+layers get both, and ``pad_packed_sequence`` gives the padded tensor back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from tonnx.errors import UnsupportedArgument
+
+
+@cache
+def _operator() -> Any:
+    library = torch.library.Library("tonnx", "FRAGMENT")
+    library.define(
+        "packed(Tensor input, Tensor lengths, Tensor[] hx, Tensor[] params, str kind, bool has_biases, int num_layers, "
+        "bool bidirectional) -> Tensor[]"
+    )
+
+    def fake(
+        x: torch.Tensor,
+        lengths: torch.Tensor,
+        hx: list[torch.Tensor],
+        params: list[torch.Tensor],
+        kind: str,
+        has_biases: bool,
+        num_layers: int,
+        bidirectional: bool,
+    ) -> list[torch.Tensor]:
+        width = hx[0].shape[-1] * (2 if bidirectional else 1)
+        return [x.new_empty([*x.shape[:-1], width]), *[torch.empty_like(state) for state in hx]]
+
+    torch.library.register_fake("tonnx::packed", fake, lib=library)
+    _operator.library = library  # type: ignore[attr-defined]  # unloading it would take the operator along
+    return torch.ops.tonnx.packed.default
+
+
+def _pack(x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    return (x.transpose(0, 1) if batch_first else x), lengths
+
+
+def _pad(
+    data: torch.Tensor, lengths: torch.Tensor, batch_first: bool, padding_value: float, total: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    longest = data.shape[0]
+    if padding_value:
+        inside = torch.arange(longest)[:, None] < lengths
+        data = torch.where(inside.reshape(*inside.shape, *[1] * (data.dim() - 2)), data, padding_value)
+    if isinstance(total, int) and total != lengths.shape[0]:  # total_length was given; else it is the number of lengths
+        missing = total - longest
+        data = torch.nn.functional.pad(data, [0, 0] * (data.dim() - 1) + [0, missing], value=padding_value)
+    else:
+        count: Any = lengths.max().item()
+        torch._check(count >= 0)
+        torch._check(count <= longest)
+        data = data.narrow(0, 0, count)
+    return (data.transpose(0, 1) if batch_first else data), lengths
+
+
+def _forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any:
+    if not isinstance(input, PackedSequence):
+        return original(module, input, hx)
+    if module.training and module.dropout and module.num_layers > 1:
+        raise UnsupportedArgument("dropout between the layers of a recurrent network cannot be written for training")
+    data, lengths, order, back = input
+    if hx is None:
+        count = module.num_layers * (2 if module.bidirectional else 1)
+        widths = [module.proj_size or module.hidden_size, module.hidden_size][: 2 if module.mode == "LSTM" else 1]
+        states = [data.new_zeros(count, data.shape[1], width) for width in widths]
+    else:
+        hx = module.permute_hidden(hx, order)
+        states = list(hx) if isinstance(hx, tuple) else [hx]
+    kind = module.mode.lower()
+    output, *last = _operator()(
+        data, lengths, states, module._flat_weights, kind, module.bias, module.num_layers, module.bidirectional
+    )
+    hidden = tuple(last) if module.mode == "LSTM" else last[0]
+    return PackedSequence(output, lengths, order, back), module.permute_hidden(hidden, back)
+
+
+@contextlib.contextmanager
+def packed_stand_ins() -> Iterator[None]:
+    """Replace what packs, unpacks, and works on packed sequences."""
+    layers = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+    before = [(layer, layer.forward) for layer in layers]
+    kernels = {name: getattr(torch._VF, name) for name in ("_pack_padded_sequence", "_pad_packed_sequence")}
+    try:
+        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = _pack, _pad
+        for layer, forward in before:
+            layer.forward = _method(forward)
+        yield
+    finally:
+        for name, kernel in kernels.items():
+            setattr(torch._VF, name, kernel)
+        for layer, forward in before:
+            layer.forward = forward
+
+
+def _method(original: Any) -> Any:
+    bound = partial(_forward, original)
+
+    def forward(self: Any, input: Any, hx: Any = None) -> Any:
+        return bound(self, input, hx)
+
+    return forward
