@@ -9,22 +9,21 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tonnx import classic as classic_options
 from tonnx.classic import Classic, takes_positions
 from tonnx.deliver import FEW_VALUES, Proof, check_options, deliver
-from tonnx.errors import InvalidArgument, MissingDependency
-from tonnx.frontends.archives import is_torch_file, load_torch_file
+from tonnx.errors import InvalidArgument
 from tonnx.history import History
+from tonnx.intake import SAVING, Wishes, convert
 from tonnx.result import ExportResult
 from tonnx.stages import Progress, Stages
 from tonnx.target import DEFAULT, Target
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
+
     from tonnx.frontends.converted import Converted
     from tonnx.passes import Optimised
     from tonnx.run.recipe import Recipe
 
 __all__ = ["export"]
-
-_SAVING = ("output_spec", "with_hook", "input_names_after_prune", "clip_extra")
-"""Options of ``paddle.jit.save`` that say what of a layer is exported."""
 
 
 @takes_positions
@@ -116,7 +115,7 @@ def export(
             Arguments after ``f`` may also come by position, in the classic order.
     """
     target = Target(DEFAULT if opset_version is None else opset_version)
-    saving = {name: classic.pop(name) for name in _SAVING if name in classic}
+    saving = {name: classic.pop(name) for name in SAVING if name in classic}
     asked = classic_options.read(
         classic, training=training, operator_export_type=operator_export_type, custom_opsets=custom_opsets
     )
@@ -126,69 +125,65 @@ def export(
         raise InvalidArgument("a report is about a file", hint="give a path as f")
     wanted_recipe = _recipe(recipe, embed_preprocessing)
     stages = Stages(progress or (print if verbose else None))
-    names: dict[str, Any] = {"input_names": input_names, "output_names": output_names, "announce": stages.announce}
-    shapes = {"dynamic_axes": dynamic_axes, "dynamic_shapes": dynamic_shapes}
-    paddle = {"input_shapes": input_shapes, "dynamic_axes": dynamic_axes, "compare": verify, **names}
-    special = {"training": asked.training != "EVAL", "custom_translation_table": custom_translation_table}
-    if isinstance(model, (str, os.PathLike)) and is_torch_file(model):
-        _need_torch()
-        model = load_torch_file(model)
-    if isinstance(model, (str, os.PathLike)):
-        refused = {"kwargs": kwargs, "dynamic_shapes": dynamic_shapes, "input_spec": input_spec, **saving}
-        _refuse("a saved Paddle model", refused, "fix or name its dimensions with input_shapes")
-        _refuse("a saved Paddle model", special, "it is for PyTorch models")
-        converted = _convert_paddle(model, args, params=params, **paddle)
-    elif input_spec is not None or _is_paddle(model, args):
-        refused = {**special, "params": params, "dynamic_shapes": dynamic_shapes}
-        _refuse("a Paddle layer", refused, "its inputs are described by input_spec, dynamic_axes and input_shapes")
-        converted = _convert_layer(model, args, kwargs, input_spec=input_spec, saving=saving, **paddle)
-    else:
-        refused = {"params": params, "input_shapes": input_shapes, **saving}
-        _refuse("a PyTorch model", refused, "it is for Paddle models")
-        settings = _settings(asked, custom_translation_table, target)
-        converted = _convert(model, args, kwargs, settings=settings, way=capture, **shapes, **names)
+    wishes = Wishes(
+        target.opset, stages.announce, kwargs, input_names, output_names, dynamic_axes, dynamic_shapes, input_spec,
+        params, input_shapes, custom_translation_table, capture, compare=verify, classic=asked, saving=saving,
+    )  # fmt: skip
+    converted = convert(model, args, wishes)
     stages.seconds.update(converted.timings)
     if wanted_recipe is not None:
         from tonnx.run.embed import embed, store
 
         (embed if embed_preprocessing else store)(converted, wanted_recipe)
     weights = [] if export_params else _detach_weights(converted)
-    from tonnx.foreign import complete, tell_source
-    from tonnx.passes import list_initializers, list_statistics
-
     free = asked.optimize and asked.training == "EVAL"
-    passes = {"fold": do_constant_folding and free, "fuse_conv_bn": fuse_conv_bn and free, "share": free}
-    history = History()
-    optimised = _finish(converted, target, stages, history, **passes)
-    asked.notes += complete(converted.model, asked.custom_opsets)
-    if asked.strip_doc_string is not None:
-        tell_source(converted.model, not asked.strip_doc_string)
-    if keep_initializers_as_inputs:
-        list_initializers(converted.model)
-    elif asked.training != "EVAL":
-        list_statistics(converted.model)
+    optimised = _finish(
+        converted, target, stages, fold=do_constant_folding and free, fuse_conv_bn=fuse_conv_bn and free, share=free
+    )
+    asked.notes += _dress(converted.model, asked, bool(keep_initializers_as_inputs))
     notes = [*asked.notes, *optimised.notes, *converted.notes, *_limits(converted)]
-    history.store(converted.model, optimised.notes)
     result = ExportResult(
         converted.model, target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
     )
-    proof = None
-    if verify:
-        proof = Proof(
-            converted.reference, converted.example, converted.dynamic, converted.limits, rtol, atol,
-            redrawn=converted.redrawn, calm=converted.calm, weights=weights,
-        )  # fmt: skip
-        proof.rtol = converted.rtol if rtol is None else rtol
-        proof.trace = converted.trace
-        # Where there are branches, the example takes one of them; a trace may even have left the others out.
-        branches = converted.capture == "torch.jit.trace" or any(True for _ in converted.model.graph.subgraphs())
-        proof.values = branches or FEW_VALUES
-    deliver(result, f, stages, proof, external_data)
+    deliver(result, f, stages, _proof(converted, weights, rtol, atol) if verify else None, external_data)
     if report:
         _report(result, report)
     if verbose:
         print(result.listing(), result, sep="\n")
     return result
+
+
+def _dress(model: ir.Model, asked: Classic, list_weights: bool) -> list[str]:
+    """What is not computation: domains, doc strings, weights among the inputs. Gives what the user should know."""
+    from tonnx.foreign import complete, tell_source
+    from tonnx.passes import list_initializers, list_statistics
+
+    notes = complete(model, asked.custom_opsets)
+    if asked.strip_doc_string is not None:
+        tell_source(model, not asked.strip_doc_string)
+    if list_weights:
+        list_initializers(model)
+    elif asked.training != "EVAL":
+        list_statistics(model)
+    return notes
+
+
+def _proof(converted: Converted, weights: list[str], rtol: float | None, atol: float | None) -> Proof:
+    # Where there are branches, the example takes one of them; a trace may even have left the others out.
+    branches = converted.capture == "torch.jit.trace" or any(True for _ in converted.model.graph.subgraphs())
+    return Proof(
+        converted.reference,
+        converted.example,
+        converted.dynamic,
+        converted.limits,
+        converted.rtol if rtol is None else rtol,
+        atol,
+        redrawn=converted.redrawn,
+        calm=converted.calm,
+        weights=weights,
+        trace=converted.trace,
+        values=branches or FEW_VALUES,
+    )
 
 
 def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None:
@@ -204,34 +199,6 @@ def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None
     result.notes.append(f"report: {page}")
 
 
-def _settings(asked: Classic, table: Mapping[Any, Any] | None, target: Target) -> Any:
-    """How operators of a PyTorch model are lowered; None if nothing special was asked."""
-    _need_torch()
-    from tonnx.frontends.torch.settings import Settings
-    from tonnx.frontends.torch.translations import checked_table
-
-    return Settings(target.opset, asked.training, asked.operator_export_type, checked_table(table))
-
-
-def _convert(model: Any, args: Any, kwargs: Mapping[str, Any] | None, **options: Any) -> Converted:
-    from tonnx.frontends.torch.convert import convert
-
-    return convert(model, args, kwargs, **options)
-
-
-def _need_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("exporting a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
-
-
-def _convert_paddle(path: str | os.PathLike[str], args: Any, **options: Any) -> Converted:
-    from tonnx.frontends.paddle.convert import convert
-
-    return convert(path, args, **options)
-
-
 def _recipe(given: Any, embedded: bool) -> Recipe | None:
     """Read before the long work begins."""
     if given is None:
@@ -243,32 +210,12 @@ def _recipe(given: Any, embedded: bool) -> Recipe | None:
     return read_recipe(given)
 
 
-def _convert_layer(layer: Any, args: Any, kwargs: Mapping[str, Any] | None, **options: Any) -> Converted:
-    from tonnx.frontends.paddle.layer import convert_layer
-
-    return convert_layer(layer, args, kwargs, **options)
-
-
-def _is_paddle(model: Any, args: Any) -> bool:
-    """Whether it is a Paddle layer, or a function on Paddle's tensors; nothing is imported to know it."""
-    kinds = (model if isinstance(model, type) else type(model)).__mro__
-    kinds += tuple(type(part) for part in (args if isinstance(args, (tuple, list)) else [args]))
-    return any(kind.__module__.partition(".")[0] == "paddle" for kind in kinds)
-
-
-def _refuse(kind: str, arguments: Mapping[str, Any], hint: str) -> None:
-    for name, value in arguments.items():
-        if value:
-            raise InvalidArgument(f"{kind} takes no {name}", hint=hint)
-
-
-def _finish(
-    converted: Converted, target: Target, stages: Stages, history: History, **passes: bool
-) -> Optimised:
+def _finish(converted: Converted, target: Target, stages: Stages, **passes: bool) -> Optimised:
     from tonnx.legalise import legalise
     from tonnx.passes import clean_up, optimise
     from tonnx.provenance import stamp
 
+    history = History()
     history.record("lowered", converted.model)
     with stages("optimise"):
         optimised = optimise(converted.model, **passes)
@@ -277,6 +224,7 @@ def _finish(
         legalise(converted.model, target)
         clean_up(converted.model)
     stamp(converted.model)
+    history.store(converted.model, optimised.notes)
     return optimised
 
 
