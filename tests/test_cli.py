@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -363,13 +363,12 @@ sys.exit(f"imported {{loaded}}" if loaded else code)
 
 @pytest.mark.parametrize("argv", [["--help"], ["--version"], ["export", "--help"]])
 def test_help_is_quick(argv: list[str]) -> None:
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        done = subprocess.run([sys.executable, "-c", START, *argv], capture_output=True, text=True, check=False)
-        seconds.append(time.perf_counter() - start)
-        assert done.returncode == 0, done.stderr
-    assert min(seconds) < 0.5
+    """In seconds of the processor's time, of which a busy machine takes no more."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run([sys.executable, "-c", START, *argv], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5
     assert "tonnx" in done.stdout
 
 

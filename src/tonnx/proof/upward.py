@@ -44,7 +44,8 @@ def types_of(proto: onnx.ModelProto) -> tuple[dict[str, str], dict[str, str]]:
     weights = {tensor.name for tensor in proto.graph.initializer}
 
     def told(value: onnx.ValueInfoProto) -> str:
-        return f"tensor({onnx.helper.tensor_dtype_to_string(value.type.tensor_type.elem_type)[12:].lower()})"
+        kind = value.type.tensor_type.elem_type  # 0: not told, as in parts that are cut out of a file
+        return f"tensor({onnx.TensorProto.DataType.Name(kind).lower()})"
 
     return (
         {value.name: told(value) for value in proto.graph.input if value.name not in weights},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import linecache
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -19,12 +20,13 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.torch import autograd, standins
 from tonnx.frontends.torch.control import functional
-from tonnx.frontends.torch.control.decisions import unsettled
+from tonnx.frontends.torch.control.decisions import Spot, unsettled
 from tonnx.frontends.torch.control.swap import Rewrites, with_control_flow
 from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch, user_line
 from tonnx.frontends.torch.quantisers import fake_quantisers, shapes_known
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.source import shorten
 from tonnx.frontends.torch.standins_packed import packed_stand_ins
 from tonnx.frontends.torch.standins_vision import vision_stand_ins
 
@@ -70,15 +72,27 @@ def model_mode(model: torch.nn.Module, mode: str) -> Iterator[None]:
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
     _drop_broadcast(model, call)
+    left: list[Spot] = []
+
+    def check(result: tuple[ExportedProgram, Frozen, list[str]], froze: Frozen) -> list[Spot]:
+        left[:] = unsettled(model, call, result[0], froze)
+        return left
+
     program, froze, notes = with_control_flow(
         lambda froze, rewrites: (_export(model, call, froze, rewrites), froze, list(dict.fromkeys(rewrites.notes))),
-        lambda result, froze: unsettled(model, call, result[0], froze),
+        check,
     )
     if _drop_fixed(program, call):
         return capture(model, call)
     captured = describe(program, call)
-    captured.notes += [*_assumptions(froze, captured.names), *notes]
+    captured.notes += [*_assumptions(froze, captured.names), *_one_sided(left), *notes]
     return captured
+
+
+def _one_sided(spots: list[Spot]) -> list[str]:
+    """Branches on sizes of which the file has one side only, since the other could not be recorded beside it."""
+    lines = [f"{shorten(file)}:{line}: {linecache.getline(file, line).strip()}" for file, line, _ in spots]
+    return [f"[!] other sizes take another side, which is not in the file: {line}" for line in dict.fromkeys(lines)]
 
 
 def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:

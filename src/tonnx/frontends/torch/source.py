@@ -10,8 +10,10 @@ from pathlib import Path
 import torch
 from torch.fx import Node
 
+import tonnx
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-_TORCH = os.path.dirname(torch.__file__) + os.sep
+NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(tonnx.__file__) + os.sep)
 
 
 def module_of(node: Node) -> str:
@@ -26,7 +28,7 @@ def module_of(node: Node) -> str:
 
 
 def source_of(node: Node) -> str:
-    """``file.py:12``: the innermost line that is not PyTorch's own."""
+    """``file.py:12``: the innermost line that is neither PyTorch's nor ours (stand-ins)."""
     trace = node.meta.get("stack_trace")
     return _innermost(trace) if trace else ""
 
@@ -34,7 +36,7 @@ def source_of(node: Node) -> str:
 @cache
 def _innermost(trace: str) -> str:
     for file, line in reversed(_FRAME.findall(trace)):
-        if os.path.isabs(file) and not file.startswith(_TORCH):
+        if os.path.isabs(file) and not file.startswith(NOT_THE_USERS):
             return f"{shorten(file)}:{line}"
     return ""
 

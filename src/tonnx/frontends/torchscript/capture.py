@@ -22,7 +22,7 @@ from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.capture import Captured, capture, grow, grown_example
 from tonnx.frontends.torch.reference import state_kept
 from tonnx.frontends.torch.signature import Call
-from tonnx.frontends.torch.source import _TORCH, shorten
+from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 from tonnx.frontends.torchscript.graphs import line_of, nodes_of
 
 CHOICES = ("auto", "export", "script", "trace")
@@ -217,7 +217,7 @@ def _dropped(warning: warnings.WarningMessage) -> tuple[str, str] | None:
     text = " ".join(str(warning.message).split())
     if "check_trace" in text or "was not used" in text:
         return None
-    file = "PyTorch" if warning.filename.startswith(_TORCH) else shorten(warning.filename)
+    file = "PyTorch" if warning.filename.startswith(NOT_THE_USERS) else shorten(warning.filename)
     return f"{file}:{warning.lineno}", text.partition(". ")[0]
 
 
@@ -252,7 +252,7 @@ def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
 
 def _named_by(function: Callable[..., Any], seen: set[Any]) -> Iterator[tuple[str, Any]]:
     code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType) or code in seen or os.path.abspath(code.co_filename).startswith(_TORCH):
+    if not isinstance(code, CodeType) or code in seen or os.path.abspath(code.co_filename).startswith(NOT_THE_USERS):
         return
     seen.add(code)
     known = dict(getattr(function, "__globals__", {}))

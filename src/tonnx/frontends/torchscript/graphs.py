@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tonnx.frontends.torch.source import _TORCH, shorten
+from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 
 CALL, ENTER, LEAVE = "tonnx::CallMethod", "tonnx::enter", "tonnx::leave"
 _RANGE = re.compile(r'File "([^"]+)", line (\d+)')
@@ -70,7 +70,7 @@ def line_of(source_range: str) -> str:
 def is_of_torch(source_range: str) -> bool:
     """Whether a line is PyTorch's own, here or on the machine where an archive was written."""
     found = _RANGE.search(source_range)
-    return found is not None and (found[1].startswith(_TORCH) or "/torch/nn/" in found[1].replace("\\", "/"))
+    return found is not None and (found[1].startswith(NOT_THE_USERS) or "/torch/nn/" in found[1].replace("\\", "/"))
 
 
 def always_raises(block: Any) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
 
 from tonnx.frontends.torch.control.listed import Listed
 from tonnx.frontends.torch.control.names import Unsuitable
-from tonnx.frontends.torch.control.values import as_tensor
+from tonnx.frontends.torch.control.values import as_tensor, shape_env
 
 NOTES: ContextVar[list[str]] = ContextVar("NOTES")
 """What the user should know of the capture that runs."""
@@ -31,10 +32,25 @@ def truth(value: Any) -> bool | torch.Tensor:
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         value = value != 0
     if isinstance(value, torch.SymBool):
-        if statically_known_true(value):
-            return True
-        return False if statically_known_false(value) else as_tensor(value)
+        known = True if statically_known_true(value) else False if statically_known_false(value) else None
+        return as_tensor(value) if known is None or _differs_when_small(value, known) else known
     return bool(value)
+
+
+def _differs_when_small(value: torch.SymBool, known: bool) -> bool:
+    """Whether a condition is otherwise if a dynamic dimension is 0 or 1: torch takes every one for at least 2."""
+    expression = value.node.expr
+    env = shape_env()
+    if env is None or not isinstance(expression, sympy.Rel):
+        return False
+    inputs = [symbol for symbol in expression.free_symbols if symbol in env.backed_var_to_val]
+    if len(inputs) != 1 or len(expression.free_symbols) != 1:
+        return False
+    (symbol,) = inputs
+    bounds = env.var_to_range.get(symbol)
+    if bounds is None or bounds.lower != 2 or symbol in env.replacements:
+        return False
+    return any(expression.xreplace({symbol: sympy.Integer(n)}) == (sympy.false if known else sympy.true) for n in (0, 1))
 
 
 def negated(value: Any) -> Any:

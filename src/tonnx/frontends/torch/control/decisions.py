@@ -21,6 +21,7 @@ from tonnx.frontends.torch.signature import Call
 
 Spot = tuple[str, int, str]
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
+_LARGEST = 4096  # a size at which the model is run to see whether it goes another way
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
 
@@ -56,7 +57,7 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     example = {d.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, d in leaf.dynamic.items()}
     now = {symbol: example[names[symbol]] for symbol in symbols}
     for symbol in symbols:
-        for size in _near(now[symbol]):
+        for size in _near(now[symbol], _thresholds(expression)):
             try:
                 answer = bool(expression.xreplace({s: sympy.Integer(n) for s, n in {**now, symbol: size}.items()}))
             except TypeError:  # it does not come to a yes or no
@@ -66,8 +67,16 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     return None
 
 
-def _near(size: int) -> Iterator[int]:
-    yield from (n for n in (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2) if n > 1)
+def _thresholds(expression: Any) -> list[int]:
+    """The numbers in a condition: it may change at them, however far from the example they are."""
+    return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)} & set(range(_LARGEST)))
+
+
+def _near(size: int, thresholds: list[int]) -> Iterator[int]:
+    near = (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2)
+    far = [n + d for n in thresholds for d in (0, 1, -1)] + [n * size for n in thresholds]
+    yield from (n for n in (*near, *far) if 1 < n < _LARGEST)
+    yield from (1, 0)
 
 
 def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str, int]) -> bool:
