@@ -116,10 +116,10 @@ def bench(
 
     Args:
         files: ONNX files with the same inputs; ratios are to the first.
-        against: a ``torch.nn.Module``, a ``paddle.nn.Layer``, any function on arrays, or ``"file.py:name"``.
+        against: a ``torch.nn.Module``, a ``paddle.nn.Layer``, any function on arrays, or ``"file.py:name"``, a saved model.
         batches: sizes of the first dimension, where the files leave it open; 1 if not given.
         threads: thread counts for one operator; all cores if not given.
-        sizes: other dynamic dimensions by name, ``{"height": 224}``.
+        sizes: other dynamic dimensions by name, ``{"height": 224}``; ``{"x.2": 224}`` where one has no name.
         inputs: real values by input name instead of random ones; their first dimension is repeated to the batch size.
         seconds: how long each contender is measured, for each batch size and thread count.
         warmup: runs before the clock starts.
@@ -130,8 +130,9 @@ def bench(
     if not seconds > 0 or warmup < 0 or any(n < 1 for n in [*(batches or [1]), *(threads or [1])]):
         raise InvalidArgument("seconds, batches and threads must be above 0")
     say = progress or (lambda stage: None)
-    models = {name: _loaded(path, providers) for name, path in zip(_labels(files), files, strict=True)}
+    models = {name: load_file(path, providers) for name, path in zip(_labels(files), files, strict=True)}
     first = next(iter(models.values()))
+    _check_alike(models)
     contenders = [_file(name, path, models[name], providers) for name, path in zip(models, files, strict=True)]
     contenders += [_framework(against, list(first.inputs))] if against is not None else []
     result = Bench()
@@ -147,6 +148,8 @@ def bench(
                     note = f"{contender.name} takes batches of {contender.fixed_batch} only"
                     result.notes += [note] if note not in result.notes else []
             result.timings += _interleaved(fitting, feeds, batch, count, seconds, warmup)
+    if not result.timings:
+        raise InvalidArgument("there is nothing to measure", why="; ".join(result.notes))
     if memory:
         say("memory")
         result.memory = _memory(
@@ -158,14 +161,12 @@ def bench(
 def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], given: Mapping[str, np.ndarray]) -> Feeds:
     """Inputs of this batch size: the given ones repeated or cut, random ones otherwise."""
     random = np.random.default_rng(0)
-    for name in given:
-        if name not in model.inputs:
-            raise InvalidArgument(f"the model has no input {name!r}", why=f"it has {', '.join(model.inputs)}")
+    check_given(model, sizes, given)
     feeds = {}
     for name, port in model.inputs.items():
         if name in given:
             array = given[name]
-            if port.shape and not isinstance(port.shape[0], int) and len(array) != batch:
+            if port.shape and array.ndim and not isinstance(port.shape[0], int) and 0 < len(array) != batch:
                 array = array[np.arange(batch) % len(array)]
             feeds[name] = array
         else:
@@ -173,15 +174,48 @@ def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], given: Mappi
     return feeds
 
 
+def size_key(port: Port, axis: int) -> str:
+    """How the size of a dynamic dimension is given: by its name, or as ``x.2`` where it has none."""
+    return str(port.shape[axis] or f"{port.name}.{axis}")
+
+
+def check_given(model: Model, sizes: Mapping[str, int], given: Mapping[str, np.ndarray]) -> None:
+    """What the user says of the inputs has to be about this model."""
+    for name, array in given.items():
+        if name not in model.inputs:
+            raise InvalidArgument(f"the model has no input {name!r}", why=f"it has {', '.join(model.inputs)}")
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise InvalidArgument(f"the array for {name} has NaN", why="every output would be NaN too")
+    known = {size_key(p, i): None for p in model.inputs.values() for i, d in enumerate(p.shape) if not isinstance(d, int)}
+    for name in sizes:
+        if name not in known:
+            why = f"it has {', '.join(known)}" if known else "all its dimensions are fixed"
+            raise InvalidArgument(f"the model has no dynamic dimension {name!r}", why=why)
+
+
+def _check_alike(models: Mapping[str, Model]) -> None:
+    """All files take the same inputs, under the same names or in the same order."""
+    (one, first), *others = models.items()
+    for other, model in others:
+        here, there = list(first.inputs.values()), list(model.inputs.values())
+        if set(first.inputs) == set(model.inputs):
+            there = [model.inputs[port.name] for port in here]
+        if [port.dtype for port in here] != [port.dtype for port in there]:
+            takes = [f"{name} takes {'; '.join(map(str, ports))}" for name, ports in ((one, here), (other, there))]
+            raise InvalidArgument(f"{one} and {other} do not take the same inputs", why=", ".join(takes))
+
+
 def _random(port: Port, batch: int, sizes: Mapping[str, int], random: np.random.Generator) -> np.ndarray:
     if port.dtype is None:
         raise InvalidArgument(f"the input {port} is not of numbers", hint="give its values with inputs")
+    if not port.ranked:
+        raise InvalidArgument(f"how many dimensions has {port}?", hint="give its values: --inputs FILE.npy")
     shape = []
     for axis, dim in enumerate(port.shape):
-        size = dim if isinstance(dim, int) else sizes.get(str(dim), batch if axis == 0 else None)
+        size = dim if isinstance(dim, int) else sizes.get(size_key(port, axis), batch if axis == 0 else None)
         if size is None:
             raise InvalidArgument(
-                f"how large is {dim or f'axis {axis}'} of {port}?", hint=f"say it: --size {dim or 'NAME'}=224"
+                f"how large is {dim or f'axis {axis}'} of {port}?", hint=f"say it: --size {size_key(port, axis)}=224"
             )
         shape.append(size)
     if port.dtype.kind in "iu":
@@ -241,11 +275,11 @@ def _labels(files: Sequence[str | os.PathLike[str]]) -> list[str]:
     return labels
 
 
-def _loaded(path: str | os.PathLike[str], providers: Sequence[str] | None, threads: int | None = None) -> Model:
+def load_file(path: str | os.PathLike[str], providers: Sequence[str] | None, threads: int | None = None) -> Model:
     """Without spinning: threads that wait actively after a run would take the next contender's time."""
     if not Path(path).is_file():
         raise InvalidModel(f"there is no file {os.fspath(path)}")
-    return Model(Session(path, providers, threads, spin=False))
+    return Model(Session(path, providers, threads, spin=False), path=path)
 
 
 def _file(name: str, path: str | os.PathLike[str], model: Model, providers: Sequence[str] | None) -> _Contender:
@@ -253,7 +287,7 @@ def _file(name: str, path: str | os.PathLike[str], model: Model, providers: Sequ
     fixed = next((size for size in sizes if isinstance(size, int)), None) if len(sizes) == 1 else None
 
     def make(threads: int | None) -> Callable[[Feeds], Any]:
-        loaded = model if threads is None else _loaded(path, providers, threads)
+        loaded = model if threads is None else load_file(path, providers, threads)
         ordered = list(loaded.inputs)
 
         def run(feeds: Feeds) -> Any:

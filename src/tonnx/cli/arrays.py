@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +19,10 @@ def read_arrays(paths: Sequence[str]) -> dict[str, np.ndarray]:
         file = Path(path)
         try:
             content = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError) as error:
-            raise InvalidArgument(f"cannot read {file}", why=str(error), hint="give a .npz or .npy file") from error
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            # numpy takes everything that it does not know for a pickle
+            why = "it is not in numpy's format" if "pickle" in str(error) else str(error)
+            raise InvalidArgument(f"cannot read {file}", why=why, hint="give a .npz or .npy file") from error
         if isinstance(content, np.ndarray):
             arrays[name if equals else file.stem] = content
         else:

@@ -12,6 +12,7 @@ import argparse
 from pathlib import Path
 
 from tonnx.cli.console import Console, Report
+from tonnx.errors import InvalidArgument
 
 HELP = "time ONNX files side by side"
 
@@ -19,11 +20,11 @@ HELP = "time ONNX files side by side"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx bench``."""
     parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
-    parser.add_argument("--against", metavar="MODEL", help="file.py:name or package:name, the model they came from")
+    parser.add_argument("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
     parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; 1 if not given")
     parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
     parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="another dynamic dimension"
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="another dynamic dimension; x.2=224 is the axis 2 of x"
     )
     parser.add_argument(
         "--inputs", action="append", default=[], metavar="FILE", help="real values: data.npz, x=file.npy"
@@ -41,6 +42,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.benching import bench
     from tonnx.cli.arrays import read_arrays
 
+    if options.plot and not Path(options.plot).absolute().parent.is_dir():
+        raise InvalidArgument(f"cannot write {options.plot}", why=f"there is no folder {Path(options.plot).parent}")
     result = bench(
         *options.models,
         against=options.against,

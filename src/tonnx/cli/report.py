@@ -9,6 +9,7 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``tonnx view`` takes as well."""
-    parser.add_argument("--against", metavar="MODEL", help="file.py:name: compare with this model, value by value")
+    parser.add_argument("--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify")
     parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="a dynamic dimension, for timing"
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="a dynamic dimension, for timing; x.2=224 is the axis 2 of x"
     )
     parser.add_argument("--inputs", action="append", default=[], metavar="FILE", help="real values: x.npy, data.npz")
     parser.add_argument("--no-profile", action="store_true", help="do not time the nodes")
@@ -64,12 +65,12 @@ def write_page(options: argparse.Namespace, console: Console, output: str | Path
 
 def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """The proof and the differences at every value inside, for the page."""
-    from tonnx.cli.against import example_for, load_against
+    from tonnx.cli.against import example_for, is_python, load_against
     from tonnx.cli.load import importable
     from tonnx.verifying import verify
 
     path = Path(options.model)
-    with importable(options.against):
+    with importable(options.against) if is_python(options.against) else contextlib.nullcontext():
         loaded = load_against(options.against)
         args, kwargs = example_for(path, loaded, [], options.inputs, seed=0)
         result = verify(path, loaded.model, args, kwargs, locate=True, progress=console.stage)

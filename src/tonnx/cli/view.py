@@ -34,6 +34,9 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     if not Path(options.model).is_file():
         raise InvalidArgument(f"there is no file {options.model}")
     if options.netron:
+        from tonnx.reading import reader
+
+        reader(options.model)()  # Netron would serve anything, and fail in the browser
         return _netron(options, console)
     folder = Path(tempfile.mkdtemp(prefix="tonnx-view-"))  # it must outlive this process: the browser reads it later
     path = write_page(options, console, folder / f"{Path(options.model).stem}.html")

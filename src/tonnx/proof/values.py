@@ -32,6 +32,8 @@ def other_values(
     yield from _drawn(example, seed, 1)
     if real:
         yield "negative values", _mapped(base, _negative)
+        if any((array < 0).any() for array in base.values() if _is_float(array)):
+            yield "positive values", _mapped(base, _positive)
         yield "large values", _mapped(base, lambda array: _scaled(array, LARGE))
         yield ZEROS, _mapped(base, lambda array: np.zeros_like(array))
     yield from _drawn(example, seed, 2)
@@ -85,6 +87,8 @@ def doubt(
     for i, want in enumerate(expected):
         if not comparisons[i].ok and _overflows(want) and (usual is None or not _overflows(usual[i])):
             return "the model's own results overflow there, or nearly so"
+    if _tied(expected, comparisons):
+        return "some of the model's scores are exactly equal there: which of them comes first is arbitrary"
     open_ = {i for i, comparison in enumerate(comparisons) if not comparison.ok}
     for number in range(3):
         try:
@@ -104,6 +108,21 @@ def doubt(
     return None
 
 
+def _tied(expected: Sequence[np.ndarray], comparisons: Sequence[Comparison]) -> bool:
+    """Whether only integers differ, as positions and tokens do, beside floats that agree and of which some are equal.
+
+    Values far from the example's saturate a network: beams that end in the same scores have no order.
+    """
+    if any(not c.ok and (not c.measured or _is_float(want)) for c, want in zip(comparisons, expected, strict=True)):
+        return False
+    for array in expected:
+        if _is_float(array) and array.ndim and array.shape[-1] > 1:
+            near = np.diff(np.sort(array.astype(np.float64), -1), axis=-1)
+            if (near == 0).any() and (near != 0).any():
+                return True
+    return False
+
+
 def _overflows(array: np.ndarray) -> bool:
     """Whether a result is beyond the range in which float32 can do anything with it."""
     if not _is_float(array):
@@ -119,6 +138,10 @@ def _mapped(example: Mapping[str, np.ndarray], change: object) -> dict[str, np.n
 def _negative(array: np.ndarray) -> np.ndarray:
     """Without negative zeros, which few models mean."""
     return array if is_ordered(array) else (-np.abs(array) + 0).astype(array.dtype)
+
+
+def _positive(array: np.ndarray) -> np.ndarray:
+    return array if is_ordered(array) else np.abs(array)
 
 
 def _scaled(array: np.ndarray, factor: float) -> np.ndarray:

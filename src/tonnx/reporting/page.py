@@ -142,14 +142,18 @@ def _times(
     path: str | os.PathLike[str], model: ir.Model, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> tuple[list[float] | None, str]:
     """Seconds by node; where the model does not run on invented inputs, why not."""
-    from tonnx.benching.measure import make_inputs
+    from tonnx.benching.measure import check_given, make_inputs, size_key
     from tonnx.reporting.profile import node_times
     from tonnx.run.model import load
 
     try:
         loaded = load(path)
-        named = {str(dim) for port in loaded.inputs.values() for dim in port.shape[1:] if not isinstance(dim, int)}
-        guessed = {name: 224 for name in named if name != "None"}
+    except TonnxError as error:
+        return None, f"nodes were not timed: {error.why or error.what}"
+    check_given(loaded, sizes, inputs)
+    ports = loaded.inputs.values()
+    guessed = {size_key(p, i): 224 for p in ports for i, d in enumerate(p.shape) if i and not isinstance(d, int)}
+    try:
         return node_times(path, make_inputs(loaded, 1, {**guessed, **sizes}, inputs)), ""
     except TonnxError as error:
         return None, f"nodes were not timed: {error.why or error.what}"

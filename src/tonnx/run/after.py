@@ -131,8 +131,13 @@ def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
     classes = classes.astype(np.int64)
     known = read_labels(labels, answer.folder) if labels is not None else None
     original = answer.original("mask").original.convert("RGB")
-    colours = Image.fromarray(_palette()[classes % 256], "RGB").resize(original.size, Image.Resampling.NEAREST)
-    answer.picture = Image.blend(original, colours, alpha)
+    state = answer.original("mask")
+    colours, seen = (
+        state.on_original(Image.fromarray(layer))
+        for layer in (_palette()[classes % 256], np.full(classes.shape, 255, np.uint8))
+    )
+    answer.picture = Image.composite(Image.blend(original, colours, alpha), original, seen)
+    classes = classes[state.shown(classes.shape)]  # what was padded is no part of the picture
     values, counts = np.unique(classes, return_counts=True)
     shares = sorted(zip(values.tolist(), (counts / classes.size).tolist(), strict=True), key=lambda pair: -pair[1])
     answer.data["classes"] = [{"class": c, "label": label_of(known, c), "share": share} for c, share in shares]
@@ -166,8 +171,7 @@ def picture(
     if pixels.shape[2] == 1:
         made = Image.fromarray(pixels[..., 0])
         if chroma:
-            whole = answer.original("picture").original.convert("RGB").convert("YCbCr")
-            _, cb, cr = whole.resize(made.size, Image.Resampling.BICUBIC).split()
+            _, cb, cr = answer.original("picture").like_network(made.size).convert("YCbCr").split()
             made = Image.merge("YCbCr", (made, cb, cr)).convert("RGB")
     elif colors == "ycbcr":
         made = Image.fromarray(pixels, "YCbCr").convert("RGB")

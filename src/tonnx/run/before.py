@@ -47,6 +47,44 @@ class Prepared:
             self.array = array[..., ::-1] if self.colors == "bgr" else array
         return self.array
 
+    def whole(self) -> bool:
+        """Whether the network's picture shows the original from edge to edge: nothing was cropped or padded."""
+        height, width = self.network_size
+        shown = (self.original.width * self.scale[0], self.original.height * self.scale[1])
+        return self.offset == (0, 0) and abs(shown[0] - width) < 0.5 and abs(shown[1] - height) < 0.5
+
+    def on_original(self, layer: Image) -> Image:
+        """A map over the network's picture, of any size, laid over the original; 0 where the network saw nothing."""
+        from PIL import Image
+
+        if self.whole():
+            return layer.resize(self.original.size, Image.Resampling.NEAREST)
+        x, y = layer.width / self.network_size[1], layer.height / self.network_size[0]
+        across = (self.scale[0] * x, 0.0, self.offset[0] * x)
+        down = (0.0, self.scale[1] * y, self.offset[1] * y)
+        return layer.transform(self.original.size, Image.Transform.AFFINE, (*across, *down), Image.Resampling.NEAREST)
+
+    def shown(self, shape: tuple[int, ...]) -> tuple[slice, slice]:
+        """The part of a map over the network's picture that lies on the original."""
+        spans = []
+        for axis, side in ((1, self.original.height), (0, self.original.width)):
+            cells = shape[1 - axis] / self.network_size[1 - axis]
+            start, end = self.offset[axis] * cells, (self.offset[axis] + side * self.scale[axis]) * cells
+            spans.append(slice(max(0, round(start)), max(round(start) + 1, round(end))))
+        return spans[0], spans[1]
+
+    def like_network(self, size: tuple[int, int]) -> Image:
+        """The original, cropped and padded as the network's picture, but ``size`` large."""
+        from PIL import Image
+
+        picture = self.original.convert("RGB")
+        if self.whole():
+            return picture.resize(size, Image.Resampling.BICUBIC)
+        x, y = self.network_size[1] / size[0], self.network_size[0] / size[1]
+        across = (x / self.scale[0], 0.0, -self.offset[0] / self.scale[0])
+        down = (0.0, y / self.scale[1], -self.offset[1] / self.scale[1])
+        return picture.transform(size, Image.Transform.AFFINE, (*across, *down), Image.Resampling.BICUBIC)
+
     def only_picture(self, step: str) -> Image:
         """The picture, for steps that come before the arithmetic."""
         if self.array is not None:
@@ -136,6 +174,8 @@ def resized(
     if size is not None:
         h, w = _pair(size, "resize: size")
     else:
+        if not isinstance(given[0], (int, float)) or isinstance(given[0], bool):
+            raise InvalidArgument(f"resize: {given[0]!r} is not a size")
         by = factor or (short / min(h, w) if short else long / max(h, w) if long else (height or 0) / h)
         if not by > 0:
             raise InvalidArgument(f"resize: {given[0]!r} is not a size")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,12 @@ class Port:
     dtype: np.dtype | None
     """None: not a tensor of numbers (a sequence, an optional, text)."""
     shape: tuple[int | str | None, ...]
+    ranked: bool = True
+    """Whether the file says how many dimensions it has; if not, ``shape`` is empty."""
 
     def __str__(self) -> str:
+        if not self.ranked:
+            return f"{self.name}: {self.dtype.name if self.dtype is not None else '?'}"
         dims = ", ".join("?" if dim is None else str(dim) for dim in self.shape)
         return f"{self.name}: {self.dtype.name if self.dtype is not None else '?'}[{dims}]"
 
@@ -55,15 +59,20 @@ def load(
         raise InvalidModel(f"there is no file {text}")
     if threads is not None and threads < 1:
         raise InvalidArgument(f"threads must be at least 1, not {threads}")
-    return Model(Session(path, providers, threads), None if recipe is None else read_recipe(recipe))
+    return Model(Session(path, providers, threads), None if recipe is None else read_recipe(recipe), path)
 
 
 class Model:
     """A loaded ONNX file. Call it with inputs in order or by name; it gives the outputs by name."""
 
-    def __init__(self, session: Session, recipe: Recipe | None = None) -> None:
+    def __init__(
+        self, session: Session, recipe: Recipe | None = None, path: str | os.PathLike[str] | None = None
+    ) -> None:
         self._session = session
         self.inputs = {name: _port(name, kind, session.shapes[name]) for name, kind in session.inputs.items()}
+        scalars = {name for name, port in self.inputs.items() if not port.shape}
+        for name in scalars & _unranked(path) if scalars and path is not None else ():
+            self.inputs[name] = replace(self.inputs[name], ranked=False)
         self.outputs = {name: _port(name, kind, session.shapes[name]) for name, kind in session.outputs.items()}
         stored = session.metadata.get(METADATA_KEY)
         self.recipe = recipe if recipe is not None or stored is None else from_json(stored)
@@ -130,7 +139,8 @@ class Model:
             if array.dtype != port.dtype:
                 hint = f"{name}.astype({port.dtype.name!r})"
                 raise InvalidArgument(f"the input {port} was given as {array.dtype.name}", hint=hint)
-            _check_shape(port, array.shape, sizes)
+            if port.ranked:
+                _check_shape(port, array.shape, sizes)
 
     def _takes(self) -> str:
         return "it takes " + "; ".join(map(str, self.inputs.values()))
@@ -168,3 +178,11 @@ def _from_tensor(value: Any) -> np.ndarray:
 
 def _port(name: str, kind: str, shape: Sequence[Any]) -> Port:
     return Port(name, numpy_dtype(kind), tuple(d if isinstance(d, int) else d or None for d in shape))
+
+
+def _unranked(path: str | os.PathLike[str]) -> set[str]:
+    """Inputs of which the file says no shape; ONNX Runtime shows those as if they were scalars."""
+    import onnx
+
+    model = onnx.load(os.fspath(path), load_external_data=False)
+    return {value.name for value in model.graph.input if not value.type.tensor_type.HasField("shape")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,15 +42,15 @@ def open_picture(path: str | os.PathLike[str], most_pixels: int = MOST_PIXELS) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pil.Image.DecompressionBombWarning)
-            with pil.Image.open(name) as file:
+            with _own_limit(pil), pil.Image.open(name) as file:
                 _check_size(file.size, name, most_pixels)
                 mode = file.mode
                 picture = ImageOps.exif_transpose(file)
                 picture.load()
-    except pil.Image.DecompressionBombError as error:
-        raise InvalidArgument(f"{name} is too large", why=str(error), hint="make it smaller first") from error
     except pil.UnidentifiedImageError as error:
         raise InvalidArgument(f"{name} is not a picture", why="its contents are of no known format") from error
+    except InvalidArgument:
+        raise
     except (OSError, SyntaxError, ValueError) as error:  # what Pillow raises on damaged files
         raise InvalidArgument(f"{name} cannot be read as a picture", why=str(error)) from error
     return plain(picture, name, mode)
@@ -73,6 +75,16 @@ def plain(picture: Image, name: str = "the picture", mode: str | None = None) ->
         why="it does not become RGB without a choice of colour profile or range",
         hint="convert it first: Image.open(…).convert('RGB')",
     )
+
+
+@contextlib.contextmanager
+def _own_limit(pil: Any) -> Iterator[None]:
+    """Without Pillow's limit, which is checked too early to be raised for one picture: ours is checked right after."""
+    before, pil.Image.MAX_IMAGE_PIXELS = pil.Image.MAX_IMAGE_PIXELS, None
+    try:
+        yield
+    finally:
+        pil.Image.MAX_IMAGE_PIXELS = before
 
 
 def _check_size(size: tuple[int, int], name: str, most_pixels: int) -> None:

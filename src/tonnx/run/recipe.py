@@ -200,9 +200,11 @@ def _parsed(path: Path, parser: Callable[[str], Any], text: str, failure: type[E
 
 
 def _with_labels(step: Step, folder: Path | None) -> dict[str, Any]:
-    labels = step.options.get("labels")
-    if not isinstance(labels, str):
-        return step.options
     from tonnx.run.labels import read_labels
 
-    return {**step.options, "labels": read_labels(labels, folder)}
+    options = dict(step.options)
+    if isinstance(options.get("labels"), str):
+        options["labels"] = read_labels(options["labels"], folder)
+    if isinstance(options.get("alphabet"), str) and options["alphabet"].endswith(".txt"):
+        options["alphabet"] = read_labels(options["alphabet"], folder)
+    return options

@@ -50,7 +50,7 @@ class Eager:
 
         given = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
-            with inference(self._model), _without_static():
+            with inference(self._model), _without_static(), _windows_that_fit():
                 arguments = self._call.mapped(lambda leaf: to_tensor(given.get(leaf.name, leaf.value), leaf))
                 results = self._model(*arguments)
                 outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
@@ -74,6 +74,39 @@ def _without_static() -> Iterator[None]:
         yield
     finally:
         paddle.jit.enable_to_static(before)
+
+
+@contextlib.contextmanager
+def _windows_that_fit() -> Iterator[None]:
+    """Convolutions whose window is larger than the image raise an error.
+
+    Paddle divides by zero there if the channels come last, which ends the whole process; else it gives sizes of -1.
+    """
+    from paddle import _C_ops
+
+    def checked(run: Any) -> Any:
+        def convolve(x: Any, weight: Any, strides: Any, paddings: Any, algorithm: Any, *rest: Any) -> Any:
+            # Groups and dilations come in one order or the other.
+            dilations, axes = next(part for part in rest if not isinstance(part, int)), len(weight.shape) - 2
+            first = 1 if rest[2].endswith("C") else 2
+            pads = list(paddings) if len(paddings) == 2 * axes else [p for p in paddings for _ in range(2)]
+            for axis, size in enumerate(x.shape[first : first + axes]):
+                window = dilations[axis] * (weight.shape[2 + axis] - 1) + 1
+                room = size if algorithm == "VALID" else size + pads[2 * axis] + pads[2 * axis + 1]
+                if algorithm != "SAME" and window > room:
+                    raise ValueError(f"a window of {window} does not fit into {room}")
+            return run(x, weight, strides, paddings, algorithm, *rest)
+
+        return convolve
+
+    before = {name: getattr(_C_ops, name) for name in ("conv2d", "depthwise_conv2d", "conv3d")}
+    try:
+        for name, run in before.items():
+            setattr(_C_ops, name, checked(run))
+        yield
+    finally:
+        for name, run in before.items():
+            setattr(_C_ops, name, run)
 
 
 def to_tensor(array: Any, leaf: Leaf) -> Any:

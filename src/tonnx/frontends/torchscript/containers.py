@@ -210,6 +210,32 @@ def update(walk: Walk, node: Any, cell: Dict, other: Dict) -> None:
     walk.store.set_items(cell, {**walk.store.items(cell), **walk.store.items(other)})
 
 
+ON_STRINGS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "capitalize count endswith expandtabs find isalnum isalpha isdecimal isdigit isidentifier islower isnumeric "
+        "isprintable isspace istitle isupper ljust lower lstrip partition replace rfind rjust rpartition rsplit rstrip "
+        "split splitlines startswith strip swapcase title upper zfill center"
+    ).split()
+)
+"""Methods of strings, which are always known."""
+
+
+_WITHIN = frozenset(("aten::startswith", "aten::endswith", "aten::find", "aten::rfind", "aten::count"))
+
+
+def on_string(kind: str, arguments: list[Any]) -> Any:
+    text, *rest = map(numbers.known, arguments)
+    while rest and rest[-1] is None:
+        rest.pop()
+    if any(isinstance(argument, (ir.Value, Tensor)) for argument in rest):
+        raise LoweringError(f"{kind.removeprefix('aten::')} of a string with a number that only the run knows")
+    if kind in _WITHIN and len(rest) == 3 and rest[2] < 0:  # TorchScript counts an end from behind the last character
+        rest[2] += len(text) + 1
+    made = getattr(str, kind.removeprefix("aten::"))(text, *rest)
+    return List(made) if isinstance(made, list) else made
+
+
 ALWAYS: dict[str, Handler] = {
     "prim::ListConstruct": lists.list_construct,
     "prim::ListUnpack": lists.list_unpack,

@@ -23,7 +23,7 @@ from tonnx.frontends.torch.results import add_results, result_names
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.frontends.torch.signature import Call
 from tonnx.frontends.torch.weights import as_numpy
-from tonnx.frontends.torchscript import graphs
+from tonnx.frontends.torchscript import graphs, growing
 from tonnx.frontends.torchscript.capture import Scripted
 from tonnx.frontends.torchscript.objects import Parameters
 from tonnx.frontends.torchscript.things import Dict, Fields, Grown, List, Maybe, Object, Tensor
@@ -244,7 +244,7 @@ def _tree(walk: Walk, thing: Any) -> Any:
 
 def _read(walk: Walk, leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
-        return leaf
+        return growing.as_number(leaf) if isinstance(leaf, ir.Value) else leaf
     try:
         value = walk.store.read(walk.op, leaf)
     except LoweringError as error:

@@ -69,7 +69,7 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     if target is None or operator.namespace != "aten":
         return None
     plain = _functional(operator)
-    if plain is None or (plain not in table() and not plain._can_decompose()):
+    if plain is None or (plain not in table() and not _composite(plain)):
         return None
     leaves, spec = pytree.tree_flatten(arguments)
     if any(isinstance(leaf, ir.Value) for leaf in leaves):
@@ -108,6 +108,13 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
         return None
     many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
     return results if many else results[0]
+
+
+def _composite(target: Any) -> bool:
+    try:
+        return bool(target._can_decompose())
+    except RuntimeError:  # an operator of TorchScript's own, on strings or lists: nobody else knows it
+        return False
 
 
 def _functional(operator: Operator) -> Any:

@@ -218,8 +218,9 @@ def sliced(op: Builder, grown: Grown, start: Any, end: Any, step: int) -> Grown:
 
 
 def _slice(op: Builder, x: ir.Value, start: Any, end: Any, step: int = 1) -> ir.Value:
-    low = 0 if start is None else start
-    high = (1 << 62) if end is None else end
+    beyond = 1 << 62
+    low = start if start is not None else 0 if step > 0 else beyond
+    high = end if end is not None else beyond if step > 0 else -beyond
     return op.Slice(x, op.vector([low]), op.vector([high]), [0], [step])
 
 

@@ -13,7 +13,17 @@ import torch
 from tonnx.build import Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch.settings import EVAL, Settings
-from tonnx.frontends.torchscript import containers, control, facts, functions, graphs, loops, numbers, operators
+from tonnx.frontends.torchscript import (
+    containers,
+    control,
+    facts,
+    functions,
+    graphs,
+    growing,
+    loops,
+    numbers,
+    operators,
+)
 from tonnx.frontends.torchscript.objects import Parameters, thing_of
 from tonnx.frontends.torchscript.store import Store
 from tonnx.frontends.torchscript.things import Dict, List, Object, Tensor, is_number
@@ -109,10 +119,10 @@ class Walk:
                 ) from error
         outputs = list(node.outputs())
         if len(outputs) == 1:
-            values[outputs[0].debugName()] = _settled(outputs[0], result)
+            values[outputs[0].debugName()] = _settled(self.op, outputs[0], result)
         else:
             for output, part in zip(outputs, result if outputs else (), strict=True):
-                values[output.debugName()] = _settled(output, part)
+                values[output.debugName()] = _settled(self.op, output, part)
 
     def _computed(self, node: Any, kind: str, arguments: list[Any]) -> Any:
         if kind == "prim::Constant":
@@ -145,6 +155,8 @@ class Walk:
             return containers.ALWAYS[kind](self, node, *arguments)
         if kind in containers.ON_CONTAINERS and _is_about_containers(arguments):
             return containers.ON_CONTAINERS[kind](self, node, *arguments)
+        if isinstance(arguments[0] if arguments else None, str) and kind in containers.ON_STRINGS:
+            return containers.on_string(kind, arguments)
         if kind in facts.FACTS:
             return facts.FACTS[kind](self, node, *arguments)
         if kind == "aten::len":
@@ -287,8 +299,10 @@ def _is_about_containers(arguments: list[Any]) -> bool:
     return isinstance(arguments[0], kinds) or (is_number(arguments[0]) and isinstance(arguments[-1], (List, str)))
 
 
-def _settled(output: Any, thing: Any) -> Any:
+def _settled(op: Builder, output: Any, thing: Any) -> Any:
     """A number in the type that the graph declares: 2 ** 3 is a float there."""
+    if isinstance(thing, ir.Value) and thing.dtype == ir.DataType.INT64 and output.type().kind() == "FloatType":
+        return growing.as_number(op.cast(thing, ir.DataType.DOUBLE))
     if isinstance(thing, (bool, int, float)) and not isinstance(thing, np.generic):
         declared = output.type().kind()
         if declared == "FloatType":

@@ -142,6 +142,7 @@ def unique_consecutive(
     dtype: ir.DataType | None = None,
 ) -> tuple[ir.Value, ...]:
     found = torch_sort.unique_consecutive(op, x, True, True, axis[0] if len(axis) else None)
+    found[1:] = [op.Reshape(vector, [-1]) for vector in found[1:]]  # unlike torch, the places are a vector, too
     for vector in found[1:]:
         vector.shape = ir.Shape([None])
     return tuple(found)

@@ -123,7 +123,13 @@ def unpool(
     data_format: str = "NCHW",
     unpooling_type: str = "max",
 ) -> ir.Value:
-    return like_torch.max_unpool(op, x, op.cast(indices, ir.DataType.INT64), list(output_size))
+    wanted = list(output_size)
+    for axis, size in enumerate(wanted):
+        if isinstance(size, int) and size < 0:  # Paddle has computed with an unknown size as if it were -1
+            given, step = op.size(x, axis - len(wanted)), strides[axis]
+            more = ksize[axis] - 2 * (padding[axis] if padding else 0) - step
+            wanted[axis] = given * step + more if isinstance(given, int) else op.Add(op.Mul(given, step), more)
+    return like_torch.max_unpool(op, x, op.cast(indices, ir.DataType.INT64), wanted)
 
 
 @lower("max_pool2d_with_index", "max_pool3d_with_index")

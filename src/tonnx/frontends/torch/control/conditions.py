@@ -50,7 +50,8 @@ def _differs_when_small(value: torch.SymBool, known: bool) -> bool:
     bounds = env.var_to_range.get(symbol)
     if bounds is None or bounds.lower != 2 or symbol in env.replacements:
         return False
-    return any(expression.xreplace({symbol: sympy.Integer(n)}) == (sympy.false if known else sympy.true) for n in (0, 1))
+    other = sympy.false if known else sympy.true
+    return any(expression.xreplace({symbol: sympy.Integer(n)}) == other for n in (0, 1))
 
 
 def negated(value: Any) -> Any:

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch.ops.linear import linear
 from tonnx.frontends.torch.rules import lower
 
 T = ir.DataType
@@ -125,6 +126,74 @@ for _name, _kind in {
     "rnn_relu": RNN_RELU,
 }.items():
     lower(f"tonnx.{_name}")(partial(_recurrent, kind=_kind))
+
+
+# One step of a recurrent layer
+
+
+def _gates(
+    op: Builder, count: int, x: ir.Value, hx: ir.Value, weights: Sequence[ir.Value | None]
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """What the input and the state give to each gate."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    parts = []
+    for value, weight, bias in ((x, w_ih, b_ih), (hx, w_hh, b_hh)):
+        assert weight is not None
+        both = linear(op, value, weight, bias)
+        parts.append([both] if count == 1 else list(op.Split(both, axis=-1, num_outputs=count, _outputs=count)))
+    return parts[0], parts[1]
+
+
+@lower("aten.gru_cell")
+def gru_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: ir.Value,
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+) -> ir.Value:
+    (xr, xz, xn), (hr, hz, hn) = _gates(op, 3, x, hx, (w_ih, w_hh, b_ih, b_hh))
+    reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
+    new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
+    return op.Add(op.Mul(op.Sub(hx, new), update), new)
+
+
+@lower("aten.lstm_cell")
+def lstm_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+) -> tuple[ir.Value, ir.Value]:
+    from_x, from_h = _gates(op, 4, x, hx[0], (w_ih, w_hh, b_ih, b_hh))
+    i, f, g, o = (op.Add(a, b) for a, b in zip(from_x, from_h, strict=True))
+    cell = op.Add(op.Mul(op.Sigmoid(f), hx[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+    return op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell
+
+
+def _rnn_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: ir.Value,
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+    *,
+    activation: str,
+) -> ir.Value:
+    (from_x,), (from_h,) = _gates(op, 1, x, hx, (w_ih, w_hh, b_ih, b_hh))
+    made: ir.Value = getattr(op, activation)(op.Add(from_x, from_h))
+    return made
+
+
+lower("aten.rnn_tanh_cell")(partial(_rnn_cell, activation="Tanh"))
+lower("aten.rnn_relu_cell")(partial(_rnn_cell, activation="Relu"))
 
 
 def _packed(
