@@ -276,6 +276,40 @@ def by_size(x: Tensor) -> Tensor:
     return x.reshape(-1, 2, 3) * int(x.shape[0])
 
 
+def by_a_far_size(x: Tensor) -> Tensor:
+    if x.shape[0] > 20:
+        return x[:20] * 2
+    if x.numel() >= 30:
+        x = x - 5
+    return x + 1
+
+
+def by_size_one(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        x = x * 2
+    if len(x) == 1:
+        return x * 100
+    return x
+
+
+def by_cases(x: Tensor) -> Tensor:
+    match int(x.abs().max()):
+        case 0:
+            return x
+        case 1 | 2:
+            y = x * 2
+        case 3 | 4 | 5 if x.sum() > 0:
+            y = x / 3
+        case _:
+            y = -x
+    match int(y.abs().sum()) // 10:
+        case 0:
+            y = y + 1
+        case n:
+            y = y * n
+    return y
+
+
 class Methods(nn.Module):
     """In a helper method, and both sides have weights; an attribute is set on both."""
 
@@ -379,6 +413,9 @@ BRANCHES = [
     Program(outer, BOTH),
     Program(by_size_and_value, BOTH),
     Program(by_size, [[ramp(n, 3)] for n in (6, 5, 7, 2)]),
+    Program(by_cases, [[ramp(2, 3, scale=s)] for s in (0.1, 1, 1.5, 5, -5, -50)]),
+    Program(by_a_far_size, [[ramp(n, 3)] for n in (2, 9, 10, 20, 21, 40)]),
+    Program(by_size_one, [[ramp(n, 3, shift=s)] for n in (3, 1, 2) for s in (-2, 2)]),
     Program(Methods(), SCALES),
     Program(Derived(), SCALES),
     Program(EarlyExit(), SCALES),
@@ -738,6 +775,12 @@ def ranks_differ(x: Tensor) -> Tensor:
     return y * 2
 
 
+def dtypes_returned(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.long()
+    return x
+
+
 def functions_differ(x: Tensor) -> Tensor:
     function = torch.sin
     if x.sum() > 0:
@@ -787,6 +830,7 @@ REFUSED = [
     (nothing_on_one_side, "if x.sum() > 0:", f"found is float32[?, 3] {SIDES} None on the other"),
     (dtypes_differ, "if x.sum() > 0:", f"y is int32[?, 3] {SIDES} float32[?, 3] on the other"),
     (ranks_differ, "if x.sum() > 0:", f"y is float32[] {SIDES} float32[?, 3] on the other"),
+    (dtypes_returned, "if x.sum() > 0:", f"the result is int64[?, 3] {SIDES} float32[?, 3] on the other"),
     (functions_differ, "if x.sum() > 0:", f"function is a builtin_function_or_method {SIDES} a builtin"),
     (generates, "if x.sum() > 0:", "rows is a generator or a coroutine"),
     (Holds(), "if x.sum() > 0:", "the list of a module that a side fills is held elsewhere too"),
@@ -818,3 +862,18 @@ def test_a_write_to_what_a_branch_chose() -> None:
 
     with pytest.raises(tonnx.LoweringError, match="a tensor that a branch chose is written in place, and mul"):
         export(Program(model, BOTH))
+
+
+def other_rank_far_away(x: Tensor) -> Tensor:
+    if x.shape[0] > 20:
+        return x.sum(0)
+    return x + 1
+
+
+def test_a_side_that_only_other_sizes_take_is_not_dropped_in_silence() -> None:
+    result = tonnx.export(
+        other_rank_far_away, torch.ones(3, 2), input_names=["x"], dynamic_axes={"x": [0]}, capture="export"
+    )
+    (note,) = (note for note in result.notes if note.startswith("[!]"))
+    assert "other sizes take another side, which is not in the file: tests/test_branches.py" in note
+    assert "if x.shape[0] > 20:" in note

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -104,7 +105,7 @@ def _chain(path: Path, opset: int, count: int = 3) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=4), path)
 
 
-@pytest.mark.parametrize("opset", [7, 26])
+@pytest.mark.parametrize("opset", [5, 7, 26])
 def test_files_from_elsewhere(opset: int, tmp_path: Path) -> None:
     _chain(tmp_path / "chain.onnx", opset)
     data = _data(tonnx.report(tmp_path / "chain.onnx"))
@@ -241,3 +242,64 @@ def test_numbers_are_finite_json(tmp_path: Path) -> None:
     onnx.save(model, tmp_path / "inf.onnx")
     data = _data(tonnx.report(tmp_path / "inf.onnx", inputs={"x": np.ones(1, np.float32)}))
     assert data["graph"]["nodes"][0][4] == [["value_float", "inf"]]
+
+
+def _unnamed(path: Path) -> Path:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 3, None]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def test_dimensions_without_names_are_timed(tmp_path: Path) -> None:
+    data = _data(tonnx.report(_unnamed(tmp_path / "a.onnx")))
+    assert data["times"] and data["inputs"][0]["type"] == data["outputs"][0]["type"] == "float[?, 3, ?]"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--inputs", "z={x}"], "the model has no input 'z'"),
+        (["--inputs", "x={nan}"], "the array for x has NaN"),
+        (["--size", "height=3"], "the model has no dynamic dimension 'height'"),
+    ],
+)
+def test_options_about_another_model(
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    places = {name: tmp_path / f"{name}.npy" for name in ("x", "nan")}
+    np.save(places["x"], np.ones((1, 3, 2), np.float32))
+    np.save(places["nan"], np.full((1, 3, 2), np.nan, np.float32))
+    path = _unnamed(tmp_path / "a.onnx")
+    assert main(["report", str(path), *(option.format(**places) for option in options)]) == 1
+    assert message in capsys.readouterr().err and not (tmp_path / "a.html").exists()
+
+
+def test_a_page_about_a_wrong_file_says_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    """Compared with another file: the page names the node, and the command fails."""
+    right, wrong = tmp_path / "right.onnx", tmp_path / "wrong.onnx"
+    _chain(right, 17)
+    model = onnx.load(right)
+    model.graph.node[1].op_type = "Abs"
+    model.graph.node[0].op_type = "Neg"
+    onnx.save(model, wrong)
+    assert main(["report", str(wrong), "--against", str(right)]) == 1
+    assert "does NOT compute" in capsys.readouterr().out
+    assert "first node that differs" in _data(tmp_path / "wrong.html")["located"]
+
+
+def test_netron_gets_no_broken_file(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "half.onnx").write_bytes(_unnamed(tmp_path / "a.onnx").read_bytes()[:20])
+    assert main(["view", str(tmp_path / "half.onnx"), "--netron", "--no-browser"]) == 1
+    assert "is not an ONNX model" in capsys.readouterr().err
+
+
+def test_netron_says_when_its_port_is_taken(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    pytest.importorskip("netron")
+    path = _unnamed(tmp_path / "a.onnx")
+    with socket.socket() as taken:
+        taken.bind(("localhost", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        assert main(["view", str(path), "--netron", "--no-browser", "--port", port]) == 1
+    assert f"Netron cannot take port {port}" in capsys.readouterr().err

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from PIL import Image
@@ -17,7 +18,7 @@ from tonnx.run import read_recipe
 from tonnx.run.after import conclude
 from tonnx.run.before import prepare
 from tonnx.run.detections import Detection, strongest
-from tonnx.run.recipe import Recipe, from_json, ready_recipes
+from tonnx.run.recipe import Recipe, from_json, parse, ready_recipes
 
 
 class Mean(torch.nn.Module):
@@ -196,6 +197,42 @@ def test_a_mask_covers_the_original() -> None:
     assert answer.picture.size == (40, 20)
     assert {entry["label"]: entry["share"] for entry in answer.data["classes"]} == {"sky": 0.5, "ground": 0.5}
     assert answer.picture.getpixel((0, 0)) != answer.picture.getpixel((39, 0))
+
+
+def test_a_mask_lies_where_the_network_looked() -> None:
+    """Padding is cut off, and what was cropped away stays as it was."""
+    black = Image.new("RGB", (40, 20))
+    letterbox = [{"resize": {"long": 32}}, {"pad": {"size": 32}}, "scale", "layout"]
+    classes = np.zeros((16, 16), np.int64)
+    classes[4:12, :8], classes[4:12, 8:] = 1, 2  # the picture lies in the middle half
+    recipe = parse({"before": letterbox, "after": [{"mask": {"alpha": 1.0}}]}, "r")
+    answer = conclude({"y": classes}, prepare(black, recipe), recipe)
+    assert {entry["class"]: entry["share"] for entry in answer.data["classes"]} == {1: 0.5, 2: 0.5}
+    pixels = np.asarray(answer.picture)
+    assert (pixels[:, :20] == pixels[0, 0]).all() and (pixels[:, 20:] == pixels[0, 39]).all()
+
+    recipe = parse({"before": [{"crop": 10}, "scale", "layout"], "after": [{"mask": {"alpha": 1.0}}]}, "r")
+    answer = conclude({"y": np.ones((10, 10), np.int64)}, prepare(black, recipe), recipe)
+    rows, columns = np.nonzero(np.asarray(answer.picture).any(axis=2))
+    assert (rows.min(), rows.max(), columns.min(), columns.max()) == (5, 14, 15, 24)
+
+
+def test_the_colours_of_a_crop_are_its_own() -> None:
+    half = Image.new("RGB", (40, 20))
+    half.paste((255, 0, 0), (20, 0, 40, 20))
+    before = [{"color": "luma"}, {"crop": [10, 20]}, "scale", "layout"]
+    recipe = parse({"before": before, "after": [{"picture": {"chroma": True}}]}, "r")
+    state = prepare(half, recipe)
+    made = np.asarray(conclude({"y": state.pixels().repeat(2, 1).repeat(2, 2)}, state, recipe).picture)
+    assert made.shape == (20, 40, 3) and made[5, 15].max() < 10 and made[5, 25, 0] > 240
+
+
+def test_an_alphabet_travels_with_the_file(tmp_path: Path) -> None:
+    (tmp_path / "chars.txt").write_text("a\nb\n")
+    (tmp_path / "r.yaml").write_text("after: [{text: {alphabet: chars.txt}}]")
+    again = from_json(read_recipe(tmp_path / "r.yaml").to_json())
+    (tmp_path / "chars.txt").unlink()
+    assert conclude({"y": np.eye(3, dtype=np.float32)}, None, again).lines == ["ab"]
 
 
 def test_nms_keeps_the_best_of_each_class() -> None:
@@ -431,3 +468,75 @@ def test_keep_going_leaves_out_what_fails(folder: Path, tmp_path: Path, capsys: 
     assert _run(*arguments, "--recipe", folder / "mean.yaml", "--keep-going") == 1
     out = capsys.readouterr().out
     assert "red.png" in out and "[✗]" in out and "text.jpg is not a picture" in out
+
+
+@pytest.mark.parametrize(
+    ("steps", "side"),
+    [
+        ([{"resize": {"size": 16}}, "scale", "layout", {"dtype": "float16"}], torch.float16),
+        ([{"resize": {"size": 16}}, "layout"], torch.uint8),
+    ],
+)
+def test_embedding_into_other_dtypes(steps: list, side: torch.dtype, tmp_path: Path) -> None:
+    class Sum(torch.nn.Module):
+        def forward(self, x):
+            return x.float().sum((2, 3))
+
+    x = (torch.rand(2, 3, 16, 16) * 200).to(side)
+    recipe = {"before": steps}
+    tonnx.export(Sum(), (x,), tmp_path / "s.onnx", opset_version=18, recipe=recipe, embed_preprocessing=True)
+    assert tonnx.load(tmp_path / "s.onnx").inputs["x"].dtype == np.uint8
+
+
+def _relu(path: Path, kind: int, shape: list | None, op: str = "Relu", opset: int = 17) -> Path:
+    ends = [onnx.helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node(op, ["x"], ["y"])], "g", ends[:1], ends[1:])
+    imports = [onnx.helper.make_opsetid("", opset)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=imports, ir_version=8), path)
+    return path
+
+
+def test_an_input_of_unknown_rank_takes_any(tmp_path: Path) -> None:
+    model = tonnx.load(_relu(tmp_path / "any.onnx", onnx.TensorProto.FLOAT, None))
+    assert model(-np.ones((2, 3), np.float32))["y"].shape == (2, 3)
+    scalar = tonnx.load(_relu(tmp_path / "scalar.onnx", onnx.TensorProto.FLOAT, []))
+    with pytest.raises(tonnx.InvalidArgument, match="its rank is 0"):
+        scalar(np.ones(2, np.float32))
+
+
+def test_numbers_are_not_changed_to_fit(tmp_path: Path) -> None:
+    model = tonnx.load(_relu(tmp_path / "i.onnx", onnx.TensorProto.INT64, ["n"], "Identity"))
+    assert model([1, 2.0])["y"].tolist() == [1, 2]
+    assert model(np.array([1, 2], ">i8"))["y"].tolist() == [1, 2]
+    for wrong in ([1.5, 2], None):
+        with pytest.raises(tonnx.InvalidArgument, match="cannot be made of"):
+            model(wrong)
+    with pytest.raises(tonnx.InvalidArgument, match="takes the path of a file, not bytes"):
+        tonnx.load((tmp_path / "i.onnx").read_bytes())
+
+
+def test_pictures_in_a_list_are_a_batch(folder: Path) -> None:
+    model = tonnx.load(folder / "mean.onnx", recipe=folder / "mean.yaml", providers="cpu")
+    paths = [folder / "red.png", folder / "green.png"]
+    assert model(paths)["y"].argmax(1).tolist() == [0, 1]
+    assert model([Image.open(path) for path in paths])["y"].argmax(1).tolist() == [0, 1]
+    assert model.predict(np.asarray(Image.open(paths[1]))).data["top_k"][0]["label"] == "green"
+    with pytest.raises(tonnx.InvalidArgument, match="a picture is a path"):
+        model.predict(3)
+
+
+def test_the_limit_of_pixels_can_be_raised(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "big.png")  # more than Pillow itself lets pass
+    recipe = ["--recipe", folder / "mean.yaml"]
+    assert _run(folder / "mean.onnx", tmp_path / "big.png", *recipe, "--max-pixels", "200000000") == 0
+    assert _run(folder / "mean.onnx", tmp_path / "big.png", *recipe) == 1
+    assert "big.png is too large: 20000 × 10000" in capsys.readouterr().err
+
+
+def test_a_text_called_npy(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    (tmp_path / "x.npy").write_text("hello")
+    (tmp_path / "x.npz").write_bytes(b"PK\x03\x04 cut")
+    for name in ("x.npy", "x.npz"):
+        assert _run(folder / "mean.onnx", tmp_path / name) == 1
+        error = capsys.readouterr().err
+        assert f"{name}\n" in error and "pickle" not in error and "fault of tonnx" not in error

@@ -103,6 +103,7 @@ def test_other_values_stay_plausible() -> None:
     tried = dict(other_values(example))
     assert set(tried) >= {"seed 1", "seed 2", "zeros", "negative values", "large values"}
     assert not tried["zeros"]["x"].any() and np.array_equal(tried["zeros"]["ids"], example["ids"])
+    assert (tried["positive values"]["x"] > 0).all()
     assert (tried["negative values"]["x"] <= 0).all() and tried["large values"]["x"].max() == 35
     for label, inputs in tried.items():
         assert inputs["x"].dtype == np.float32 and inputs["x"].shape == (1, 4), label
@@ -355,3 +356,20 @@ def test_nan_in_the_file_is_a_failure(file: Path) -> None:
     changed(file, spoil)
     result = tonnx.verify(file, net(), (torch.randn(2, 4),))
     assert not result.ok and "nan in the file" in str(result) and [n.op_type for n in result.located.nodes] == ["Gemm"]
+
+
+def test_a_fault_beside_a_file_of_an_old_opset_is_located(tmp_path: Path) -> None:
+    """Below 7, ONNX Runtime runs neither the file nor parts of it as they are."""
+    paths = []
+    for name, opset, op in (("old", 5, "Relu"), ("new", 7, "Abs")):
+        ends = [helper.make_tensor_value_info(end, TensorProto.FLOAT, ["n", 4]) for end in ("x", "y")]
+        steps = [("Neg", "x", "a"), (op, "a", "b"), ("Sigmoid", "b", "y")]
+        nodes = [helper.make_node(kind, [start], [end]) for kind, start, end in steps]
+        graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+        paths.append(tmp_path / f"{name}.onnx")
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=3), paths[-1])
+    old, new = paths
+    for file, against, wrong in ((new, old, "Abs"), (old, new, "Relu")):
+        result = tonnx.verify(file, str(against))
+        assert not result.ok and result.located is not None
+        assert [node.op_type for node in result.located.nodes] == [wrong], result.notes

@@ -271,6 +271,59 @@ class Holder(nn.Module):
         return y * self.shared(x)
 
 
+def on_strings(x: Tensor) -> Tensor:
+    for name in ["gain", "shift.all", "other"]:
+        if name.startswith("g") and name.endswith("n"):
+            x = x * 2
+        elif len(name.split(".")) == 2 and name.find("all") == 6:
+            x = x + name.count("s")
+    return x if "A".lower() == "a" else -x
+
+
+def powers(x: Tensor) -> Tuple[float, float, Tensor]:
+    n = x.size(0)
+    return n**2, 2.0**n, x * (n**2)
+
+
+def size_of_a_choice(x: Tensor) -> Tuple[Tensor, int]:
+    y = x[:1] if x.sum() > 0 else torch.cat([x, x])
+    return y, y.size(0)
+
+
+class Cells(nn.Module):
+    """Cells with a batch of any size, and a state that a loop hands on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gru, self.lstm = nn.GRUCell(3, 4), nn.LSTMCell(4, 2)
+        self.plain, self.other = nn.RNNCell(2, 3), nn.RNNCell(2, 3, nonlinearity="relu", bias=False)
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        x = x[:, :3]
+        h, state = torch.zeros(x.size(0), 4), (torch.zeros(x.size(0), 2), torch.zeros(x.size(0), 2))
+        passes = 0
+        while passes < 4:
+            h = self.gru(x, h)
+            state = self.lstm(h, state)
+            x = self.plain(state[0], x) + self.other(state[1])
+            passes += 1
+            if bool(x.sum() > 1):
+                break
+        return x, h
+
+
+def backwards(x: Tensor) -> Tuple[Tensor, Tensor]:
+    rows: List[Tensor] = []
+    for i in range(x.size(0)):
+        rows.append(x[i] * i)
+        if bool(x[i].sum() > 50):
+            break
+    last: List[Tensor] = []
+    for i in range(len(rows) - 1, -1, -1):
+        last.append(rows[i] + i)
+    return torch.stack(rows[::-1]), torch.stack(last[::-1])
+
+
 PROGRAMS: dict[str, Program] = {
     "alias_of_a_slice": Program(alias_of_a_slice, [(PLUS,), (MIXED,)]),
     "alias_in_a_list": Program(alias_in_a_list, ROWS, BATCH),
@@ -299,4 +352,9 @@ PROGRAMS: dict[str, Program] = {
     "while_with_counter": Program(while_with_counter, [*ROWS, (MIXED * 9,)], BATCH, has=("Loop",)),
     "Cache": Program(Cache, [(PLUS,), (MIXED,)]),
     "Holder": Program(Holder, ROWS, BATCH, has=("If",)),
+    "on_strings": Program(on_strings, [(PLUS,), (MIXED,)], BATCH),
+    "powers": Program(powers, ROWS, BATCH),
+    "size_of_a_choice": Program(size_of_a_choice, THREE, BATCH, has=("If",)),
+    "Cells": Program(Cells, ROWS, BATCH, has=("Loop",)),
+    "backwards": Program(backwards, ROWS, BATCH, has=("Loop",)),
 }

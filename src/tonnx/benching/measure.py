@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, InvalidModel
-from tonnx.proof.session import Session
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError
+from tonnx.proof.session import Session, one_line
 from tonnx.run.model import Model, Port
 
 Feeds = dict[str, np.ndarray]
@@ -116,8 +116,9 @@ def bench(
 
     Args:
         files: ONNX files with the same inputs; ratios are to the first.
-        against: a ``torch.nn.Module``, a ``paddle.nn.Layer``, any function on arrays, or ``"file.py:name"``, a saved model.
-        batches: sizes of the first dimension, where the files leave it open; 1 if not given.
+        against: a ``torch.nn.Module``, a ``paddle.nn.Layer``, any function on arrays; by ``"file.py:name"`` or the
+            path of a saved one, too.
+        batches: sizes of the first dimension, where the files leave it open; what a file fixes, or 1, if not given.
         threads: thread counts for one operator; all cores if not given.
         sizes: other dynamic dimensions by name, ``{"height": 224}``; ``{"x.2": 224}`` where one has no name.
         inputs: real values by input name instead of random ones; their first dimension is repeated to the batch size.
@@ -136,8 +137,8 @@ def bench(
     contenders = [_file(name, path, models[name], providers) for name, path in zip(models, files, strict=True)]
     contenders += [_framework(against, list(first.inputs))] if against is not None else []
     result = Bench()
-    open_batch = any(contender.fixed_batch is None for contender in contenders)
-    wanted = list(batches or [1 if open_batch else contenders[0].fixed_batch or 1])
+    fixed = [contender.fixed_batch for contender in contenders if contender.fixed_batch is not None]
+    wanted = list(batches or fixed[:1] or [1])
     for batch in wanted:
         feeds = make_inputs(first, batch, sizes or {}, inputs or {})
         for count in threads or [None]:  # type: ignore[list-item]
@@ -186,10 +187,11 @@ def check_given(model: Model, sizes: Mapping[str, int], given: Mapping[str, np.n
             raise InvalidArgument(f"the model has no input {name!r}", why=f"it has {', '.join(model.inputs)}")
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise InvalidArgument(f"the array for {name} has NaN", why="every output would be NaN too")
-    known = {size_key(p, i): None for p in model.inputs.values() for i, d in enumerate(p.shape) if not isinstance(d, int)}
+    ports = model.inputs.values()
+    known = [size_key(port, i) for port in ports for i, dim in enumerate(port.shape) if not isinstance(dim, int)]
     for name in sizes:
         if name not in known:
-            why = f"it has {', '.join(known)}" if known else "all its dimensions are fixed"
+            why = f"it has {', '.join(dict.fromkeys(known))}" if known else "all its dimensions are fixed"
             raise InvalidArgument(f"the model has no dynamic dimension {name!r}", why=why)
 
 
@@ -231,8 +233,9 @@ def _interleaved(
     if not contenders:
         return []
     runs = [contender.make(threads) for contender in contenders]
-    for run in runs:
-        for _ in range(warmup):
+    for contender, run in zip(contenders, runs, strict=True):
+        _first_run(contender, run, feeds)
+        for _ in range(warmup - 1):
             run(feeds)
     taken: list[list[float]] = [[] for _ in runs]
     for order in _orders(len(runs)):
@@ -250,6 +253,19 @@ def _interleaved(
         p50, p90, p99 = np.percentile(times, (50, 90, 99)).tolist()
         timings.append(Timing(contender.name, batch, threads, len(times), p50, p90, p99, p50 / first))
     return timings
+
+
+def _first_run(contender: _Contender, run: Callable[[Feeds], Any], feeds: Feeds) -> None:
+    """It shows whether a contender takes these inputs at all."""
+    try:
+        run(feeds)
+    except TonnxError as error:
+        error.where = error.where or contender.name
+        raise
+    except Exception as error:  # a model of the user's, which may raise anything
+        raise InvalidArgument(
+            f"{contender.name} does not run on the file's inputs", why=f"{type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def _orders(count: int) -> Iterator[list[int]]:

@@ -21,11 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx bench``."""
     parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
     parser.add_argument("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
-    parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; 1 if not given")
+    parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; by default what a file fixes, or 1")
     parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
     parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="another dynamic dimension; x.2=224 is the axis 2 of x"
-    )
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N",
+        help="another dynamic dimension; x.2=224 is the axis 2 of x",
+    )  # fmt: skip
     parser.add_argument(
         "--inputs", action="append", default=[], metavar="FILE", help="real values: data.npz, x=file.npy"
     )

@@ -28,10 +28,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``tonnx view`` takes as well."""
-    parser.add_argument("--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify")
     parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N", help="a dynamic dimension, for timing; x.2=224 is the axis 2 of x"
+        "--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify"
     )
+    parser.add_argument(
+        "--size", action="append", default=[], type=size_spec, metavar="NAME=N",
+        help="a dynamic dimension, for timing; x.2=224 is the axis 2 of x",
+    )  # fmt: skip
     parser.add_argument("--inputs", action="append", default=[], metavar="FILE", help="real values: x.npy, data.npz")
     parser.add_argument("--no-profile", action="store_true", help="do not time the nodes")
     parser.add_argument("--bench", action="store_true", help="time the whole file, and the model it is compared with")
@@ -39,12 +42,20 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Collect, write, say where."""
-    path = write_page(options, console, options.output)
-    return Report(f"{path}", lambda: {"path": str(path)})
+    path, equal = write_page(options, console, options.output)
+    return page_report(path, equal, options)
 
 
-def write_page(options: argparse.Namespace, console: Console, output: str | Path | None) -> Path:
-    """The page of a file, with whatever was asked for measured first."""
+def page_report(path: Path, equal: bool | None, options: argparse.Namespace) -> Report:
+    """Where the page is; and if the file does not compute what the model computes, that too, with exit code 1."""
+    text = str(path) if equal is not False else f"{path}\n[✗] {options.model} does NOT compute what the model computes"
+    return Report(text, lambda: {"path": str(path), "equal": equal}, failed=equal is False)
+
+
+def write_page(
+    options: argparse.Namespace, console: Console, output: str | Path | None
+) -> tuple[Path, bool | None]:
+    """The page of a file, with what was asked for measured first; and whether it equals the model, if compared."""
     from tonnx.cli.arrays import read_arrays
     from tonnx.reporting import report
 
@@ -60,7 +71,8 @@ def write_page(options: argparse.Namespace, console: Console, output: str | Path
             options.model, against=options.against, sizes=sizes, inputs=inputs, progress=console.stage
         )
     console.stage("page")
-    return report(options.model, output, inputs=inputs, sizes=sizes, profile=not options.no_profile, **extra)
+    path = report(options.model, output, inputs=inputs, sizes=sizes, profile=not options.no_profile, **extra)
+    return path, extra["verification"].ok if "verification" in extra else None
 
 
 def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:

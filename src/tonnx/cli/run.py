@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     model = load(
         options.model,
         recipe=options.recipe,
-        providers=[_provider(name) for name in options.provider or []] or None,
+        providers=options.provider,
         threads=options.threads,
     )
     folder = Path(options.output) if options.output else Path()
@@ -206,14 +206,3 @@ def _pictures(inputs: Sequence[str]) -> list[Path]:
                 raise InvalidArgument(f"nothing matches {text}")
             found += matches
     return found
-
-
-def _provider(name: str) -> str:
-    """ONNX Runtime's own name: ``cuda`` is CUDAExecutionProvider."""
-    import onnxruntime
-
-    known = {p.lower(): p for p in onnxruntime.get_all_providers()}
-    for full in (name.lower(), f"{name.lower()}executionprovider"):
-        if full in known:
-            return known[full]
-    raise InvalidArgument(f"there is no execution provider {name!r}", why=f"known are {', '.join(known.values())}")

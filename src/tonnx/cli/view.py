@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 
 from tonnx.cli.console import Console, Report
-from tonnx.cli.report import add_page_arguments, write_page
+from tonnx.cli.report import add_page_arguments, page_report, write_page
 from tonnx.errors import InvalidArgument, MissingDependency
 
 HELP = "look at an ONNX file in the browser"
@@ -39,12 +39,12 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         reader(options.model)()  # Netron would serve anything, and fail in the browser
         return _netron(options, console)
     folder = Path(tempfile.mkdtemp(prefix="tonnx-view-"))  # it must outlive this process: the browser reads it later
-    path = write_page(options, console, folder / f"{Path(options.model).stem}.html")
+    path, equal = write_page(options, console, folder / f"{Path(options.model).stem}.html")
     if not options.no_browser:
         import webbrowser
 
         webbrowser.open(path.as_uri())
-    return Report(str(path), lambda: {"path": str(path)})
+    return page_report(path, equal, options)
 
 
 def _netron(options: argparse.Namespace, console: Console) -> Report:
@@ -52,7 +52,10 @@ def _netron(options: argparse.Namespace, console: Console) -> Report:
         import netron
     except ImportError as error:
         raise MissingDependency("Netron is not installed", hint="pip install 'tonnx[view]'") from error
-    address = netron.start(options.model, address=options.port or None, browse=not options.no_browser)
+    try:
+        address = netron.start(options.model, address=options.port or None, browse=not options.no_browser)
+    except OSError as error:
+        raise InvalidArgument(f"Netron cannot take port {options.port}", why=error.strerror or str(error)) from error
     place = "http://{}:{}".format(*address)
     console.stage(f"Netron at {place}; Ctrl+C ends it")
     try:

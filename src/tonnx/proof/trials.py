@@ -13,7 +13,7 @@ from tonnx.errors import CaptureError, TonnxError, VerificationFailed
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.session import Session, check_model, one_line
-from tonnx.proof.values import ZEROS, doubt, other_values
+from tonnx.proof.values import FAR, ZEROS, doubt, other_values
 from tonnx.target import OLDEST_RUN
 
 Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
@@ -277,7 +277,7 @@ class _Prover:
         trial = self.other(label, sizes, inputs)
         if trial.ok or self.reference is None:
             return trial
-        reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons)
+        reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons, label == FAR)
         return trial if reason is None else replace(trial, doubt=reason, comparisons=())
 
     def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:

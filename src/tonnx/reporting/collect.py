@@ -38,7 +38,12 @@ def value_type(value: ir.Value) -> str:
     dtype = value.dtype.name.lower() if value.dtype is not None else "?"
     if value.shape is None:
         return dtype
-    return f"{dtype}[{', '.join(str(d if isinstance(d, int) else d.value or '?') for d in value.shape)}]"
+    return f"{dtype}[{', '.join(str(d) if isinstance(d, int) else _dim_name(d.value) for d in value.shape)}]"
+
+
+def _dim_name(name: str | None) -> str:
+    """onnx's shape inference calls a dimension that has no name ``unk__0``."""
+    return "?" if not name or name.startswith("unk__") else name
 
 
 def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[str, ...]]]:

@@ -36,7 +36,7 @@ def load(
     path: str | os.PathLike[str],
     *,
     recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe | None = None,
-    providers: Sequence[str] | None = None,
+    providers: str | Sequence[str] | None = None,
     threads: int | None = None,
 ) -> Model:
     """Load an ONNX file to call it.
@@ -51,15 +51,19 @@ def load(
     Args:
         path: the file; external data is found beside it.
         recipe: a ready recipe's name, a TOML or YAML file, or a dict; by default the one in the model's metadata.
-        providers: ONNX Runtime's execution providers in order of preference; the CPU if not given.
+        providers: ONNX Runtime's execution providers in order of preference, also in short (``"cuda"``); the CPU
+            if not given.
         threads: for one operator; by default as many as there are cores.
     """
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidArgument(f"tonnx.load takes the path of a file, not {type(path).__name__}")
     text = os.fspath(path)
     if not os.path.isfile(text):
         raise InvalidModel(f"there is no file {text}")
     if threads is not None and threads < 1:
         raise InvalidArgument(f"threads must be at least 1, not {threads}")
-    return Model(Session(path, providers, threads), None if recipe is None else read_recipe(recipe), path)
+    wanted = [provider_name(name) for name in ([providers] if isinstance(providers, str) else providers or ())]
+    return Model(Session(path, wanted or None, threads), None if recipe is None else read_recipe(recipe), path)
 
 
 class Model:
@@ -112,18 +116,15 @@ class Model:
 
     def _array(self, port: Port, value: Any) -> np.ndarray:
         if isinstance(value, np.ndarray):
-            return value
+            return value if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
         if hasattr(value, "detach") or type(value).__module__.partition(".")[0] == "paddle":
             return _from_tensor(value)
-        if hasattr(value, "getbands") or isinstance(value, (str, os.PathLike)):  # Pillow's, or a path
-            from tonnx.run.pipeline import picture_array
+        pictures = list(value) if isinstance(value, (list, tuple)) else [value]
+        if port.dtype is not None and pictures and all(map(_is_picture, pictures)):
+            from tonnx.run.pipeline import picture_batch
 
-            return picture_array(self, value)
-        try:
-            return np.asarray(value, dtype=port.dtype)
-        except (TypeError, ValueError, OverflowError) as error:
-            what = f"the input {port} cannot be made of {type(value).__name__}"
-            raise InvalidArgument(what, why=str(error)) from error
+            return picture_batch(self, pictures)
+        return _from_numbers(port, value)
 
     def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
         missing = [str(port) for name, port in self.inputs.items() if name not in feeds]
@@ -137,13 +138,42 @@ class Model:
             if port.dtype is None:
                 continue
             if array.dtype != port.dtype:
-                hint = f"{name}.astype({port.dtype.name!r})"
+                hint = f"{name}.astype({port.dtype.name!r}), or .to({port.dtype.name}) if it is a tensor"
                 raise InvalidArgument(f"the input {port} was given as {array.dtype.name}", hint=hint)
             if port.ranked:
                 _check_shape(port, array.shape, sizes)
 
     def _takes(self) -> str:
         return "it takes " + "; ".join(map(str, self.inputs.values()))
+
+
+def provider_name(name: str) -> str:
+    """ONNX Runtime's own name: ``cuda`` is CUDAExecutionProvider."""
+    import onnxruntime
+
+    known = {p.lower(): p for p in onnxruntime.get_all_providers()}
+    for full in (name.lower(), f"{name.lower()}executionprovider"):
+        if full in known:
+            return known[full]
+    raise InvalidArgument(f"there is no execution provider {name!r}", why=f"known are {', '.join(known.values())}")
+
+
+def _is_picture(value: Any) -> bool:
+    return hasattr(value, "getbands") or isinstance(value, (str, os.PathLike))  # Pillow's, or a path
+
+
+def _from_numbers(port: Port, value: Any) -> np.ndarray:
+    """Plain numbers and lists of them take the input's dtype where that changes nothing."""
+    what = f"the input {port} cannot be made of {type(value).__name__}"
+    if value is None:
+        raise InvalidArgument(what)
+    try:
+        made = np.asarray(value, dtype=port.dtype)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(what, why=str(error)) from error
+    if port.dtype is not None and port.dtype.kind in "iub" and not np.array_equal(made, np.asarray(value)):
+        raise InvalidArgument(what, why=f"not all of its values are of {port.dtype.name}")
+    return made
 
 
 def _check_shape(port: Port, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:

@@ -28,10 +28,10 @@ def predict(model: Model, pictures: Sequence[Any], most_pixels: int = MOST_PIXEL
     return [conclude(one, state, recipe) for one, state in zip(_apart(model, outputs, prepared), prepared, strict=True)]
 
 
-def picture_array(model: Model, picture: Any) -> np.ndarray:
-    """One picture as the batch of one that the model takes."""
-    state = prepare(_opened(picture, MOST_PIXELS), recipe_of(model))
-    return state.pixels()[None]
+def picture_batch(model: Model, pictures: Sequence[Any]) -> np.ndarray:
+    """Pictures as the batch that the model takes."""
+    recipe = recipe_of(model)
+    return _stacked([prepare(_opened(picture, MOST_PIXELS), recipe) for picture in pictures])
 
 
 def recipe_of(model: Model) -> Recipe:
@@ -41,7 +41,7 @@ def recipe_of(model: Model) -> Recipe:
 
         raise InvalidArgument(
             "the model has no recipe, so it is not known how a picture becomes its input",
-            hint=f"give one with --recipe: {', '.join(ready_recipes())}, or a file of your own",
+            hint=f"give one with --recipe: {', '.join(ready_recipes())}, or a file of your own; recipe= in Python",
         )
     return model.recipe
 
@@ -80,10 +80,20 @@ def _picture_port(model: Model) -> Any:
 def _opened(picture: Any, most_pixels: int) -> Any:
     if isinstance(picture, (str, os.PathLike)):
         return open_picture(picture, most_pixels)
+    if isinstance(picture, np.ndarray) and picture.dtype == np.uint8 and picture.ndim in (2, 3):
+        from PIL import Image
+
+        if picture.ndim == 2 or picture.shape[2] == 3:
+            return Image.fromarray(np.ascontiguousarray(picture))
+    if not hasattr(picture, "getbands"):
+        given = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise InvalidArgument(
+            f"a picture is a path, one of Pillow's, or an array uint8[height, width, 3], not {given}"
+        )
     return plain(picture)
 
 
-def _feeds(model: Model, recipe: Recipe, prepared: Sequence[Prepared]) -> dict[str, np.ndarray]:
+def _stacked(prepared: Sequence[Prepared]) -> np.ndarray:
     arrays = [state.pixels() for state in prepared]
     shapes = {array.shape for array in arrays}
     if len(shapes) > 1:
@@ -91,11 +101,16 @@ def _feeds(model: Model, recipe: Recipe, prepared: Sequence[Prepared]) -> dict[s
             f"pictures of a batch differ in size: {' and '.join(map(str, sorted(shapes)[:2]))}",
             hint="let the recipe resize or pad them to one size, or run them one by one (--batch 1)",
         )
+    return np.stack(arrays)
+
+
+def _feeds(model: Model, recipe: Recipe, prepared: Sequence[Prepared]) -> dict[str, np.ndarray]:
     port = _picture_port(model)
-    feeds = {port.name: np.stack(arrays)}
+    batch = _stacked(prepared)
     fixed = port.shape[0] if port.shape else None
-    if isinstance(fixed, int) and 0 < len(arrays) < fixed:  # the last batch of a model that takes only full ones
-        feeds[port.name] = np.concatenate([feeds[port.name]] + [feeds[port.name][-1:]] * (fixed - len(arrays)))
+    if isinstance(fixed, int) and 0 < len(batch) < fixed:  # the last batch of a model that takes only full ones
+        batch = np.concatenate([batch] + [batch[-1:]] * (fixed - len(batch)))
+    feeds = {port.name: batch}
     for name, role in recipe.inputs.items():
         if role != "picture":
             kind = model.inputs[name].dtype if name in model.inputs else None

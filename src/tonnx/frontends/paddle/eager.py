@@ -50,7 +50,7 @@ class Eager:
 
         given = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
-            with inference(self._model), _without_static(), _windows_that_fit():
+            with inference(self._model), _without_static(), _guarded():
                 arguments = self._call.mapped(lambda leaf: to_tensor(given.get(leaf.name, leaf.value), leaf))
                 results = self._model(*arguments)
                 outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
@@ -77,10 +77,11 @@ def _without_static() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _windows_that_fit() -> Iterator[None]:
-    """Convolutions whose window is larger than the image raise an error.
+def _guarded() -> Iterator[None]:
+    """An error where Paddle would end the whole process.
 
-    Paddle divides by zero there if the channels come last, which ends the whole process; else it gives sizes of -1.
+    Those are convolutions whose window is larger than the image, if the channels come last (else sizes of -1 come
+    out), and regions that are more or fewer than their numbers by picture say, or that need samples without end.
     """
     from paddle import _C_ops
 
@@ -99,10 +100,23 @@ def _windows_that_fit() -> Iterator[None]:
 
         return convolve
 
-    before = {name: getattr(_C_ops, name) for name in ("conv2d", "depthwise_conv2d", "conv3d")}
+    def counted(run: Any) -> Any:
+        def pool(x: Any, boxes: Any, boxes_num: Any = None, *rest: Any) -> Any:
+            if boxes_num is not None and int(boxes_num.sum()) != boxes.shape[0]:
+                raise ValueError(f"boxes_num sums to {int(boxes_num.sum())}, and there are {boxes.shape[0]} boxes")
+            sides = (boxes[:, 2:] - boxes[:, :2]).numpy()
+            if sides.size and not (sides.min() >= 0 and sides.max() <= 16 * max(sum(x.shape[2:]), 64)):
+                raise ValueError("boxes whose corners are not in order, or that are far larger than any picture")
+            return run(x, boxes, boxes_num, *rest)
+
+        return pool
+
+    guards = dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), checked)
+    guards |= dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), counted)
+    before = {name: getattr(_C_ops, name) for name in guards}
     try:
         for name, run in before.items():
-            setattr(_C_ops, name, checked(run))
+            setattr(_C_ops, name, guards[name](run))
         yield
     finally:
         for name, run in before.items():

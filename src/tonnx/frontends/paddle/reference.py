@@ -34,7 +34,15 @@ _LENGTH = struct.Struct("<Q")
 
 def predictor(loaded: Loaded, renamed: Mapping[str, str]) -> Predictor | None:
     """A predictor of the model, which loads it from now on; None where there is no Paddle."""
-    return None if importlib.util.find_spec("paddle") is None else Predictor(loaded, renamed)
+    return Predictor(loaded, renamed) if installed() else None
+
+
+def installed() -> bool:
+    """Whether there is a Paddle; nothing is imported."""
+    try:
+        return importlib.util.find_spec("paddle") is not None
+    except (ImportError, ValueError):  # someone keeps it from being imported, or has put something into its place
+        return False
 
 
 def first_that_runs(

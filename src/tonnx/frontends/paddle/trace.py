@@ -6,7 +6,6 @@ values as its outputs: the executor gives nothing else.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -22,7 +21,7 @@ import numpy as np
 from tonnx.errors import CaptureError, MissingDependency
 from tonnx.frontends.paddle.graph import Kind, Op, Program, Value
 from tonnx.frontends.paddle.load import Loaded
-from tonnx.frontends.paddle.reference import end, receive, send
+from tonnx.frontends.paddle.reference import end, installed, receive, send
 from tonnx.proof.trace import Step, Take
 
 _BUDGET = 32 << 20
@@ -38,7 +37,7 @@ class PaddleTrace:
     framework = "Paddle"
 
     def __init__(self, loaded: Loaded, renamed: Mapping[str, str], keeps: Any = None) -> None:
-        if importlib.util.find_spec("paddle") is None:
+        if not installed():
             raise MissingDependency("looking into a Paddle model needs paddle", hint="pip install paddlepaddle==3.3.1")
         self._loaded, self._renamed = loaded, dict(renamed)
         self._keeps = keeps  # such as the folder that the model was saved to

@@ -13,6 +13,7 @@ import torch
 from tonnx.build import Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
 from tonnx.frontends.torch.settings import EVAL, Settings
+from tonnx.frontends.torch.walk import unsupported_operators
 from tonnx.frontends.torchscript import (
     containers,
     control,
@@ -262,7 +263,8 @@ class Walk:
     def raise_unsupported(self) -> None:
         """Report all operators without a rule."""
         if self.unsupported:
-            raise UnsupportedOp(self.unsupported)
+            named = "." in self.unsupported[0].operator and " " not in self.unsupported[0].operator
+            raise unsupported_operators(self.unsupported) if named else UnsupportedOp(self.unsupported)
 
 
 def stand_in(kind: Any) -> Any:

@@ -11,7 +11,7 @@ from tonnx.frontends.paddle.bind import SIZES
 from tonnx.frontends.paddle.graph import Op
 from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, lower
 from tonnx.frontends.torch.ops import create as like_torch
-from tonnx.frontends.torch.values import is_integer
+from tonnx.frontends.torch.values import as_value, is_integer
 
 T = ir.DataType
 
@@ -210,7 +210,18 @@ def _whole(op: Builder, number: Number) -> Number:
 def linspace(
     op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    return like_torch.linspace(op, start, stop, number, dtype)
+    if isinstance(number, int):
+        return like_torch.linspace(op, start, stop, number, dtype)
+    dtype = dtype or T.FLOAT
+    ends = T.INT64 if is_integer(dtype) else T.DOUBLE
+    first, last = (op.cast(as_value(op, end, ends), T.DOUBLE) for end in (start, stop))
+    steps = op.scalar(number)
+    place = op.Range(op.constant(0, T.INT64), steps, op.constant(1, T.INT64))
+    back = op.cast(op.Sub(op.Sub(steps, 1), place), T.DOUBLE)
+    count, last_place = op.cast(place, T.DOUBLE), op.cast(op.Max(op.Sub(steps, 1), 1), T.DOUBLE)
+    gap = op.Div(op.Sub(last, first), last_place)
+    low = op.Or(op.LessOrEqual(count, back), op.Equal(steps, 1))  # from both ends: the last one is `stop` exactly
+    return op.cast(op.Where(low, op.Add(op.Mul(count, gap), first), op.Sub(last, op.Mul(back, gap))), dtype)
 
 
 @lower("logspace")

@@ -31,8 +31,13 @@ def sum_(
 
 @lower("mean")
 def mean(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
+    axes = axes_of(op, x, axis, reduce_all)
+    if x.dtype in (T.INT32, T.INT64):  # Paddle stays among integers, and cuts off what is behind the point
+        total = like_torch.reduce(op, "ReduceSum", op.cast(x, T.INT64), axes, keepdim)
+        count = op.product([op.size(x, i) for i in (axes or range(op.rank(x)))])
+        return op.cast(op.Div(total, count if isinstance(count, int) else op.Squeeze(count, [0])), x.dtype)
     x = x if is_float(x.dtype) else op.cast(x, T.FLOAT)
-    return like_torch.reduce(op, "ReduceMean", x, axes_of(op, x, axis, reduce_all), keepdim)
+    return like_torch.reduce(op, "ReduceMean", x, axes, keepdim)
 
 
 @lower("mean_all")

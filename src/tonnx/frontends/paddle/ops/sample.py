@@ -29,7 +29,11 @@ def grid_sample(
 
 @lower("affine_grid")
 def affine_grid(op: Builder, input: Value, output_shape: Sizes, *, align_corners: bool = True) -> ir.Value:
-    return like_torch.affine_grid(op, input, list(output_shape), align_corners)
+    grid = like_torch.affine_grid(op, input, list(output_shape), align_corners)
+    if grid.shape is None:  # what Paddle says of it is wrong if the sizes come at run time
+        rank = len(output_shape)
+        grid.shape = ir.Shape([None] * (rank - 1) + [rank - 2])
+    return grid
 
 
 @lower("unfold")

@@ -32,8 +32,11 @@ Made = Callable[[Sequence[torch.Tensor]], Any]
 class Unmerged:
     """What a variable is after a branch whose sides leave it too different. Whoever uses it hears of it."""
 
+    latest = ""
+    """Why the last one of them is one: of a result of the model, torch says only that it is of an unknown class."""
+
     def __init__(self, reason: str) -> None:
-        self.__dict__["reason"] = reason
+        self.__dict__["reason"] = Unmerged.latest = reason
 
     def __getattr__(self, name: str) -> Any:
         raise Unsuitable(self.__dict__["reason"])

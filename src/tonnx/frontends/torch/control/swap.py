@@ -13,8 +13,10 @@ from types import CodeType, FunctionType
 from typing import TypeAlias, TypeVar
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.torch.control.cases import AsBranches
 from tonnx.frontends.torch.control.conditions import NOTES
 from tonnx.frontends.torch.control.listed import Listed
+from tonnx.frontends.torch.control.merge import Unmerged
 from tonnx.frontends.torch.control.names import Function, Unsuitable
 from tonnx.frontends.torch.control.sites import check, function_at, lambdas_at, sites_at
 from tonnx.frontends.torch.control.source import BODY, Rewriter
@@ -88,7 +90,7 @@ class Rewrites:
         if line in chosen.lines:
             return False
         try:
-            tree = _parsed(file)
+            tree = AsBranches().visit(_parsed(file))
             if not sites_at(tree, line):
                 return False
             around = function_at(tree, line)
@@ -119,6 +121,8 @@ class Rewrites:
             reasons = [
                 "the list that it fills is returned, and ONNX has no list of any length; return torch.stack of it"
             ]
+        elif f"{Unmerged.__name__}'> in output" in str(cause):
+            reasons = [Unmerged.latest]
         elif is_data_dependent(cause) and not first.data_dependent:
             assert cause is not None
             reasons = [f"its body needs a number that differs from pass to pass ({user_line(cause)})"]
@@ -206,6 +210,7 @@ def _rewritten(file: str, chosen: _File) -> dict[_Key, list[tuple[CodeType, Code
     tree = _parsed(file)
     keys = _keys(tree, chosen)
     before = _codes(_compiled(tree, file))
+    tree = AsBranches().visit(tree)
     after = _codes(_compiled(Rewriter(chosen.functions, chosen.lambdas, chosen.lines).visit(tree), file))
     pairs = {key: list(zip(before.get(key, []), after.get(key, []), strict=False)) for key in keys}
     return {key: found for key, found in pairs.items() if found}
