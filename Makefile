@@ -96,8 +96,6 @@ $(MODELS): $(DEV)
 	@touch $@
 
 $(BENCH): $(MODELS)
-	@echo "setup: installing onnxscript"
-	@$(PIP) onnxscript
 	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
 	@touch $@
 
