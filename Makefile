@@ -21,7 +21,6 @@ P2O    := .venv-paddle2onnx
 
 DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
-BENCH  := $(VENV)/.stamp-bench
 STOCK  := $(P2O)/.stamp-paddle2onnx
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench clean
@@ -56,7 +55,7 @@ test-paddle: $(DEV)
 docs-paddle: $(DEV)
 	@$(PY) -m tests.paddle.table --write
 
-bench: $(BENCH) $(STOCK)
+bench: $(MODELS) $(STOCK)
 	@$(PY) bench/export_speed.py
 	@$(PY) bench/legalise_speed.py
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx
@@ -92,10 +91,6 @@ $(DEV): pyproject.toml | $(PY)
 $(MODELS): $(DEV)
 	@echo "setup: installing timm, transformers and torchvision"
 	@$(PIP) -e ".[torch,models]"
-	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
-	@touch $@
-
-$(BENCH): $(MODELS)
 	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
 	@touch $@
 
