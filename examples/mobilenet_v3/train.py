@@ -1,4 +1,4 @@
-"""Train the network on scikit-learn's digits: about five minutes on two cores. Writes `weights.npz`."""
+"""Train the network on scikit-learn's digits. Writes `weights.npz`."""
 
 from __future__ import annotations
 

@@ -29,8 +29,12 @@ class History:
 
 def operator_counts(model: ir.Model) -> dict[str, int]:
     """How many nodes there are of each operator, in all graphs, the most frequent first."""
-    names = (f"{node.domain}::{node.op_type}" if node.domain else node.op_type for node in model.graph.all_nodes())
-    return dict(Counter(names).most_common())
+    return dict(Counter(map(operator_of, model.graph.all_nodes())).most_common())
+
+
+def operator_of(node: ir.Node) -> str:
+    """The operator's name, with its domain unless that is ONNX's own."""
+    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
 def read(model: ir.Model) -> tuple[list[dict[str, Any]], list[str]]:

@@ -63,7 +63,7 @@ def convert(model: Any, args: Any, wishes: Wishes) -> Converted:
             return _paddle_file(model, args, wishes)
         _need_torch()
         model = load_torch_file(model)
-    if wishes.input_spec is not None or _is_paddle(model, args):
+    if wishes.input_spec is not None or is_of("paddle", model, args, wishes.kwargs):
         return _paddle_layer(model, args, wishes)
     return _torch(model, args, wishes)
 
@@ -106,11 +106,12 @@ def _paddle_layer(layer: Any, args: Any, wishes: Wishes) -> Converted:
     return convert_layer(layer, args, wishes.kwargs, **more, **wishes.paddle())
 
 
-def _is_paddle(model: Any, args: Any) -> bool:
-    """Whether it is a Paddle layer, or a function on Paddle's tensors."""
-    kinds = (model if isinstance(model, type) else type(model)).__mro__
-    kinds += tuple(type(part) for part in (args if isinstance(args, (tuple, list)) else [args]))
-    return any(kind.__module__.partition(".")[0] == "paddle" for kind in kinds)
+def is_of(framework: str, model: Any, args: Any, kwargs: Mapping[str, Any] | None = None) -> bool:
+    """Whether a model, or a function by its example, is of a framework."""
+    kinds = list((model if isinstance(model, type) else type(model)).__mro__)
+    parts = args if isinstance(args, (tuple, list)) else [args]
+    kinds += [type(part) for part in (*parts, *(kwargs or {}).values())]
+    return any(kind.__module__.partition(".")[0] == framework for kind in kinds)
 
 
 def _need_torch() -> None:

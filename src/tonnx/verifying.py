@@ -13,6 +13,7 @@ import numpy as np
 
 from tonnx import reading
 from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, VerificationFailed
+from tonnx.intake import is_of
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
 from tonnx.proof.locate import Case, Difference, Located, locate_or_compare
 from tonnx.proof.original import Original, Signature, check_fit, first_that_runs
@@ -275,11 +276,11 @@ def _original(
         from tonnx.frontends.paddle.original import saved
 
         return saved(model, params, given if given is not None else args, examples, signature)
-    if _is_of(("paddle",), model, args, kwargs):
+    if is_of("paddle", model, args, kwargs):
         from tonnx.frontends.paddle.original import layer
 
         return layer(model, args, kwargs, given, examples, signature)
-    if _is_of(("torch",), model, args, kwargs):
+    if is_of("torch", model, args, kwargs):
         return _torch(model, args, kwargs, given, read, signature)
     if callable(model) and not isinstance(model, type):
         return _function(model, args, kwargs, given, read, signature)
@@ -287,14 +288,6 @@ def _original(
         f"cannot verify against a {type(model).__name__}",
         hint="give a model of PyTorch or Paddle, the path of a saved one or of an ONNX file, or a function on arrays",
     )
-
-
-def _is_of(frameworks: tuple[str, ...], model: Any, args: Any, kwargs: Any) -> bool:
-    """Whether a model or its example is of a framework; nothing is imported to know it."""
-    kinds = list((model if isinstance(model, type) else type(model)).__mro__)
-    parts = args if isinstance(args, (tuple, list)) else [args]
-    kinds += [type(part) for part in (*parts, *(kwargs or {}).values())]
-    return any(kind.__module__.partition(".")[0] in frameworks for kind in kinds)
 
 
 def _by_name(args: Any, kwargs: Any) -> dict[str, np.ndarray] | None:

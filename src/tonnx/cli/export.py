@@ -203,9 +203,9 @@ def _data(result: ExportResult) -> dict[str, Any]:
 
 
 def _details(result: ExportResult) -> str:
-    from tonnx.cli.machine import operators
+    from tonnx.history import operator_counts
 
-    counts = operators(result.model)
+    counts = operator_counts(result.model)
     width = max(map(len, counts), default=0)
     lines = ["  operators:", *(f"    {name:<{width}}  {count:>5}" for name, count in counts.items())]
     if result.verification is not None:

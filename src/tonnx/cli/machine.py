@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
+from tonnx.history import operator_counts
 from tonnx.proof.compare import EDGES
 from tonnx.proof.data import comparison_data, finite
 
@@ -26,7 +26,7 @@ def export_data(result: ExportResult) -> dict[str, Any]:
         "opset": result.opset,
         "ir_version": result.model.ir_version,
         "nodes": result.nodes,
-        "operators": operators(result.model),
+        "operators": operator_counts(result.model),
         "size": result.size,
         "timings": {stage: round(seconds, 6) for stage, seconds in result.timings.items()},
         "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
@@ -35,11 +35,6 @@ def export_data(result: ExportResult) -> dict[str, Any]:
         "not_run": result.not_run or None,
         "verification": None if result.verification is None else verification_data(result.verification),
     }
-
-
-def operators(model: ir.Model) -> dict[str, int]:
-    """How many nodes there are of each operator, the most frequent first."""
-    return dict(Counter(node.op_type for node in model.graph.all_nodes()).most_common())
 
 
 def value_data(value: ir.Value) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from tonnx.history import operator_of
 from tonnx.provenance import origin_of
 
 _LONGEST = 200
@@ -79,10 +80,6 @@ def _module_path(node: ir.Node) -> tuple[str, ...]:
     return tuple(parts[:-1])
 
 
-def _operator(node: ir.Node) -> str:
-    return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-
-
 class _Collector:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -99,7 +96,7 @@ class _Collector:
             origin = origin_of(node)
             nodes.append(
                 [
-                    self._text(_operator(node)),
+                    self._text(operator_of(node)),
                     node.name or "",
                     [self._value(value) for value in node.inputs],
                     [self._value(value) for value in node.outputs],

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx import history
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.proof.data import finite
 from tonnx.reporting import collect
 
 if TYPE_CHECKING:
@@ -166,12 +167,8 @@ def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
     for node, _ in collect.walk(model):
         seen = [by_value[v.name] for v in node.outputs if v.name in by_value]
         worst = max(seen, key=lambda comparison: comparison.excess, default=None)
-        rows.append(None if worst is None else [_finite(worst.max_abs), _finite(worst.excess), worst.ok])
+        rows.append(None if worst is None else [finite(worst.max_abs), finite(worst.excess), worst.ok])
     return rows
-
-
-def _finite(number: float) -> float | None:
-    return number if abs(number) < float("inf") else None
 
 
 def _write(target: Path, text: str) -> None:
