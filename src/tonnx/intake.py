@@ -110,7 +110,8 @@ def is_of(framework: str, model: Any, args: Any, kwargs: Mapping[str, Any] | Non
     """Whether a model, or a function by its example, is of a framework."""
     kinds = list((model if isinstance(model, type) else type(model)).__mro__)
     parts = args if isinstance(args, (tuple, list)) else [args]
-    kinds += [type(part) for part in (*parts, *(kwargs or {}).values())]
+    named = kwargs.values() if isinstance(kwargs, Mapping) else ()  # what is not one is refused where it is read
+    kinds += [type(part) for part in (*parts, *named)]
     return any(kind.__module__.partition(".")[0] == framework for kind in kinds)
 
 
