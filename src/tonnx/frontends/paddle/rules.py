@@ -20,7 +20,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import onnx_ir as ir
@@ -57,11 +57,14 @@ class Rule:
 RULES: Registry[Rule] = Registry("lowering")
 
 
-def lower(*names: str) -> Callable[[Lowering], Lowering]:
-    """Enter a function as the lowering of the operators ``names``, given without dialect: ``conv2d``."""
+def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``, given without dialect: ``conv2d``.
+
+    Operators of one family share a function; ``settled`` are the arguments that tell them apart.
+    """
 
     def enter(function: Lowering) -> Lowering:
-        rule = rule_of(function)
+        rule = rule_of(function, **settled)
         for name in names:
             RULES.add(name, rule)
         return function
@@ -69,10 +72,12 @@ def lower(*names: str) -> Callable[[Lowering], Lowering]:
     return enter
 
 
-def rule_of(function: Lowering) -> Rule:
-    """A function with what its signature says."""
+def rule_of(function: Lowering, **settled: Any) -> Rule:
+    """A function with what its signature says of the arguments that are not settled."""
     operands, kinds = [], {}
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if name in settled:
+            continue
         kind = str(parameter.annotation).removesuffix(" | None")
         if name != "node":
             assert kind in KINDS, f"{function.__name__}: {name} is a {kind}, which no argument is"
@@ -81,7 +86,7 @@ def rule_of(function: Lowering) -> Rule:
             operands.append(name)
         elif name == "node":
             kinds[name] = "node"
-    return Rule(function, tuple(operands), kinds)
+    return Rule(partial(function, **settled), tuple(operands), kinds)
 
 
 @cache

@@ -4,6 +4,12 @@
     def leaky_relu(op, x, negative_slope=0.01):
         return op.LeakyRelu(x, alpha=negative_slope)
 
+Operators of one family share a function, and settle what tells them apart:
+
+    @lower("aten.rnn_tanh_cell", activation="Tanh")
+    @lower("aten.rnn_relu_cell", activation="Relu")
+    def rnn_cell(op, x, hx, w_ih, w_hh, b_ih=None, b_hh=None, *, activation): ...
+
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
 other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
 A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.
@@ -16,7 +22,7 @@ import inspect
 import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from tonnx.registry import Registry
@@ -38,20 +44,22 @@ USERS: dict[str, Rule] = {}
 """Rules that `tonnx.lower` entered: they come before tonnx's own, and the last one for a name counts."""
 
 
-def lower(*names: str) -> Callable[[Lowering], Lowering]:
-    """Enter a function as the lowering of the operators ``names``."""
+def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``, which give it the ``settled`` arguments."""
 
     def enter(function: Lowering) -> Lowering:
+        rule = rule_of(function, **settled)
         for name in names:
-            RULES.add(name, rule_of(function))
+            RULES.add(name, rule)
         return function
 
     return enter
 
 
-def rule_of(function: Lowering) -> Rule:
-    """A function ``f(op, x, …)`` as a rule: what stands after ``op`` are the arguments that it wants."""
-    return Rule(function, tuple(inspect.signature(function).parameters)[1:])
+def rule_of(function: Lowering, **settled: Any) -> Rule:
+    """A function ``f(op, x, …)`` as a rule: what stands after ``op`` and is not settled are the arguments it wants."""
+    wanted = list(inspect.signature(function).parameters)[1:]
+    return Rule(partial(function, **settled), tuple(name for name in wanted if name not in settled))
 
 
 @cache

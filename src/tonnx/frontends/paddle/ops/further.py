@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -67,18 +69,20 @@ def reduce_as(op: Builder, x: Value, target: Value) -> ir.Value:
 
 
 @lower("var")
+@lower("std", root=True)
 def var(
-    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, unbiased: bool = True, correction: float = 1.0
+    op: Builder,
+    x: Value,
+    axis: Ints = (),
+    *,
+    keepdim: bool = False,
+    unbiased: bool = True,
+    correction: float = 1.0,
+    root: bool = False,
 ) -> ir.Value:
     amount = correction if unbiased else 0
-    return torch_reduce.var(op, x, axes_of(op, x, axis), correction=amount, keepdim=keepdim)
-
-
-@lower("std")
-def std(
-    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, unbiased: bool = True, correction: float = 1.0
-) -> ir.Value:
-    return op.Sqrt(var(op, x, axis, keepdim=keepdim, unbiased=unbiased, correction=correction))
+    variance, _ = torch_reduce.variance_and_mean(op, x, axes_of(op, x, axis), amount, keepdim)
+    return op.Sqrt(variance) if root else variance
 
 
 @lower("nansum")
@@ -88,19 +92,18 @@ def nansum(
     return torch_reduce.nansum(op, x, axes_of(op, x, axis), keepdim, dtype)
 
 
-@lower("max_with_index")
-def max_with_index(
-    op: Builder, x: Value, *, dim: int = -1, keepdim: bool = False, flatten: bool = False
+@lower("max_with_index", like_torch=torch_reduce.max_)
+@lower("min_with_index", like_torch=torch_reduce.min_)
+def extreme_with_index(
+    op: Builder,
+    x: Value,
+    *,
+    dim: int = -1,
+    keepdim: bool = False,
+    flatten: bool = False,
+    like_torch: Callable[..., Any],
 ) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_reduce.max_(op, op.reshape(x, [-1]) if flatten else x, 0 if flatten else dim, keepdim)
-    return values, places
-
-
-@lower("min_with_index")
-def min_with_index(
-    op: Builder, x: Value, *, dim: int = -1, keepdim: bool = False, flatten: bool = False
-) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_reduce.min_(op, op.reshape(x, [-1]) if flatten else x, 0 if flatten else dim, keepdim)
+    values, places = like_torch(op, op.reshape(x, [-1]) if flatten else x, 0 if flatten else dim, keepdim)
     return values, places
 
 

@@ -99,6 +99,7 @@ def _stored(op: Builder, x: ir.Value) -> ir.Value | None:
 
 
 @lower("quantize_linear")
+@lower("dequantize_linear", back=True)
 def quantize_linear(
     op: Builder,
     x: Value,
@@ -115,34 +116,16 @@ def quantize_linear(
     is_test: bool = True,
     only_observer: bool = False,
     moving_rate: float = 0.9,
+    back: bool = False,
 ) -> ir.Value:
-    _only_inference("quantize_linear", is_test)
+    if not back:
+        _only_inference("quantize_linear", is_test)
     if only_observer:
         return x
-    return quantized(op, x, _step(op, scale, _bits(qmin, qmax, bit_length)), zero_point, quant_axis, bit_length)
-
-
-@lower("dequantize_linear")
-def dequantize_linear(
-    op: Builder,
-    x: Value,
-    scale: Value,
-    zero_point: Value | None = None,
-    in_accum: Value | None = None,
-    in_state: Value | None = None,
-    *,
-    quant_axis: int = 0,
-    bit_length: int = 8,
-    qmin: int = -128,
-    qmax: int = 127,
-    round_type: int = 0,
-    is_test: bool = True,
-    only_observer: bool = False,
-    moving_rate: float = 0.9,
-) -> ir.Value:
-    if only_observer:
-        return x
-    return dequantized(op, x, _step(op, scale, _bits(qmin, qmax, bit_length)), zero_point, quant_axis)
+    step = _step(op, scale, _bits(qmin, qmax, bit_length))
+    if back:
+        return dequantized(op, x, step, zero_point, quant_axis)
+    return quantized(op, x, step, zero_point, quant_axis, bit_length)
 
 
 def _bits(qmin: int, qmax: int, bits: int) -> int:
@@ -179,39 +162,33 @@ def _vector(op: Builder, scale: ir.Value) -> ir.Value:
     return op.Reshape(scale, [1]) if not op.rank(scale) else scale
 
 
-@lower("fake_quantize_abs_max")
+@lower("fake_quantize_abs_max", back=False)
+@lower("fake_quantize_dequantize_abs_max", back=True)
 def fake_quantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1
+    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, back: bool
 ) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x)
-    return _by_hand(op, x, scale, 0, bit_length, back=False), _vector(op, scale)
+    return _by_hand(op, x, scale, 0, bit_length, back=back), _vector(op, scale)
 
 
-@lower("fake_quantize_dequantize_abs_max")
-def fake_quantize_dequantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1
-) -> tuple[ir.Value, ir.Value]:
-    scale = _measured(op, x)
-    return _by_hand(op, x, scale, 0, bit_length, back=True), _vector(op, scale)
-
-
-@lower("fake_channel_wise_quantize_abs_max")
+@lower("fake_channel_wise_quantize_abs_max", back=False)
+@lower("fake_channel_wise_quantize_dequantize_abs_max", back=True)
 def fake_channel_wise_quantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, quant_axis: int = 0, is_test: bool = False
+    op: Builder,
+    x: Value,
+    *,
+    bit_length: int = 8,
+    round_type: int = 1,
+    quant_axis: int = 0,
+    is_test: bool = False,
+    back: bool,
 ) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x, quant_axis)
-    return _by_hand(op, x, scale, quant_axis, bit_length, back=False), scale
+    return _by_hand(op, x, scale, quant_axis, bit_length, back=back), scale
 
 
-@lower("fake_channel_wise_quantize_dequantize_abs_max")
-def fake_channel_wise_quantize_dequantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, quant_axis: int = 0
-) -> tuple[ir.Value, ir.Value]:
-    scale = _measured(op, x, quant_axis)
-    return _by_hand(op, x, scale, quant_axis, bit_length, back=True), scale
-
-
-@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max")
+@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max", back=False)
+@lower("fake_quantize_dequantize_moving_average_abs_max", back=True)
 def fake_quantize_known(
     op: Builder,
     x: Value,
@@ -225,34 +202,14 @@ def fake_quantize_known(
     bit_length: int = 8,
     is_test: bool = False,
     round_type: int = 1,
+    back: bool,
 ) -> tuple[ir.Value, ir.Value]:
     """Beyond the scale there is nothing: unlike int8, the result never is -128."""
     _only_inference("fake_quantize", is_test)
-    x = _within(op, x, in_scale)
-    return quantized(op, x, _step(op, in_scale, bit_length), None, 0, bit_length), in_scale
-
-
-def _within(op: Builder, x: ir.Value, scale: ir.Value) -> ir.Value:
-    return op.Max(op.Min(x, scale), op.Neg(scale))
-
-
-@lower("fake_quantize_dequantize_moving_average_abs_max")
-def fake_quantize_dequantize_known(
-    op: Builder,
-    x: Value,
-    in_scale: Value,
-    in_accum: Value | None = None,
-    in_state: Value | None = None,
-    *,
-    moving_rate: float = 0.9,
-    bit_length: int = 8,
-    is_test: bool = False,
-    round_type: int = 1,
-) -> tuple[ir.Value, ir.Value]:
-    _only_inference("fake_quantize_dequantize", is_test)
     step = _step(op, in_scale, bit_length)
-    whole = quantized(op, _within(op, x, in_scale), step, None, 0, bit_length)
-    return dequantized(op, whole, step, None, 0), in_scale
+    within = op.Max(op.Min(x, in_scale), op.Neg(in_scale))
+    whole = quantized(op, within, step, None, 0, bit_length)
+    return dequantized(op, whole, step, None, 0) if back else whole, in_scale
 
 
 @lower("fake_dequantize_max_abs")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
@@ -128,8 +130,9 @@ def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int 
 # Where the extremes are
 
 
-@lower("argmax")
-def argmax(
+@lower("argmax", extreme=like_torch.argmax)
+@lower("argmin", extreme=like_torch.argmin)
+def place_of_extreme(
     op: Builder,
     x: Value,
     axis: int = -1,
@@ -137,21 +140,9 @@ def argmax(
     keepdims: bool = False,
     flatten: bool = False,
     dtype: ir.DataType | None = None,
+    extreme: Callable[..., ir.Value],
 ) -> ir.Value:
-    return op.cast(like_torch.argmax(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
-
-
-@lower("argmin")
-def argmin(
-    op: Builder,
-    x: Value,
-    axis: int = -1,
-    *,
-    keepdims: bool = False,
-    flatten: bool = False,
-    dtype: ir.DataType | None = None,
-) -> ir.Value:
-    return op.cast(like_torch.argmin(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
+    return op.cast(extreme(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
 
 
 @lower("topk")

@@ -63,13 +63,13 @@ def _resized(
 ) -> ir.Value:
     if method == "nearest":
         if not align_corners:
-            return like_torch.upsample_nearest(op, x, wanted, factors)
+            return like_torch.upsample_nearest(op, x, wanted, factors, shift=0.0)
         how = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
         return _plain(op, x, wanted, factors, {"mode": "nearest", **how})
     if method == "bicubic":
-        return like_torch.upsample_bicubic(op, x, align_corners, wanted, factors)
+        return like_torch.upsample_smooth(op, x, align_corners, wanted, factors, mode="cubic")
     if align_corners or align_mode == 0:
-        return like_torch.upsample_linear(op, x, align_corners, wanted, factors)
+        return like_torch.upsample_smooth(op, x, align_corners, wanted, factors, mode="linear")
     return _plain(op, x, wanted, factors, {"mode": "linear", "coordinate_transformation_mode": "asymmetric"})
 
 

@@ -163,7 +163,9 @@ def _place(op: Builder, op_type: str, x: ir.Value, dim: int | None, keepdim: boo
 # Moments
 
 
-def _variance(op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: bool) -> tuple[ir.Value, ir.Value]:
+def variance_and_mean(
+    op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: bool
+) -> tuple[ir.Value, ir.Value]:
     """The variance over the count less ``correction``, and the mean."""
     x = opmath(op, x)
     middle = mean(op, x, dim, keepdim=True)
@@ -183,11 +185,10 @@ def _variance(op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: b
     return variance, op.Squeeze(middle, axes_of(op, x, dim)) if op.rank(x) else middle
 
 
-def _correction(unbiased: bool, correction: float | None) -> float:
-    return (1 if unbiased else 0) if correction is None else correction
-
-
 @lower("aten.var")
+@lower("aten.std", root=True)
+@lower("aten.var_mean", with_mean=True)
+@lower("aten.std_mean", root=True, with_mean=True)
 def var(
     op: Builder,
     x: ir.Value,
@@ -195,45 +196,13 @@ def var(
     unbiased: bool = True,
     correction: float | None = None,
     keepdim: bool = False,
-) -> ir.Value:
-    return _variance(op, x, dim, _correction(unbiased, correction), keepdim)[0]
-
-
-@lower("aten.std")
-def std(
-    op: Builder,
-    x: ir.Value,
-    dim: Dims = None,
-    unbiased: bool = True,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> ir.Value:
-    return op.Sqrt(var(op, x, dim, unbiased, correction, keepdim))
-
-
-@lower("aten.var_mean")
-def var_mean(
-    op: Builder,
-    x: ir.Value,
-    dim: Dims = None,
-    unbiased: bool = True,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> list[ir.Value]:
-    return list(_variance(op, x, dim, _correction(unbiased, correction), keepdim))
-
-
-@lower("aten.std_mean")
-def std_mean(
-    op: Builder,
-    x: ir.Value,
-    dim: Dims = None,
-    unbiased: bool = True,
-    correction: float | None = None,
-    keepdim: bool = False,
-) -> list[ir.Value]:
-    variance, middle = _variance(op, x, dim, _correction(unbiased, correction), keepdim)
-    return [op.Sqrt(variance), middle]
+    *,
+    root: bool = False,
+    with_mean: bool = False,
+) -> ir.Value | list[ir.Value]:
+    variance, middle = variance_and_mean(op, x, dim, int(unbiased) if correction is None else correction, keepdim)
+    spread = op.Sqrt(variance) if root else variance
+    return [spread, middle] if with_mean else spread
 
 
 # Norms

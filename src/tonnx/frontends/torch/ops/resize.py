@@ -204,7 +204,8 @@ def _nearest(op: Builder, x: ir.Value, axes: Sequence[_Axis], shift: float) -> i
     return x
 
 
-@lower("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d")
+@lower("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d", shift=0.0)
+@lower("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d", "aten._upsample_nearest_exact3d", shift=0.5)
 def upsample_nearest(
     op: Builder,
     x: ir.Value,
@@ -214,24 +215,11 @@ def upsample_nearest(
     scales_d: Scale = None,
     scales_h: Scale = None,
     scales_w: Scale = None,
+    *,
+    shift: float,
 ) -> ir.Value:
     single = [scales] if op.rank(x) == 3 else [scales_d, scales_h, scales_w]
-    return _nearest(op, x, _request(op, x, output_size, scale_factors, single), shift=0.0)
-
-
-@lower("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d", "aten._upsample_nearest_exact3d")
-def upsample_nearest_exact(
-    op: Builder,
-    x: ir.Value,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales: Scale = None,
-    scales_d: Scale = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> ir.Value:
-    single = [scales] if op.rank(x) == 3 else [scales_d, scales_h, scales_w]
-    return _nearest(op, x, _request(op, x, output_size, scale_factors, single), shift=0.5)
+    return _nearest(op, x, _request(op, x, output_size, scale_factors, single), shift)
 
 
 # Smooth interpolation
@@ -297,8 +285,12 @@ def _weights(axis: _Axis, mode: str, align_corners: bool, antialias: bool) -> np
     return images[0, :, :, 1].T.numpy()
 
 
-@lower("aten.upsample_linear1d", "aten.upsample_bilinear2d", "aten.upsample_trilinear3d")
-def upsample_linear(
+@lower("aten.upsample_linear1d", "aten.upsample_bilinear2d", "aten.upsample_trilinear3d", mode="linear")
+@lower("aten.upsample_bicubic2d", mode="cubic")
+@lower("aten._upsample_bilinear2d_aa", mode="linear", antialias=True)
+@lower("aten._upsample_bicubic2d_aa", mode="cubic", antialias=True)
+@lower("aten._upsample_lanczos2d_aa", mode="lanczos", antialias=True)
+def upsample_smooth(
     op: Builder,
     x: ir.Value,
     align_corners: bool,
@@ -308,63 +300,10 @@ def upsample_linear(
     scales_d: Scale = None,
     scales_h: Scale = None,
     scales_w: Scale = None,
+    *,
+    mode: str,
+    antialias: bool = False,
 ) -> ir.Value:
     single = [scales] if op.rank(x) == 3 else [scales_d, scales_h, scales_w]
     axes = _request(op, x, output_size, scale_factors, single)
-    return _smooth(op, x, axes, "linear", align_corners, antialias=False)
-
-
-@lower("aten.upsample_bicubic2d")
-def upsample_bicubic(
-    op: Builder,
-    x: ir.Value,
-    align_corners: bool,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> ir.Value:
-    axes = _request(op, x, output_size, scale_factors, [scales_h, scales_w])
-    return _smooth(op, x, axes, "cubic", align_corners, antialias=False)
-
-
-@lower("aten._upsample_bilinear2d_aa")
-def upsample_bilinear_antialiased(
-    op: Builder,
-    x: ir.Value,
-    align_corners: bool,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> ir.Value:
-    axes = _request(op, x, output_size, scale_factors, [scales_h, scales_w])
-    return _smooth(op, x, axes, "linear", align_corners, antialias=True)
-
-
-@lower("aten._upsample_bicubic2d_aa")
-def upsample_bicubic_antialiased(
-    op: Builder,
-    x: ir.Value,
-    align_corners: bool,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> ir.Value:
-    axes = _request(op, x, output_size, scale_factors, [scales_h, scales_w])
-    return _smooth(op, x, axes, "cubic", align_corners, antialias=True)
-
-
-@lower("aten._upsample_lanczos2d_aa")
-def upsample_lanczos_antialiased(
-    op: Builder,
-    x: ir.Value,
-    align_corners: bool,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-) -> ir.Value:
-    axes = _request(op, x, output_size, scale_factors, [scales_h, scales_w])
-    return _smooth(op, x, axes, "lanczos", align_corners, antialias=True)
+    return _smooth(op, x, axes, mode, align_corners, antialias)

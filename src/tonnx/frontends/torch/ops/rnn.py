@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import onnx_ir as ir
@@ -31,7 +30,11 @@ LSTM, GRU = Kind("LSTM", (0, 3, 1, 2)), Kind("GRU", (1, 0, 2))
 RNN_TANH, RNN_RELU = Kind("RNN", (0,), "Tanh"), Kind("RNN", (0,), "Relu")
 
 
-def _recurrent(
+@lower("tonnx.lstm", kind=LSTM)
+@lower("tonnx.gru", kind=GRU)
+@lower("tonnx.rnn_tanh", kind=RNN_TANH)
+@lower("tonnx.rnn_relu", kind=RNN_RELU)
+def recurrent(
     op: Builder,
     x: ir.Value,
     hx: Sequence[ir.Value],
@@ -119,15 +122,6 @@ def packed(
     return layers(op, kinds[kind], x, hx, params, has_biases, num_layers, bidirectional, lengths)
 
 
-for _name, _kind in {
-    "lstm": LSTM,
-    "gru": GRU,
-    "rnn_tanh": RNN_TANH,
-    "rnn_relu": RNN_RELU,
-}.items():
-    lower(f"tonnx.{_name}")(partial(_recurrent, kind=_kind))
-
-
 # One step of a recurrent layer
 
 
@@ -176,7 +170,9 @@ def lstm_cell(
     return op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell
 
 
-def _rnn_cell(
+@lower("aten.rnn_tanh_cell", activation="Tanh")
+@lower("aten.rnn_relu_cell", activation="Relu")
+def rnn_cell(
     op: Builder,
     x: ir.Value,
     hx: ir.Value,
@@ -190,10 +186,6 @@ def _rnn_cell(
     (from_x,), (from_h,) = _gates(op, 1, x, hx, (w_ih, w_hh, b_ih, b_hh))
     made: ir.Value = getattr(op, activation)(op.Add(from_x, from_h))
     return made
-
-
-lower("aten.rnn_tanh_cell")(partial(_rnn_cell, activation="Tanh"))
-lower("aten.rnn_relu_cell")(partial(_rnn_cell, activation="Relu"))
 
 
 def _packed(
