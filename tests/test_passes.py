@@ -11,6 +11,7 @@ import pytest
 
 from tonnx import serialize
 from tonnx.build import Builder, Names
+from tonnx.fold import fold
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import Session
@@ -117,3 +118,16 @@ def test_without_folding_nothing_is_fused() -> None:
     model = model_of(shape, build)
     optimise(model, fold=False, fuse_conv_bn=False)
     assert [node.op_type for node in model.graph] == ["Conv", "Add", "BatchNormalization"]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attributes"),
+    [
+        ("Reshape", [np.zeros(3), np.array([2, 2])], {}),
+        ("Gather", [np.zeros(3), np.array(5)], {}),
+        ("Concat", [np.zeros((1, 2)), np.zeros(3)], {"axis": 0}),
+        ("Add", [np.zeros(2), np.zeros(3)], {}),
+    ],
+)
+def test_what_contradicts_itself_is_left_to_the_runtime(op_type: str, inputs: list, attributes: dict) -> None:
+    assert fold(op_type, inputs, attributes) is None
