@@ -174,7 +174,11 @@ def _same_as_first(call: Call) -> Inferred:
     return call.dims(0)
 
 
-@_shape_of(*_BROADCASTING.split())
+BROADCASTING = frozenset(_BROADCASTING.split())
+"""Operators whose inputs are all broadcast to one shape."""
+
+
+@_shape_of(*BROADCASTING)
 def _broadcasting(call: Call) -> Inferred:
     return broadcast([dims_of(x) for x in call.inputs])
 
@@ -376,7 +380,7 @@ def _gather_nd(call: Call) -> Inferred:
     return [*indices[:-1], *dims[call.attributes.get("batch_dims", 0) + indices[-1] :]]
 
 
-@_shape_of("MatMul")
+@_shape_of("MatMul", "MatMulInteger")
 def _matmul(call: Call) -> Inferred:
     a, b = call.dims(0), call.dims(1)
     if a is None or b is None or not a or not b:
@@ -593,7 +597,7 @@ def dtypes(
     if signature.op_type == "ConstantOfShape":
         value = attributes.get("value")
         return [value.dtype if value is not None else ir.DataType.FLOAT]
-    if signature.op_type in ("QuantizeLinear", "DynamicQuantizeLinear") and attributes.get("output_dtype"):
+    if signature.op_type in ("QuantizeLinear", "DequantizeLinear") and attributes.get("output_dtype"):
         return [ir.DataType(attributes["output_dtype"])] * outputs
     bound: dict[str, ir.DataType] = {}
     for i, value in enumerate(inputs):
@@ -605,5 +609,7 @@ def dtypes(
         dtype = bound.get(formal.type_str) or formal.fixed
         if dtype is None and signature.op_type == "QuantizeLinear":
             dtype = ir.DataType.UINT8
+        if dtype is None and signature.op_type == "DequantizeLinear" and inputs[1] is not None:
+            dtype = inputs[1].dtype
         result.append(dtype)
     return result

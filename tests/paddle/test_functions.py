@@ -16,6 +16,7 @@ from paddle import nn
 from paddle.static import InputSpec
 
 import tonnx
+from tonnx.proof import Session
 
 
 class Of(nn.Layer):
@@ -27,6 +28,11 @@ class Of(nn.Layer):
 
     def forward(self, x):
         return self.function(x)
+
+
+class OfTwo(Of):
+    def forward(self, x, y):
+        return self.function(x, y)
 
 
 class OfThree(Of):
@@ -43,10 +49,79 @@ def sampled(x):
     return F.affine_grid(x[:, 0, :2, :3], paddle.shape(x))
 
 
+def of_complex(x):
+    y = x.astype("complex64")
+    return paddle.abs(paddle.fft.fft2(y)), paddle.as_real(y * paddle.complex(x, x)), paddle.real(y)
+
+
+def beside(x):
+    """Windows that lie beside the data."""
+    return (
+        F.max_pool2d(x, 3, 3, 1, ceil_mode=True),
+        F.avg_pool2d(x, 1, 2, 0, ceil_mode=True, exclusive=False),
+        F.avg_pool2d(x, 3, 4, 1, ceil_mode=True),
+    )
+
+
+def uneven(x):
+    """Padding that is longer at the end."""
+    return F.avg_pool2d(x, 3, 2, "SAME", exclusive=False), F.avg_pool2d(x, 3, 2, [1, 0, 0, 2], exclusive=False)
+
+
+def quantiles(x):
+    return paddle.quantile(x, [0.25, 0.7], axis=1), paddle.nanquantile(x, 0.3, axis=-1, keepdim=True)
+
+
+def powers(x):
+    return F.lp_pool2d(x, float("inf"), 3, 2, 1), F.lp_pool2d(paddle.abs(x), 3.0, 2, 3, 1, ceil_mode=True)
+
+
+def enlarged(x):
+    filters = paddle.linspace(-1, 1, 72).reshape([3, 2, 3, 4])
+    wanted = paddle.shape(x)[2:] * 2 + 1
+    return (
+        F.conv2d_transpose(x, filters, stride=[3, 2], padding="SAME"),
+        F.conv2d_transpose(x, filters[..., :3], stride=2, padding=0, output_size=wanted),
+    )
+
+
+def fractional(x):
+    return F.fractional_max_pool2d(x, (3, 4), random_u=0.3), *F.fractional_max_pool2d(
+        x, (3, 4), 2, random_u=0.6, return_mask=True
+    )
+
+
+WEIGHTS = [0.5, 1.0, 2.0, 4.0]
+PICTURES = [None, 3, None, None]
+
+
 @pytest.mark.parametrize("opset", [9, 20])
 @pytest.mark.parametrize(
     ("function", "shape", "dtype"),
     [
+        pytest.param(of_complex, [None, 5, 6], "float32", id="complex"),
+        pytest.param(beside, PICTURES, "float32", id="pooling beside the data"),
+        pytest.param(uneven, PICTURES, "float32", id="pooling with uneven padding"),
+        pytest.param(quantiles, [None, 7], "float32", id="quantile"),
+        pytest.param(powers, PICTURES, "float32", id="lp_pool2d"),
+        pytest.param(enlarged, PICTURES, "float32", id="conv2d_transpose"),
+        pytest.param(fractional, [None, 3, 8, 9], "float32", id="fractional_max_pool2d"),
+        pytest.param(lambda x: F.group_norm(x, 4), [None, 8], "float32", id="group_norm of pairs"),
+        pytest.param(
+            lambda x: F.interpolate(x, [7, 5], mode="bicubic", data_format="NHWC"),
+            [None, None, 6, 3],
+            "float32",
+            id="bicubic, channels last",
+        ),
+        pytest.param(lambda x: paddle.round(paddle.floor(x * 4) / 2), [None, 9], "float32", id="round halves"),
+        pytest.param(lambda x: paddle.lerp(x, x * 3, x), [None, 4], "float32", id="lerp"),
+        pytest.param(lambda x: paddle.clip(x, -0.5, 0.5), [None, 4], "float64", id="clip of doubles"),
+        pytest.param(
+            lambda x: F.binary_cross_entropy_with_logits(x, F.sigmoid(x), pos_weight=paddle.to_tensor(WEIGHTS)),
+            [None, 4],
+            "float32",
+            id="pos_weight",
+        ),
         pytest.param(unpooled, [None, 3, None, 12], "float32", id="max_unpool2d"),
         pytest.param(sampled, [None, 2, 4, 5], "float32", id="affine_grid"),
         pytest.param(lambda x: paddle.linspace(-1, 2, paddle.shape(x)[0]), [None, 6], "float32", id="linspace"),
@@ -109,3 +184,71 @@ assert not {{"paddle", "torch"}} & set(sys.modules)
     layer = nn.Linear(4, 3)
     paddle.jit.save(layer, str(tmp_path / "net"), input_spec=[InputSpec([None, 4], "float32", "x")])
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "shapes", "named"),
+    [
+        pytest.param(lambda x, y: x + y, ([None, 3], [None, 3]), ["batch", "batch"], id="add"),
+        pytest.param(lambda x, y: paddle.concat([x, y]), ([None, 3], [None, 3]), ["batch", "batch_of_y"], id="rows"),
+        pytest.param(lambda x, y: paddle.concat([x, y], 1), ([None, 3], [None, 2]), ["batch", "batch"], id="columns"),
+        pytest.param(lambda x, y: x @ y.t(), ([None, 3], [None, 3]), ["batch", "batch_of_y"], id="matmul"),
+        pytest.param(
+            lambda q, m: F.softmax(q @ q.transpose([0, 2, 1]) + m) @ q,
+            ([None, None, 4], [None, None]),
+            ["batch", "DIM_0"],
+            id="mask",
+        ),
+        pytest.param(
+            lambda q, k: paddle.bmm(F.softmax(paddle.bmm(q, k.transpose([0, 2, 1]))), k),
+            ([None, 3, 4], [None, 5, 4]),
+            ["batch", "batch"],
+            id="attention",
+        ),
+    ],
+)
+def test_leading_dimensions_have_one_name_where_they_are_one(
+    function: Callable[..., Any], shapes: tuple[list[int | None], ...], named: list[str]
+) -> None:
+    specs = [InputSpec(shape, "float32", name) for shape, name in zip(shapes, "xy", strict=True)]
+    result = tonnx.export(OfTwo(function), input_spec=specs, opset_version=13)
+    assert result.verification is not None and result.verification.ok and result.verification.compared
+    assert [str(value.shape[0]) for value in result.model.graph.inputs] == named
+
+
+def test_states_have_the_batch_of_the_sequence() -> None:
+    layer = nn.GRU(4, 5, num_layers=2)
+    specs = [InputSpec([None, None, 4], "float32", "x"), InputSpec([2, None, 5], "float32", "h")]
+    result = tonnx.export(layer, input_spec=specs, opset_version=13)
+    assert [str(value.shape) for value in result.model.graph.inputs] == ["[batch,DIM_0,4]", "[2,batch,5]"]
+    assert result.verification is not None and result.verification.compared
+    assert len({trial.sizes["batch"] for trial in result.verification.trials}) > 2
+
+
+def test_a_threshold_that_falls_from_box_to_box() -> None:
+    from paddle.vision.ops import generate_proposals
+
+    def proposals(scores, deltas, anchors, eta=0.8):
+        sizes = paddle.to_tensor([[60.0, 60.0], [50.0, 70.0]])
+        how = {"pre_nms_top_n": 50, "post_nms_top_n": 40, "nms_thresh": 0.7, "min_size": 2.0, "return_rois_num": True}
+        return generate_proposals(scores, deltas, sizes, anchors, paddle.ones_like(anchors), **how, eta=eta)
+
+    rng = np.random.default_rng(4)
+    anchors = rng.random((4, 5, 3, 4)) * [20, 20, 10, 10] + [0, 0, 20, 20]
+    arrays = (rng.random((2, 3, 4, 5)), rng.standard_normal((2, 12, 4, 5)) / 4, anchors)
+    given = tuple(paddle.to_tensor(array.astype("float32")) for array in arrays)
+    assert len(proposals(*given)[0]) < len(proposals(*given, eta=1.0)[0])
+    result = tonnx.export(OfThree(proposals), given, opset_version=12)
+    assert result.verification is not None and result.verification.ok and result.verification.compared
+
+
+def test_regions_are_not_pictures(tmp_path: Path) -> None:
+    from paddle.vision.ops import roi_align
+
+    layer = OfThree(lambda x, boxes, number: roi_align(x, boxes, number, 3, 0.5))
+    specs = [InputSpec([None, 3, 9, 9]), InputSpec([None, 4]), InputSpec([None], "int32")]
+    tonnx.export(layer, f=tmp_path / "a.onnx", input_spec=specs, opset_version=16, verify=False)
+    image, corners = np.random.default_rng(0).random((2, 3, 9, 9), np.float32), np.arange(10, dtype="f4").reshape(5, 2)
+    feeds = {"x": image, "y": np.concatenate([corners, corners + 6], 1), "z": np.array([2, 3], "i4")}
+    (got,) = Session(tmp_path / "a.onnx", threads=1).run(feeds).values()
+    np.testing.assert_allclose(got, layer(*map(paddle.to_tensor, feeds.values())).numpy(), atol=1e-5)

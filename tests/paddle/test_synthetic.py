@@ -180,6 +180,7 @@ def old_program(folder: Path, name: str, slots: dict[str, np.ndarray], attrs: di
 
 
 IMAGE, X, IDS = floats(2, 3, 4, 5), floats(2, 1, 3), np.array([[1], [0], [4]])
+HALVES = np.array([-2.5, -1.5, -0.5, 0.4, 0.5, 1.5, 2.5], "float32")
 SIDES = [1, 2, 0, 3]
 AROUND = ((0, 0), (0, 0), (1, 2), (0, 3))
 OLD: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], np.ndarray]] = {
@@ -193,6 +194,9 @@ OLD: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], np.ndarray]] = 
     "squeeze": ("squeeze", {"X": X}, {"axes": [1]}, X[:, 0]),
     "unsqueeze": ("unsqueeze", {"X": X}, {"axes": [0, 2]}, X[None, :, None]),
     "expand_as": ("expand_as", {"X": X, "target_tensor": floats(2, 4, 3)}, {}, np.repeat(X, 4, 1)),
+    "round": ("round", {"X": HALVES}, {}, np.sign(HALVES) * np.floor(np.abs(HALVES) + 0.5)),
+    "shard_index": ("shard_index", {"X": IDS}, {"index_num": 6, "nshards": 2, "shard_id": 0, "ignore_value": -1},
+                    np.array([[1], [0], [-1]])),
     "one_hot": ("one_hot", {"X": IDS}, {"depth": 5, "dtype": 5}, np.eye(5, dtype="float32")[IDS[:, 0]]),
 }  # fmt: skip
 
@@ -212,7 +216,6 @@ NMS = {
     "background_label": -1,
 }  # fmt: skip
 REFUSED: dict[str, tuple[str, list[Any], dict[str, Any], str]] = {
-    "eta": ("multiclass_nms3", [floats(1, 4, 4), floats(1, 2, 4), None], {**NMS, "nms_eta": 0.9}, "nms_eta=0.9"),
     "polygon": ("multiclass_nms3", [floats(1, 4, 8), floats(1, 2, 4), None], NMS, "polygons"),
     "lod": ("roi_align", [floats(2, 3, 4, 4), floats(5, 4), None], {"pooled_height": 2, "pooled_width": 2}, "LoD"),
     "training": ("fake_quantize_dequantize_moving_average_abs_max", [floats(2, 3), floats(1)], {"is_test": False},

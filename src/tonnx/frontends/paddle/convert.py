@@ -12,11 +12,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Names
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.axes import axis_names, checked_axes, name_axes, unknown_axes_name
 from tonnx.frontends.converted import Converted, Reference, add_output
 from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.load import Loaded, load
+from tonnx.frontends.paddle.meeting import fits, joined, one_by_one
 from tonnx.frontends.paddle.reference import first_that_runs, predictor
 from tonnx.frontends.paddle.walk import Walk
 from tonnx.profiles import ort
@@ -76,7 +77,7 @@ def lower(
     inputs = apart(inputs, taken)
     paddle = original(renamed) if compare else None  # it starts slowly: meanwhile the model is lowered
     with stages("lower"):
-        model = _lower(loaded, inputs, renamed, list(outputs.values()))
+        model, inputs = _told_apart(loaded, inputs, taken, renamed, list(outputs.values()))
     rtol = None if _has_halves(model) else RTOL
     dynamic = {renamed[name]: axes for name, axes in inputs.dynamic().items()}
     notes = _name_outputs(model, dynamic, output_axes)
@@ -152,6 +153,27 @@ def _examples(
     for image in images if inputs.dynamic() else images[:1]:
         made = example(inputs, _sizes(inputs, taken, image))
         yield {renamed[name]: taken.get(name, array) for name, array in made.items()}
+
+
+def _told_apart(
+    loaded: Loaded,
+    inputs: Inputs,
+    taken: Mapping[str, np.ndarray],
+    renamed: Mapping[str, str],
+    output_names: Sequence[str],
+) -> tuple[ir.Model, Inputs]:
+    """The model, and its inputs with one name for the leading dimensions that are one, and others for the others."""
+    alone = one_by_one(inputs)
+    while len(inputs.dynamic()) > 1:
+        try:
+            model = _lower(loaded, alone, renamed, output_names)
+        except TonnxError:  # what is wrong, or works only with equal sizes, shows below
+            break
+        found = joined(alone, inputs, model.graph)
+        if found == alone or not fits(found, taken):
+            return model, alone
+        alone = found  # once more: with names that are equal, more of them may meet
+    return _lower(loaded, inputs, renamed, output_names), inputs
 
 
 def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_names: Sequence[str]) -> ir.Model:

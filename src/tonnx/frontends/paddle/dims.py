@@ -16,6 +16,7 @@ from tonnx.frontends.paddle.graph import Kind, Program
 from tonnx.infer import Dim
 
 BATCH = "batch"
+LATER = "DIM_"
 _MEASURES = frozenset("im_shape im_size img_size image_shape im_info origin_shape ori_shape".split())
 _FACTORS = frozenset({"scale_factor"})
 Wanted = Mapping[str, Sequence[int | str | None]]
@@ -76,7 +77,7 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
             elif axis == 0:
                 shape.append(ir.SymbolicDim(BATCH))
             else:
-                shape.append(ir.SymbolicDim(f"DIM_{count}"))
+                shape.append(ir.SymbolicDim(f"{LATER}{count}"))
                 count += 1
             contradicts = contradicts or (own >= 0 and shape[-1] != own)
         shapes[name], dtypes[name] = shape, value.dtype

@@ -32,6 +32,7 @@ grad_add add
 sum add_n X=inputs
 scale scale ScaleTensor=scale
 pow pow factor=y FactorTensor=y
+round round_old
 clip clip Min=min Max=max
 increment increment step=value
 matmul matmul_with_alpha transpose_X=transpose_x transpose_Y=transpose_y
@@ -151,6 +152,7 @@ one_hot one_hot_v1 depth=num_classes depth_tensor=num_classes
 one_hot_v2 one_hot depth=num_classes depth_tensor=num_classes
 unique unique > Out Indices Index Counts
 searchsorted searchsorted
+shard_index shard_index X=input
 multiplex multiplex X=inputs Ids=index
 tril_triu tril_triu
 sequence_mask sequence_mask MaxLenTensor=maxlen > Y

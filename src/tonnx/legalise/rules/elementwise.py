@@ -22,9 +22,9 @@ _FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE, None)
 
 @down("Clip", 12)
 def clip_integers(op: Builder, node: Call) -> ir.Value | None:
-    """Before 12 only floats are clipped; integers are chosen, which loses nothing."""
+    """Before 12 only floats are clipped, and by ONNX Runtime no doubles; the others are chosen, which loses nothing."""
     x = node.need("input")
-    if x.dtype in _FLOATS:
+    if x.dtype in _FLOATS and x.dtype != T.DOUBLE:
         return None
     if (low := node["min"]) is not None:
         x = op.Where(op.Less(x, low), low, x)

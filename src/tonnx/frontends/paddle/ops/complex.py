@@ -26,6 +26,16 @@ def _split(op: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     return op.Split(x, [1, 1], axis=-1, _outputs=2)  # type: ignore[no-any-return]
 
 
+PARTS = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
+"""What the two parts of a complex number are."""
+
+
+def paired(op: Builder, x: ir.Value) -> ir.Value:
+    """Reals as complex numbers."""
+    last = op.Unsqueeze(x, [-1])
+    return op.Concat(last, op.Mul(last, 0.0), axis=-1)
+
+
 def _axis(op: Builder, x: ir.Value, axis: int) -> int:
     """An axis as Paddle counts it, which does not know of the pairs."""
     return axis % (op.rank(x) - 1)
@@ -57,6 +67,11 @@ def real(op: Builder, x: Value) -> ir.Value:
 @lower("imag@complex")
 def imag(op: Builder, x: Value) -> ir.Value:
     return op.Gather(x, 1, axis=op.rank(x) - 1)
+
+
+@lower("cast@complex")
+def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
+    return op.cast(x, PARTS[dtype]) if dtype in PARTS else op.cast(real(op, x), dtype)
 
 
 @lower("real", "conj")

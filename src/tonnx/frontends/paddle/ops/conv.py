@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.fit import channels_back, channels_first
 from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
+from tonnx.frontends.torch import sizes
 
 EXPLICIT, SAME, VALID = "EXPLICIT", "SAME", "VALID"
 
@@ -48,10 +49,10 @@ def windows(
 
 def _kernel(filter: ir.Value) -> list[int]:
     assert filter.shape is not None
-    sizes = list(filter.shape.dims[2:])
-    if not all(isinstance(size, int) for size in sizes):
+    found = list(filter.shape.dims[2:])
+    if not all(isinstance(size, int) for size in found):
         raise UnsupportedArgument("a convolution whose kernel has a size that is known only at run time")
-    return sizes  # type: ignore[return-value]
+    return found  # type: ignore[return-value]
 
 
 @lower("conv2d", "depthwise_conv2d", "conv3d")
@@ -110,30 +111,47 @@ def conv_transpose(
     if padding_algorithm == SAME:
         spacing = [1] * len(kernel)
         pads = same_pads(op, x, kernel, steps)
-        if pads is None:
-            raise UnsupportedArgument("a transposed convolution with SAME padding of a size known only at run time")
     else:
         pads = [0] * 2 * len(kernel) if padding_algorithm == VALID else pads_of(paddings, len(kernel))
-    extra = list(output_padding)
-    if len(output_size):
-        extra = _rest(op, x, output_size, kernel, steps, pads, spacing)
-    y = op.ConvTranspose(
-        x,
-        filter,
-        bias,
-        kernel_shape=kernel,
-        strides=steps,
-        pads=pads,
-        output_padding=extra if any(extra) else None,
-        dilations=spacing,
-        group=groups,
-    )
+    given = op.sizes(x)[2:]
+    window = {"kernel_shape": kernel, "strides": steps, "dilations": spacing, "group": groups}
+    if pads is None or (len(output_size) and not all(isinstance(size, int) for size in (*given, *output_size))):
+        behind = [step - 1 for step in steps] if len(output_size) and max(steps) > 1 else None
+        whole = op.ConvTranspose(x, filter, bias, output_padding=behind, **window)
+        return channels_back(op, _cut(op, whole, given, kernel, steps, pads, output_size), data_format)
+    extra = _rest(given, output_size, kernel, steps, pads, spacing) if len(output_size) else list(output_padding)
+    y = op.ConvTranspose(x, filter, bias, pads=pads, output_padding=extra if any(extra) else None, **window)
     return channels_back(op, y, data_format)
 
 
-def _rest(
+def _cut(
     op: Builder,
-    x: ir.Value,
+    whole: ir.Value,
+    given: Sequence[Size],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int] | None,
+    wanted: Sizes,
+) -> ir.Value:
+    """What the windows make without padding, cut at run time."""
+    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
+        total = None if pads else sizes.larger(op, surplus(op, given[i], k, step), 0)
+        begin = pads[i] if pads else sizes.divide(op, total, 2)  # type: ignore[arg-type]
+        end = pads[len(kernel) + i] if pads else sizes.subtract(op, total, begin)  # type: ignore[arg-type]
+        made = op.size(whole, i + 2)
+        stop = sizes.add(op, begin, wanted[i]) if len(wanted) else sizes.subtract(op, made, end)
+        whole = sizes.cut(op, whole, i + 2, begin, stop)
+    return whole
+
+
+def surplus(op: Builder, size: Size, k: int, step: int) -> Size:
+    """How far the windows of SAME reach beyond the data."""
+    last = sizes.multiply(op, sizes.divide(op, sizes.add(op, size, -1), step), step)
+    return sizes.subtract(op, sizes.add(op, last, k), size)
+
+
+def _rest(
+    given: Sequence[Size],
     wanted: Sizes,
     kernel: Sequence[int],
     strides: Sequence[int],
@@ -142,9 +160,7 @@ def _rest(
 ) -> list[int]:
     """What the size asked for has more than the smallest that the windows make."""
     rest = []
-    for i, k in enumerate(kernel):
-        size, asked = op.size(x, i + 2), wanted[i]
-        if not isinstance(size, int) or not isinstance(asked, int):
-            raise UnsupportedArgument("output_size of a transposed convolution of a size known only at run time")
+    for i, (size, asked, k) in enumerate(zip(given, wanted, kernel, strict=True)):
+        assert isinstance(size, int) and isinstance(asked, int)
         rest.append(asked - ((size - 1) * strides[i] - pads[i] - pads[len(kernel) + i] + dilations[i] * (k - 1) + 1))
     return rest

@@ -9,6 +9,7 @@ from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.bind import SIZES
 from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.ops.complex import PARTS, paired
 from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, lower
 from tonnx.frontends.torch.ops import create as like_torch
 from tonnx.frontends.torch.values import as_value, is_integer
@@ -55,6 +56,8 @@ def assign_out(op: Builder, x: Value, output: Value | None = None) -> ir.Value:
 
 @lower("cast")
 def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
+    if dtype in PARTS:
+        return paired(op, op.cast(x, PARTS[dtype]))
     made = op.cast(x, dtype)
     if SIZES in x.meta and is_integer(dtype) and made.const_value is None:
         made.meta[SIZES] = x.meta[SIZES]

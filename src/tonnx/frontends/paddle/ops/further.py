@@ -12,7 +12,7 @@ import onnx_ir as ir
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.fit import axes_of
-from tonnx.frontends.paddle.ops.conv import EXPLICIT, conv, conv_transpose, pads_of
+from tonnx.frontends.paddle.ops.conv import EXPLICIT, conv, conv_transpose
 from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops import reduce as torch_reduce
@@ -247,38 +247,6 @@ def conv_transpose_bias(
         dilations=dilations,
         data_format=data_format,
     )
-
-
-@lower("lp_pool2d")
-def lp_pool2d(
-    op: Builder,
-    x: Value,
-    kernel_size: Ints,
-    *,
-    strides: Ints = (1, 1),
-    paddings: Ints = (0, 0),
-    ceil_mode: bool = False,
-    exclusive: bool = True,
-    data_format: str = "NCHW",
-    pooling_type: str = "",
-    global_pooling: bool = False,
-    adaptive: bool = False,
-    padding_algorithm: str = EXPLICIT,
-    norm_type: float = 2.0,
-) -> ir.Value:
-    """The signed sum of powers, and its root: unlike LpPool, which takes magnitudes."""
-    if adaptive or padding_algorithm != EXPLICIT or data_format != "NCHW":
-        raise UnsupportedArgument("lp_pool2d that is adaptive, padded by a rule, or with its channels last")
-    kernel = [int(s) for s in op.sizes(x)[2:]] if global_pooling else list(kernel_size)  # type: ignore[arg-type]
-    mean = op.AveragePool(
-        op.Pow(x, norm_type),
-        kernel_shape=kernel,
-        strides=kernel if global_pooling else list(strides),
-        pads=pads_of(paddings, 2),
-        ceil_mode=1 if ceil_mode else None,
-        count_include_pad=1,
-    )
-    return op.Pow(op.Mul(mean, float(np.prod(kernel))), 1 / norm_type)
 
 
 @lower("data_norm")

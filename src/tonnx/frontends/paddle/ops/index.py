@@ -106,6 +106,9 @@ def _picked_sizes(op: Builder, x: ir.Value, index: ir.Value) -> ir.Value:
 
 @lower("gather_nd")
 def gather_nd(op: Builder, x: Value, index: Value) -> ir.Value:
+    *rows, depth = op.sizes(index)
+    if isinstance(depth, int) and depth == 0:  # an index of no axis names all of x
+        return op.Expand(x, op.vector([*rows, *op.sizes(x)]))
     return op.GatherND(x, op.cast(index, T.INT64))
 
 

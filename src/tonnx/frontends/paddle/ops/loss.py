@@ -66,9 +66,10 @@ def sigmoid_cross_entropy_with_logits(
     assert x.dtype is not None
     # softplus(-|x|) never overflows
     rest = op.Softplus(op.Neg(op.Abs(x)))
-    weight = 1.0 if pos_weight is None else op.Add(op.Mul(op.Sub(pos_weight, 1.0), label), 1.0)
     behind = op.Add(rest, op.Relu(op.Neg(x)))
-    loss = op.Add(op.Mul(op.Sub(1.0, label), x), op.Mul(behind, weight))
+    if pos_weight is not None:  # Paddle's function has brought the label into it: 1 + (weight - 1) * label
+        behind = op.Mul(behind, pos_weight)
+    loss = op.Add(op.Mul(op.Sub(1.0, label), x), behind)
     counts = op.Greater(op.Abs(op.Sub(label, float(ignore_index))), 1e-5)
     loss = op.Where(counts, loss, op.constant(0, x.dtype))
     if normalize:

@@ -125,7 +125,7 @@ def add_n(op: Builder, inputs: Values) -> ir.Value:
 
 
 @lower("lerp")
-def lerp(op: Builder, x: Value, y: Value, weight: Number) -> ir.Value:
+def lerp(op: Builder, x: Value, y: Value, weight: Value) -> ir.Value:
     return like_torch.lerp(op, x, y, weight)
 
 
@@ -276,7 +276,12 @@ def polygamma(op: Builder, x: Value, *, n: int) -> ir.Value:
 
 @lower("round")
 def round_(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
-    """Halves go away from zero here, and to the even number in ONNX."""
+    return like_torch.round_(op, x, decimals)
+
+
+@lower("round_old")
+def round_old(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
+    """Before Paddle 3 halves go away from zero, and since then to the even number, as in ONNX."""
     if decimals or not is_float(x.dtype):
         return like_torch.round_(op, x, decimals)
     whole = like_torch.trunc(op, x)

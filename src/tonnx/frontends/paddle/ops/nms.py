@@ -21,6 +21,7 @@ from tonnx.frontends.paddle.boxes import (
     rows_of_pictures,
 )
 from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.ops.falling import select_falling
 from tonnx.frontends.paddle.rules import Value, lower
 from tonnx.frontends.torch import sizes
 
@@ -40,9 +41,19 @@ def nms(op: Builder, boxes: Value, *, threshold: float = 1.0, iou_threshold: flo
 
 
 def select(
-    op: Builder, boxes: ir.Value, scores: ir.Value, overlap: float, score: float | None = None, most: Size | None = None
+    op: Builder,
+    boxes: ir.Value,
+    scores: ir.Value,
+    overlap: float,
+    score: float | None = None,
+    most: Size | None = None,
+    eta: float = 1.0,
 ) -> ir.Value:
     """ONNX's NonMaxSuppression: (kept, (batch, class, box)), by batch, class and falling score."""
+    if eta < 1:
+        found = select_falling(op, boxes, scores, overlap, score, most, eta)
+        found.shape = ir.Shape([op.names.unique("kept"), 3])
+        return found
     limit = op.vector([op.size(boxes, 1) if most is None else most])
     threshold = None if score is None else op.constant([score], T.FLOAT)
     found = op.NonMaxSuppression(boxes, scores, limit, op.constant([overlap], T.FLOAT), threshold)
@@ -82,12 +93,10 @@ def multiclass_nms(
     node: Op,
 ) -> tuple[ir.Value, ...]:
     """Rows (class, score, box) of all pictures, their places among all boxes, and how many each picture has."""
-    if nms_eta != 1.0:
-        raise UnsupportedArgument(f"{node.name} with nms_eta={nms_eta}: a threshold that falls from box to box")
     by_class = op.rank(scores) == 2  # (boxes, classes): each class has boxes of its own
     if by_class and op.rank(bboxes) != 3:
         raise UnsupportedArgument(f"{node.name}: scores of rank 2 go with boxes of rank 3")
-    task = _Task(score_threshold, nms_top_k, nms_threshold, normalized, background_label)
+    task = _Task(score_threshold, nms_top_k, nms_threshold, normalized, background_label, nms_eta)
     pictures = op.size(bboxes, 0) if not by_class else 1 if rois_num is None else op.size(rois_num, 0)
     search = _of_classes if by_class else _of_pictures
     found = search(op, bboxes, scores, rois_num, pictures, task)
@@ -116,6 +125,17 @@ class _Task:
     overlap: float
     normalized: bool
     background: int
+    eta: float
+
+    def select(self, op: Builder, boxes: ir.Value, scores: ir.Value) -> ir.Value:
+        return select(
+            op,
+            in_pixels(op, boxes, not self.normalized),
+            _top(op, scores, self),
+            self.overlap,
+            self.score,
+            eta=self.eta,
+        )
 
 
 def _of_pictures(
@@ -125,7 +145,7 @@ def _of_pictures(
     if op.size(bboxes, 2) != 4:
         raise UnsupportedArgument("suppression of polygons: only boxes of four numbers are supported")
     kept = _without(op, scores, 1, task.background)
-    found = select(op, in_pixels(op, bboxes, not task.normalized), _top(op, kept, task), task.overlap, task.score)
+    found = task.select(op, bboxes, kept)
     score = op.GatherND(kept, found)
     picture, label, box = (op.Squeeze(part, [1]) for part in op.Split(found, [1, 1, 1], axis=1, _outputs=3))
     return _Found(picture, _named(op, label, task.background), box, score)
@@ -146,9 +166,7 @@ def _of_classes(
         repeated = op.Expand(op.Unsqueeze(boxes, [0]), op.vector([pictures, classes, count, 4]))
         all_boxes = op.reshape(repeated, [op.product([pictures, classes]), count, 4])
     searches = op.reshape(searches, [op.product([pictures, classes]), 1, count])
-    found = select(
-        op, in_pixels(op, all_boxes, not task.normalized), _top(op, searches, task), task.overlap, task.score
-    )
+    found = task.select(op, all_boxes, searches)
     score = op.GatherND(searches, found)
     batch, _, box = (op.Squeeze(part, [1]) for part in op.Split(found, [1, 1, 1], axis=1, _outputs=3))
     width = op.scalar(classes)

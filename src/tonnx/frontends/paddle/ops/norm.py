@@ -11,6 +11,8 @@ from tonnx.frontends.paddle.rules import Ints, Value, lower
 from tonnx.frontends.torch.ops import norm as like_torch
 
 T = ir.DataType
+_FEW = 16
+"""Elements of a group up to which the way to compute the variance decides the result."""
 
 
 @lower("batch_norm", "sync_batch_norm")
@@ -64,7 +66,28 @@ def group_norm(
     data_format: str = "NCHW",
 ) -> ir.Value:
     x = channels_first(op, x, data_format)
-    return channels_back(op, like_torch.group_norm(op, x, groups, scale, bias, epsilon), data_format)
+    members = op.product(op.sizes(x)[1:])
+    if isinstance(members, int) and members <= _FEW * groups and x.dtype == T.FLOAT:
+        y = _of_moments(op, x, groups, scale, bias, epsilon)
+    else:
+        y = like_torch.group_norm(op, x, groups, scale, bias, epsilon)
+    return channels_back(op, y, data_format)
+
+
+def _of_moments(
+    op: Builder, x: ir.Value, groups: int, scale: ir.Value | None, bias: ir.Value | None, epsilon: float
+) -> ir.Value:
+    """With the variance as the mean of x² less the squared mean, as Paddle has it: of a few numbers, that shows."""
+    rows = op.reshape(x, [op.size(x, 0), groups, -1])
+    mean = op.ReduceMean(rows, [2])
+    variance = op.Sub(op.ReduceMean(op.Mul(rows, rows), [2]), op.Mul(mean, mean))
+    y = op.Mul(op.Sub(rows, mean), op.Reciprocal(op.Sqrt(op.Add(variance, epsilon))))
+    y = op.reshape(y, op.sizes(x))
+    behind = [1] * (op.rank(x) - 2)
+    for values, apply in ((scale, op.Mul), (bias, op.Add)):
+        if values is not None:
+            y = apply(y, op.reshape(values, [op.size(x, 1), *behind]))
+    return y
 
 
 @lower("instance_norm")

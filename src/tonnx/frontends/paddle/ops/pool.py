@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.ops.conv import EXPLICIT, windows
+from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
 from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
+from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops import pool as like_torch
+
+T = ir.DataType
 
 
 @lower("pool2d", "pool3d")
@@ -45,13 +49,13 @@ def pool(
     return channels_back(op, y, data_format)
 
 
-def _all_one(sizes: Sizes) -> bool:
-    return all(isinstance(size, int) and size == 1 for size in sizes)
+def _all_one(given: Sizes) -> bool:
+    return all(isinstance(size, int) and size == 1 for size in given)
 
 
-def _fixed(sizes: Sizes, axes: int) -> list[int]:
-    fixed = [size for size in sizes if isinstance(size, int)]
-    if len(fixed) < len(sizes):
+def _fixed(given: Sizes, axes: int) -> list[int]:
+    fixed = [size for size in given if isinstance(size, int)]
+    if len(fixed) < len(given):
         raise UnsupportedArgument("a pooling window whose size is known only at run time")
     return fixed * axes if len(fixed) == 1 else fixed
 
@@ -76,38 +80,140 @@ def _pooled(
     ceil_mode: bool,
     exclusive: bool,
 ) -> ir.Value:
-    up = ceil_mode and _rounds_up(op, x, kernel, strides, padded)
-    attributes = {"kernel_shape": kernel, "strides": strides, "ceil_mode": 1 if up else None}
+    """``padded`` are ONNX's attributes: ``pads``, or ``auto_pad`` for SAME, which rounds up by itself."""
+    pads = padded.get("pads")
+    up = ceil_mode and isinstance(pads, list) and _rounds_up(op, x, kernel, strides, pads)
+    shape = {"kernel_shape": kernel, "strides": strides}
+    leaves = up and isinstance(pads, list) and _leaves(op, x, kernel, strides, pads)
     if pooling_type == "max":
-        return op.MaxPool(x, **attributes, **padded)
-    pads = padded.get("pads")
-    counts = not exclusive and not (isinstance(pads, list) and not any(pads))
-    return op.AveragePool(x, **attributes, **padded, count_include_pad=1 if counts else None)
+        if leaves and isinstance(pads, list):
+            return op.MaxPool(_filled(op, x, strides, pads, _lowest(x)), **shape)
+        return op.MaxPool(x, **shape, ceil_mode=1 if up else None, **padded)
+    begins = _begins(op, x, kernel, strides, pads)
+    if leaves and isinstance(pads, list):
+        sums = _sums(op, _filled(op, x, strides, pads, 0.0), kernel, strides)
+        return op.Div(sums, _counts(op, x, sums, kernel, strides, begins, exclusive))
+    plain = {**shape, "ceil_mode": 1 if up else None, **padded}
+    if exclusive or (isinstance(pads, list) and not any(pads)):
+        return op.AveragePool(x, **plain)
+    if isinstance(pads, list) and all(a >= b for a, b in zip(pads[: len(kernel)], pads[len(kernel) :], strict=True)):
+        return op.AveragePool(x, **plain, count_include_pad=1)
+    # Paddle counts as much padding at the end as there is at the beginning.
+    y = op.AveragePool(x, **plain)
+    return op.Mul(y, op.Div(*(_counts(op, x, y, kernel, strides, begins, own) for own in (True, False))))
 
 
-def _rounds_up(
-    op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], padded: dict[str, object]
-) -> bool:
+def _lowest(x: ir.Value) -> float:
+    """What Paddle begins a maximum with."""
+    assert x.dtype is not None
+    return float(np.finfo(x.dtype.numpy()).min)
+
+
+def _rounds_up(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> bool:
     """Whether ceil_mode makes a difference; on most fixed sizes it does not, and then it is left out."""
-    pads = padded.get("pads")
-    if not isinstance(pads, list):
-        return False  # SAME rounds up by itself
-    axes, differs = len(kernel), False
-    for i, (k, s) in enumerate(zip(kernel, strides, strict=True)):
-        size = op.size(x, i + 2)
-        if s == 1:
-            continue
+    axes = len(kernel)
+    spans = [sizes.add(op, op.size(x, i + 2), pads[i] + pads[axes + i] - kernel[i]) for i in range(axes)]
+    pairs = zip(spans, strides, strict=True)
+    return any(step > 1 and (not isinstance(span, int) or span % step) for span, step in pairs)
+
+
+def _leaves(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> bool:
+    """Whether rounding up may add a window that begins behind the data: ONNX leaves it out, Paddle does not."""
+    axes = len(kernel)
+    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
+        size, end = op.size(x, i + 2), pads[axes + i]
         if not isinstance(size, int):
-            differs = True
-            continue
-        span = size + pads[i] + pads[axes + i] - k
-        differs = differs or bool(span % s)
-        if math.ceil(span / s) * s >= size + pads[i]:
-            raise UnsupportedArgument(
-                "pooling with ceil_mode whose last window lies in the padding alone",
-                why="Paddle gives the smallest float there, ONNX leaves the window out",
-            )
-    return differs
+            if end + step > k:
+                return True
+        elif -((k - size - pads[i] - end) // step) * step >= size + pads[i]:
+            return True
+    return False
+
+
+def _filled(op: Builder, x: ir.Value, strides: Sequence[int], pads: Sequence[int], value: float) -> ir.Value:
+    """``x`` with its padding, and with so much behind it that rounding down gives as many windows as rounding up."""
+    axes = len(strides)
+    ends = [pads[axes + i] + step - 1 for i, step in enumerate(strides)]
+    return op.Pad(x, op.constant([0, 0, *pads[:axes], 0, 0, *ends], T.INT64), op.constant(value, x.dtype))
+
+
+def _sums(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int]) -> ir.Value:
+    """The sum of each window."""
+    count = math.prod(kernel)
+    if count == 1:
+        axes = list(range(2, 2 + len(kernel)))
+        return op.Slice(x, [0] * len(axes), [sizes.END] * len(axes), axes, list(strides))
+    # Multiplied before: ONNX Runtime makes a Pad right before a pooling its padding, whether it may be or not.
+    return op.AveragePool(op.Mul(x, float(count)), kernel_shape=list(kernel), strides=list(strides))
+
+
+def _begins(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: object) -> list[Size]:
+    """The padding before the first element of each axis; that of SAME depends on the size."""
+    if isinstance(pads, list):
+        return list(pads[: len(kernel)])
+    found: list[Size] = []
+    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
+        total = sizes.larger(op, surplus(op, op.size(x, i + 2), k, step), 0)
+        found.append(sizes.divide(op, total, 2))
+    return found
+
+
+def _counts(
+    op: Builder,
+    x: ir.Value,
+    y: ir.Value,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    begins: Sequence[Size],
+    exclusive: bool,
+) -> ir.Value:
+    """By how much Paddle divides the sum of each window: its elements in the data, or also those in the padding."""
+    total: ir.Value | None = None
+    for i, (k, step, begin) in enumerate(zip(kernel, strides, begins, strict=True)):
+        size, number = op.size(x, i + 2), op.size(y, i + 2)
+        starts = op.Sub(op.Mul(sizes.arange(op, number), step), begin)
+        ends = op.Min(op.Add(starts, k), size if exclusive else sizes.add(op, size, begin))
+        counts = op.cast(op.Sub(ends, op.Max(starts, 0) if exclusive else starts), x.dtype)  # type: ignore[arg-type]
+        counts = op.Unsqueeze(counts, list(range(1, len(kernel) - i))) if i < len(kernel) - 1 else counts
+        total = counts if total is None else op.Mul(total, counts)
+    assert total is not None
+    return total
+
+
+@lower("lp_pool2d")
+def lp_pool2d(
+    op: Builder,
+    x: Value,
+    kernel_size: Ints,
+    *,
+    strides: Ints = (1, 1),
+    paddings: Ints = (0, 0),
+    ceil_mode: bool = False,
+    exclusive: bool = True,
+    data_format: str = "NCHW",
+    pooling_type: str = "",
+    global_pooling: bool = False,
+    adaptive: bool = False,
+    padding_algorithm: str = EXPLICIT,
+    norm_type: float = 2.0,
+) -> ir.Value:
+    """The signed sum of powers, and its root: unlike LpPool, which takes magnitudes."""
+    if adaptive or padding_algorithm == SAME or norm_type == -math.inf:
+        raise UnsupportedArgument("lp_pool2d that is adaptive, padded with SAME, or of norm -inf")
+    x = channels_first(op, x, data_format)
+    pads = [0] * 4 if padding_algorithm == VALID or global_pooling else pads_of(paddings, 2)
+    if global_pooling:
+        sums = op.ReduceSum(op.Pow(x, norm_type), [2, 3])
+    elif norm_type == math.inf:
+        kernel = list(kernel_size)
+        y = _pooled(op, x, kernel, list(strides), {"pads": pads}, "max", ceil_mode, True)
+        return channels_back(op, y, data_format)
+    else:
+        powers = op.Pow(x, norm_type)
+        if ceil_mode or any(pads):
+            powers = _filled(op, powers, strides if ceil_mode else [1, 1], pads, 0.0)
+        sums = _sums(op, powers, kernel_size, strides)
+    return channels_back(op, op.Pow(sums, 1 / norm_type), data_format)
 
 
 @lower("unpool", "unpool3d")
@@ -120,9 +226,11 @@ def unpool(
     ksize: Ints = (),
     strides: Ints = (),
     padding: Ints = (),
+    paddings: Ints = (),
     data_format: str = "NCHW",
     unpooling_type: str = "max",
 ) -> ir.Value:
+    padding = padding or paddings  # as unpool3d calls it
     wanted = list(output_size)
     for axis, size in enumerate(wanted):
         if isinstance(size, int) and size < 0:  # Paddle has computed with an unknown size as if it were -1
@@ -147,11 +255,17 @@ def max_pool_with_index(
     axes = op.rank(x) - 2
     if adaptive or global_pooling:
         return like_torch.adaptive_max_pool(op, x, [1] * axes if global_pooling else list(kernel_size))
+    pads = list(paddings) * 2
+    if ceil_mode and _leaves(op, x, kernel_size, strides, pads):
+        raise UnsupportedArgument(
+            "positions of a pooling with ceil_mode whose last window may lie in the padding alone",
+            why="ONNX leaves that window out",
+        )
     values, places = op.MaxPool(
         x,
         kernel_shape=list(kernel_size),
         strides=list(strides),
-        pads=list(paddings) * 2,
+        pads=pads,
         ceil_mode=1 if ceil_mode else None,
         _outputs=2,
     )

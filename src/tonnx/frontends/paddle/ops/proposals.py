@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.boxes import (
     area,
     ascending,
@@ -94,8 +93,6 @@ def _proposals(
     picture: tuple[ir.Value, ir.Value, ir.Value | None],
     task: _Task,
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    if task.eta != 1:
-        raise UnsupportedArgument(f"generate_proposals with eta={task.eta}: a threshold that falls from box to box")
     more = 1.0 if task.pixels else 0.0
     pictures = op.size(scores, 0)
     points = op.reshape(op.Transpose(scores, perm=[0, 2, 3, 1]), [pictures, -1])
@@ -112,7 +109,8 @@ def _proposals(
     valid = _large_enough(op, boxes, max(task.least, 1.0), more, (height, width, scale))
     boxes, probability, rating = _with_one_more(op, boxes, best, valid)
     most = task.after if task.after > 0 else None
-    found = select(op, in_pixels(op, boxes, task.pixels), op.Unsqueeze(rating, [1]), task.overlap, _LEAST, most)
+    grown = in_pixels(op, boxes, task.pixels)
+    found = select(op, grown, op.Unsqueeze(rating, [1]), task.overlap, _LEAST, most, task.eta)
     at = op.Gather(found, [0, 2], axis=1)
     owner = op.Squeeze(op.Slice(found, [0], [1], [1]), [1])
     rois = counted_at_run_time(op, op.GatherND(boxes, at), "proposals")

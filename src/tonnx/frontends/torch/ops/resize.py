@@ -243,6 +243,11 @@ def _smooth(
     )
     if unlike_torch:
         return _by_matrices(op, x, axes, mode, align_corners, antialias)
+    if mode == "cubic" and behind_transpose(x):
+        # ONNX Runtime swaps the two, and then refuses: it has no cubic kernel for channels that come last.
+        lead, flat = op.sizes(x)[:2], op.reshape(x, [op.product(op.sizes(x)[:2]), 1, *op.sizes(x)[2:]])
+        y = _smooth(op, flat, axes, mode, align_corners, antialias)
+        return op.reshape(y, [*lead, *op.sizes(y)[2:]])
     return _resize(
         op,
         x,
