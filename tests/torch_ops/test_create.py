@@ -8,6 +8,20 @@ X = torch.randn(2, 3, generator=torch.Generator().manual_seed(1))
 SQUARE = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(1))
 
 CASES = [
+    *(
+        Case(
+            f"windows of {n}",
+            lambda x, n=n: (
+                *(make(n, p) for p in (True, False) for make in (torch.hann_window, torch.blackman_window)),
+                *(make(n, p) for p in (True, False) for make in (torch.bartlett_window, torch.hamming_window)),
+                torch.hamming_window(n, True, 0.5, 0.4) * x[0, 0],
+                torch.kaiser_window(n, False, 5.0),
+                torch.kaiser_window(n, dtype=torch.float64),
+            ),
+            [X],
+        )
+        for n in (0, 1, 5)
+    ),
     Case(
         "zeros, ones, full",
         lambda x: (

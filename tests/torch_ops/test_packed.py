@@ -46,3 +46,11 @@ def test_packed(case: Any) -> None:
     assert type(layer).forward is forward
     node = next(node for node in result.model.graph if node.op_type in ("LSTM", "GRU", "RNN"))
     assert node.inputs[4] is not None  # sequence_lens
+
+
+def test_packed_and_projected() -> None:
+    model = Packed(nn.LSTM(4, 6, batch_first=True, bidirectional=True, proj_size=3))
+    axes = {"x": {0: "b"}, "lengths": {0: "b"}}
+    result = tonnx.export(model, (X, torch.tensor([2, 5, 3])), dynamic_axes=axes)
+    assert result.verification is not None and result.verification.ok and not result.verification.only_example
+    assert "Scan" in {node.op_type for node in result.model.graph}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -116,8 +115,6 @@ def test_training_aware_of_quantisation() -> None:
 
 REFUSED: list[tuple[str, Any, str]] = [
     ("still observing", lambda: aware(observe=True), "disable_observer"),
-    ("packed", lambda: quantization.convert(copy.deepcopy(aware())), "before torch.ao.quantization.convert"),
-    ("dynamic", lambda: quantization.quantize_dynamic(Net(), {nn.Linear}), "torch.ao.nn.quantized.dynamic"),
     ("lazy", lambda: nn.LazyConv2d(4, 3), "run the model once"),
 ]
 

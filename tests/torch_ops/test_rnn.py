@@ -42,6 +42,8 @@ def other_cases() -> list[Case]:
         Case("gru with state", WithState(nn.GRU(4, 5)), [x, state], dynamic=shared),
         Case("two layers with state", WithState(nn.GRU(4, 5, 2)), [x, torch.randn(2, 2, 5)], dynamic=shared),
         Case("no bias", nn.LSTM(4, 5, bias=False), [x], dynamic=TB),
+        Case("projected", nn.LSTM(4, 5, proj_size=3), [x], dynamic=TB, has=["Scan"]),
+        Case("projected, both ways", nn.LSTM(4, 5, 2, proj_size=3, bidirectional=True, bias=False), [x], dynamic=TB),
         Case("relu rnn", nn.RNN(4, 5, nonlinearity="relu", bidirectional=True), [x], dynamic=TB),
         Case("unbatched", nn.LSTM(4, 5), [torch.randn(3, 4)], dynamic={0: {0: "time"}}),
         Case("example of length 1", nn.GRU(4, 5, batch_first=True), [torch.randn(1, 1, 4)], dynamic=BT),

@@ -241,13 +241,3 @@ def test_shape(case: Case) -> None:
 def test_as_strided_of_a_view_is_refused() -> None:
     with pytest.raises(TonnxError, match="as_strided"):
         check(Case("as_strided", lambda x: x.t().as_strided((2, 2), (1, 1)), [r(3, 4)]))
-
-
-def test_complex_casts_are_refused() -> None:
-    with pytest.raises(TonnxError, match="complex tensors cannot be expressed"):
-        check(Case("complex", lambda x: (x.cfloat() * 2).real, [r(3, 2)]))
-
-
-def test_complex_views_are_refused() -> None:
-    with pytest.raises(TonnxError, match=r"complex|view_as"):
-        check(Case("complex", lambda x: torch.view_as_real(torch.view_as_complex(x) * 2), [r(3, 2)]))

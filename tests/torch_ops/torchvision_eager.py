@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import sys
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ def install() -> None:
 
         fakes.remove("nms")  # which its import registers
         torchvision.extension._has_ops = lambda: True  # what its functions ask before they call an operator
-        torchvision.ops.roi_align._has_ops = lambda: True
+        sys.modules["torchvision.ops.roi_align"]._has_ops = lambda: True  # type: ignore[attr-defined]
     else:
         for schema in torchvision_schemas.SCHEMAS.strip().splitlines():
             library.define(schema)

@@ -44,6 +44,9 @@ DTYPES = {
     torch.qint32: ir.DataType.INT32,
 }
 
+TORCH_OF = {onnx: dtype for dtype, onnx in DTYPES.items() if not str(dtype).startswith(("torch.qint", "torch.quint"))}
+"""The torch dtype of an ONNX element type."""
+
 # Where a tensor lives and how it is laid out is the runtime's business.
 _IGNORED = frozenset(
     ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "implicit", "out")
@@ -55,6 +58,11 @@ def to_onnx_dtype(dtype: torch.dtype) -> ir.DataType:
     if dtype not in DTYPES:
         raise UnsupportedArgument(f"ONNX has no element type for {dtype}")
     return DTYPES[dtype]
+
+
+def stored_dtype(dtype: torch.dtype) -> ir.DataType:
+    """The element type of the values that hold a tensor: of complex ones, that of their parts."""
+    return to_onnx_dtype(dtype.to_real() if dtype.is_complex else dtype)
 
 
 @dataclass(frozen=True)

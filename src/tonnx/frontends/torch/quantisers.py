@@ -1,4 +1,4 @@
-"""PyTorch's modules of quantisation during a capture: fake quantisers say what they compute, packed ones are refused.
+"""PyTorch's modules of quantisation during a capture: fake quantisers say what they compute, packed ones are found.
 
 A fake quantiser looks into its own buffers for whether it is switched on, which a capture cannot: it sees no values.
 For the length of a capture each one's forward is what its switches, read beforehand, make it.
@@ -7,29 +7,55 @@ For the length of a capture each one's forward is what its switches, read before
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tonnx.errors import InvalidArgument, UnsupportedArgument
+from tonnx.frontends.torch.standins_quantised import LINEAR, kind_of
 
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
+_PLAIN = ("torch.ao.nn.quantized.reference", "torch.ao.nn.quantized.modules.linear.LinearPackedParams")
+_VMAP = "torch._functorch.predispatch"
+_STEP = re.compile(r"(^|_)(scale|zero_point)(_\d+)?$")
+
+
+def packed_part(model: torch.nn.Module) -> str | None:
+    """The first module whose weights are packed for PyTorch's integer kernels: torch.export has no place for them."""
+    for name, module in model.named_modules():
+        kind = kind_of(module)
+        if kind.startswith(_PACKED) and not kind.startswith(_PLAIN) and kind not in LINEAR:
+            return f"{name or 'the model itself'} is a {kind}"
+    return None
+
+
+@contextlib.contextmanager
+def steps_as_numbers(model: torch.nn.Module) -> Iterator[None]:
+    """Quantised layers read numbers from buffers that hold their scales, which a trace would take for a choice."""
+    held: list[tuple[Any, str, torch.Tensor]] = []
+    try:
+        for module in model.modules():
+            if kind_of(module).startswith(_PACKED) or isinstance(module, torch.fx.GraphModule):
+                for name, buffer in list(module._buffers.items()):
+                    if buffer is not None and buffer.numel() == 1 and _STEP.search(name):
+                        held.append((module, name, buffer))
+                        del module._buffers[name]
+                        setattr(module, name, buffer.item())
+        yield
+    finally:
+        for module, name, buffer in held:
+            delattr(module, name)
+            module._buffers[name] = buffer
 
 
 def check_modules(model: torch.nn.Module) -> None:
-    """What no capture can take: weights packed for one backend, and weights that have no shape yet."""
-    for name, module in model.named_modules():
-        kind = f"{type(module).__module__}.{type(module).__name__}"
-        if kind.startswith(_PACKED) and not kind.startswith("torch.ao.nn.quantized.reference"):
-            raise InvalidArgument(
-                f"the model is quantised for PyTorch's own kernels ({name or 'the model itself'} is a {kind})",
-                why="its weights are packed, and its operators exist in PyTorch only",
-                hint="export the fake-quantised model before torch.ao.quantization.convert, or a program that "
-                "torchao's pt2e quantisation made: both become QuantizeLinear and DequantizeLinear",
-            )
+    """What no capture can take: weights that have no shape yet."""
     for name, parameter in (*model.named_parameters(), *model.named_buffers()):
         if torch.nn.parameter.is_lazy(parameter):
             raise InvalidArgument(
@@ -71,6 +97,13 @@ def _forward(quantiser: Any, quantises: bool, observes: bool, x: torch.Tensor) -
         zero = quantiser.zero_point
         return torch.fake_quantize_per_channel_affine(x, quantiser.scale, zero, quantiser.ch_axis, *bounds)
     return torch.fake_quantize_per_tensor_affine(x, quantiser.scale, quantiser.zero_point, *bounds)
+
+
+def made_plain(program: ExportedProgram) -> ExportedProgram:
+    """Weights of a class of their own, as torchao has them, taken apart into plain tensors; `torch.vmap` worked in."""
+    odd = any(is_traceable_wrapper_subclass(tensor) for tensor in program.state_dict.values())
+    mapped = any(getattr(node.target, "__module__", "") == _VMAP for node in program.graph.nodes)
+    return program.run_decompositions({}) if odd or mapped else program
 
 
 # What PyTorch has no fake of

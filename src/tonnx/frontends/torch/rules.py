@@ -77,3 +77,23 @@ def rule_for(namespace: str, name: str, overload: str) -> Rule | None:
     """The rule of ``namespace.name.overload``, or that of all overloads."""
     rules = load()
     return rules.get(f"{namespace}.{name}.{overload or 'default'}") or rules.get(f"{namespace}.{name}")
+
+
+def complex_rule(namespace: str, name: str, overload: str) -> Rule | None:
+    """The rule of an operator for complex numbers: one of its own, or that for reals, for each part by itself."""
+    from tonnx.frontends.torch import pairs
+
+    name = name.rstrip("_") if not name.startswith("__") and name != "_" else name
+    rules = load()
+    own = rules.get(f"{namespace}.{name}.{overload}@complex") or rules.get(f"{namespace}.{name}@complex")
+    if own is not None or name not in pairs.COMPONENTWISE:
+        return own
+    real = rule_for(namespace, name, overload)
+    if real is None:
+        return None
+
+    def function(op: Any, **arguments: Any) -> Any:
+        made = pairs.directly(op, name, real.function, arguments)
+        return pairs.componentwise(op, real.function, arguments) if made is None else made
+
+    return Rule(function, real.parameters)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tonnx.frontends.torch.rules import USERS, Rule, rule_for
+from tonnx.frontends.torch.rules import USERS, Rule, complex_rule, rule_for
 from tonnx.target import CANON
 
 REFUSE, FALLBACK, EVERY, FALLTHROUGH = "ONNX", "ONNX_ATEN_FALLBACK", "ONNX_ATEN", "ONNX_FALLTHROUGH"
@@ -36,18 +36,24 @@ class Settings:
     weight_names: Mapping[str, str] = field(default_factory=dict)
     """Parameters and buffers that are called otherwise in the file."""
 
-    def rule(self, schema: Any) -> Rule | None:
-        """The rule of an operator, from its schema.
+    def rule(self, schema: Any, is_complex: bool = False) -> Rule | None:
+        """The rule of an operator, from its schema; for complex numbers there are others.
 
         In this order: the table of this export, `tonnx.lower`, functions registered with
         ``torch.onnx.register_custom_op_symbolic``, rules of training, tonnx's own. Functions that torchvision registers
         for its own operators come last.
         """
         namespace, name = schema.name.split("::")
+        if is_complex and not self._users(namespace, name, schema):
+            return complex_rule(namespace, name, schema.overload_name or "default")
         rule = self._rule(namespace, name, schema)
         if rule is None and name.endswith("_") and not name.startswith("__"):
             rule = self._rule(namespace, name.rstrip("_"), schema)  # in place: the same formula
         return rule
+
+    def _users(self, namespace: str, name: str, schema: Any) -> bool:
+        names = (f"{namespace}.{name}.{schema.overload_name or 'default'}", f"{namespace}.{name}")
+        return any(known in self.table or known in USERS for known in names)
 
     def _rule(self, namespace: str, name: str, schema: Any) -> Rule | None:
         overload = schema.overload_name or "default"

@@ -13,7 +13,8 @@ from torch.export import ExportedProgram
 
 from tonnx.build import Builder
 from tonnx.errors import CaptureError
-from tonnx.frontends.torch.bind import to_onnx_dtype
+from tonnx.frontends.torch.bind import stored_dtype
+from tonnx.frontends.torch.pairs import COMPLEX
 
 WEIGHT = "tonnx.weight"
 
@@ -27,8 +28,10 @@ _VIEWED = {  # dtypes that numpy has not: viewed as integers of the same width, 
 
 
 def as_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A tensor's memory as an array; copied only if it is not in main memory."""
+    """A tensor's memory as an array, complex numbers as pairs; copied only if it is not in main memory."""
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor)
     if tensor.dtype in _VIEWED:
         as_int, named = _VIEWED[tensor.dtype]
         return tensor.view(as_int).numpy().view(named)
@@ -44,7 +47,7 @@ def as_tensor(tensor: torch.Tensor, name: str) -> ir.Tensor:
         )
     if tensor.layout != torch.strided:
         tensor = tensor.to_dense()
-    return ir.Tensor(as_numpy(tensor), dtype=to_onnx_dtype(tensor.dtype), name=name)
+    return ir.Tensor(as_numpy(tensor), dtype=stored_dtype(tensor.dtype), name=name)
 
 
 class Weights:
@@ -65,6 +68,8 @@ class Weights:
         if key not in self._made:
             value = self._op.initializer(name, as_tensor(tensor, name))
             value.meta[WEIGHT] = True
+            if tensor.is_complex():
+                value.meta[COMPLEX] = True
             if name in self._names:
                 _rename(self._op, value, self._names[name])
             self._made[key] = value

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Size
+from tonnx.errors import UnsupportedArgument
 from tonnx.fold import LIMIT
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import Operand, as_value, is_integer
@@ -234,3 +235,46 @@ def _triangle(op: Builder, row: Size, col: Size, offset: int, *, upper: bool) ->
         return op.constant(np.stack(indices), T.INT64)
     # NonZero lists row by row, which is torch's order.
     return op.NonZero(op.Trilu(full(op, [row, col], True, T.BOOL), op.scalar(offset), upper=int(upper)))
+
+
+# Windows of signals
+
+
+def _cosines(along: np.ndarray, *weights: float) -> np.ndarray:
+    """Σ ± weight · cos(2π · i · along), the signs in turn."""
+    return np.sum([w * (-1) ** i * np.cos(2 * np.pi * i * along) for i, w in enumerate(weights)], axis=0)
+
+
+def _kaiser(along: np.ndarray, beta: float) -> np.ndarray:
+    return np.i0(beta * np.sqrt(np.maximum(1 - (2 * along - 1) ** 2, 0))) / np.i0(beta)
+
+
+@lower("aten.hann_window", kind="hann")
+@lower("aten.hamming_window", kind="hamming", beta=0.46)
+@lower("aten.hamming_window.periodic_alpha_beta", kind="hamming")
+@lower("aten.blackman_window", kind="blackman")
+@lower("aten.bartlett_window", kind="bartlett")
+@lower("aten.kaiser_window", kind="kaiser")
+def window(
+    op: Builder,
+    window_length: Size,
+    periodic: bool = True,
+    alpha: float = 0.54,
+    beta: float = 12.0,
+    dtype: ir.DataType | None = None,
+    *,
+    kind: str,
+) -> ir.Value:
+    if not isinstance(window_length, int):
+        raise UnsupportedArgument("a window whose length is known only at run time")
+    last = max(window_length if periodic else window_length - 1, 1)
+    along = np.arange(window_length) / last
+    shapes = {
+        "hann": lambda: _cosines(along, 0.5, 0.5),
+        "hamming": lambda: _cosines(along, alpha, beta),
+        "blackman": lambda: _cosines(along, 0.42, 0.5, 0.08),
+        "bartlett": lambda: 1 - np.abs(2 * along - 1),
+        "kaiser": lambda: _kaiser(along, beta),
+    }
+    values = shapes[kind]() if window_length != 1 else np.ones(1)
+    return op.constant(values.astype((dtype or T.FLOAT).numpy()))

@@ -9,10 +9,12 @@ from string import ascii_lowercase, ascii_uppercase
 import onnx_ir as ir
 
 from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.ops.math import add, mul
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import is_float
 
+T = ir.DataType
 Number = int | float
 
 
@@ -27,6 +29,44 @@ def matmul(
 ) -> ir.Value:
     second = next(y for y in (mat2, vec, tensor, other) if y is not None)
     return op.MatMul(x, second)
+
+
+@lower("aten._int_mm")
+def int_mm(op: Builder, x: ir.Value, mat2: ir.Value) -> ir.Value:
+    return op.MatMulInteger(x, mat2)
+
+
+@lower("aten._grouped_mm")
+def grouped_mm(
+    op: Builder,
+    x: ir.Value,
+    mat2: ir.Value,
+    offs: ir.Value | None = None,
+    bias: ir.Value | None = None,
+    out_dtype: ir.DataType | None = None,
+) -> ir.Value:
+    """Groups of rows, each times a matrix of its own: group g ends at row ``offs[g]``, which only the run knows."""
+    if offs is None:
+        made = matmul(op, x, mat2)
+        return made if bias is None else op.Add(made, bias)
+    groups = op.size(mat2, 0)
+    if op.rank(x) != 2 or op.rank(mat2) != 3 or bias is not None or not isinstance(groups, int):
+        raise UnsupportedArgument("grouped_mm of other operands than rows and a fixed number of matrices")
+    ends = op.cast(offs, T.INT64)
+    bounds: list[ir.Value] = [op.constant([0], T.INT64), *(op.Slice(ends, [g], [g + 1], [0]) for g in range(groups))]
+    products = []
+    for g in range(groups):
+        rows = op.Slice(x, bounds[g], bounds[g + 1], [0])
+        products.append(matmul(op, rows, op.Gather(mat2, g, axis=0)))
+    left = op.Sub(op.vector([op.size(x, 0)]), bounds[-1])  # rows of no group: PyTorch leaves open what they give
+    none = op.Expand(op.constant(0.0, products[0].dtype), op.Concat(left, op.vector([op.size(mat2, 2)]), axis=0))
+    return op.Concat(*products, none, axis=0)
+
+
+@lower("transformers.grouped_mm_fallback")
+def grouped_mm_of_transformers(op: Builder, x: ir.Value, weight: ir.Value, offs: ir.Value) -> ir.Value:
+    """The same as an operator of that library, for dtypes that PyTorch's own does not take when captured."""
+    return grouped_mm(op, x, weight, offs)
 
 
 @lower("aten.linear")

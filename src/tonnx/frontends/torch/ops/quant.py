@@ -6,6 +6,8 @@ value lies exactly between two.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import onnx_ir as ir
 
 from tonnx.build import Builder
@@ -17,6 +19,10 @@ T = ir.DataType
 INTEGERS = "tonnx.integers"
 """Key in ``Value.meta`` of a quantised tensor: the value that holds its integers."""
 
+STEP = "tonnx.step"
+"""Key in ``Value.meta`` of a quantised tensor: its `Step`."""
+
+_INT32 = (-(2**31), 2**31 - 1)
 _RANGES = {
     T.UINT8: (0, 255),
     T.INT8: (-128, 127),
@@ -129,32 +135,95 @@ def fake_quantize_learnable_per_channel(
 
 
 # Quantised tensors stand for the real numbers that their integers mean: so does PyTorch treat them, and so do the
-# values here, which keep the integers beside them.
+# values here, which know their step and keep the integers beside them.
 
 
-def _real(op: Builder, x: ir.Value, scale: Operand, zero: Operand, dtype: ir.DataType, axis: int = 1) -> ir.Value:
-    low, high = _RANGES.get(dtype, (-(2**31), 2**31 - 1))
-    integers = _quantise(op, x, scale, zero, low, high, dtype, axis)
-    real = _dequantise(op, integers, scale, zero, axis)
+@dataclass(frozen=True)
+class Step:
+    """How a quantised tensor is quantised: by one step, or by one for each index of ``axis``."""
+
+    scale: Operand
+    zero: Operand
+    dtype: ir.DataType
+    axis: int | None = None
+
+    @property
+    def low(self) -> int:
+        """The smallest integer."""
+        return _RANGES.get(self.dtype, _INT32)[0]
+
+    @property
+    def high(self) -> int:
+        """The largest integer."""
+        return _RANGES.get(self.dtype, _INT32)[1]
+
+    def moved(self, scale: Operand, zero: Operand) -> Step:
+        """Another step of integers of the same type."""
+        return Step(scale, zero, self.dtype)
+
+    def mark(self, x: ir.Value) -> None:
+        """Say that a value is quantised in this way."""
+        x.meta[STEP] = self
+
+
+def quantised(x: ir.Value) -> Step | None:
+    """How a value is quantised; None if it is not."""
+    found: Step | None = x.meta.get(STEP)
+    return found
+
+
+def step_of(x: ir.Value) -> Step:
+    """How a value is quantised, which it has to be."""
+    found = quantised(x)
+    if found is None:
+        raise UnsupportedArgument(
+            "an operator for quantised tensors gets one whose scale is not known here",
+            hint="quantise it on the same path: not on one side of a branch, nor outside of a loop",
+        )
+    return found
+
+
+def to_step(op: Builder, x: ir.Value, step: Step) -> ir.Value:
+    """Reals as a quantised tensor."""
+    axis = 1 if step.axis is None else step.axis
+    integers = _quantise(op, x, step.scale, step.zero, step.low, step.high, step.dtype, axis)
+    real = _dequantise(op, integers, step.scale, step.zero, axis)
     real.meta[INTEGERS] = integers
+    step.mark(real)
     return real
 
 
 @lower("aten.quantize_per_tensor")
 def quantize_per_tensor(op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, dtype: ir.DataType) -> ir.Value:
-    return _real(op, x, scale, zero_point, dtype)
+    return to_step(op, x, Step(scale, zero_point, dtype))
 
 
 @lower("aten.quantize_per_channel")
 def quantize_per_channel(
     op: Builder, x: ir.Value, scales: ir.Value, zero_points: ir.Value, axis: int, dtype: ir.DataType
 ) -> ir.Value:
-    return _real(op, x, scales, zero_points, dtype, axis)
+    return to_step(op, x, Step(scales, zero_points, dtype, axis % op.rank(x)))
 
 
 @lower("aten.dequantize.self", "aten.dequantize.tensor")
 def dequantize(op: Builder, x: ir.Value) -> ir.Value:
-    return x
+    return op.Identity(x) if quantised(x) is not None else x  # the same numbers, and no longer a quantised tensor
+
+
+@lower("aten.q_scale")
+def q_scale(op: Builder, x: ir.Value) -> Operand:
+    return _as_number(op, step_of(x).scale)
+
+
+@lower("aten.q_zero_point")
+def q_zero_point(op: Builder, x: ir.Value) -> Operand:
+    return _as_number(op, step_of(x).zero)
+
+
+def _as_number(op: Builder, number: Operand) -> Operand:
+    if not isinstance(number, ir.Value) or number.const_value is None:
+        return number
+    return number.const_value.numpy().reshape(-1)[0].item()  # type: ignore[no-any-return]
 
 
 @lower("aten.int_repr")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder
-from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops.linear import linear
 from tonnx.frontends.torch.rules import lower
 
@@ -47,8 +47,6 @@ def recurrent(
     kind: Kind,
 ) -> list[ir.Value]:
     """All layers of a recurrent module: its output, and the last states."""
-    if hx[0].shape[-1] != hx[-1].shape[-1]:  # type: ignore[index]
-        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build it with proj_size=0")
     sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
     output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional)
     return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
@@ -71,6 +69,8 @@ def layers(
     biases; ``lengths`` are those of the sequences of a batch.
     """
     directions = 2 if bidirectional else 1
+    if len(hx) == 2 and hx[0].shape[-1] != hx[1].shape[-1]:  # type: ignore[index]
+        return _projected(op, x, hx, params, has_biases, num_layers, directions, lengths)
     per_direction = 4 if has_biases else 2
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
     dtype = x.dtype
@@ -103,6 +103,98 @@ def layers(
     return [op.cast(v, dtype) for v in (sequence, *joined)]
 
 
+# An LSTM whose state is projected to fewer numbers at every step: ONNX has none, so it is a Scan
+
+Step = Callable[[Builder, Sequence[ir.Value], ir.Value], list[ir.Value]]
+
+
+def stepped(
+    op: Builder,
+    begin: Sequence[ir.Value],
+    given: ir.Value,
+    direction: int,
+    step: Step,
+    lengths: ir.Value | None = None,
+) -> list[ir.Value]:
+    """``step`` over the first axis of ``given``, backwards if ``direction`` is 1: all outputs, and the last states.
+
+    Beyond the length of its sequence, a state stays as it is and the output is 0.
+    """
+    time, *item = given.shape.dims  # type: ignore[union-attr]
+    dims = [list(state.shape.dims) for state in begin]  # type: ignore[union-attr]
+    inputs = [("state", T.FLOAT, d) for d in dims]
+    scanned = [given] if lengths is None else [given, _within(op, given, lengths)]
+    kinds = [("item", T.FLOAT, item), ("within", T.BOOL, [item[0], 1])][: len(scanned)]
+    body = op.inner("step", [*inputs, *kinds])  # type: ignore[list-item]
+    states, now, within = body.graph.inputs[: len(begin)], body.graph.inputs[len(begin)], body.graph.inputs[-1]
+    results = step(body, states, now)
+    output = body.Identity(results[0])
+    if lengths is not None:
+        results = [body.Where(within, new, old) for new, old in zip(results, states, strict=True)]
+        output = body.Where(within, output, op.constant(0.0, T.FLOAT))
+    body.graph.outputs.extend([*results, output])
+    made = op.node(
+        "Scan",
+        [*begin, *scanned],
+        [
+            ir.AttrGraph("body", body.graph),
+            ir.AttrInt64("num_scan_inputs", len(scanned)),
+            ir.AttrInt64s("scan_input_directions", [direction] * len(scanned)),
+            ir.AttrInt64s("scan_output_directions", [direction]),
+        ],
+        [*((T.FLOAT, d) for d in dims), (T.FLOAT, [time, *dims[0]])],
+    )
+    return [made[-1], *made[:-1]]
+
+
+def _within(op: Builder, given: ir.Value, lengths: ir.Value) -> ir.Value:
+    """[time, batch, 1]: whether a sequence has such a place."""
+    places = op.Reshape(sizes.arange(op, op.size(given, 0)), [-1, 1, 1])
+    return op.Less(places, op.Reshape(op.cast(lengths, T.INT64), [1, -1, 1]))
+
+
+def _projected(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    directions: int,
+    lengths: ir.Value | None,
+) -> list[ir.Value]:
+    per_direction = 5 if has_biases else 3
+    dtype = x.dtype
+    assert dtype is not None
+    x, hx, params = op.cast(x, T.FLOAT), [op.cast(s, T.FLOAT) for s in hx], [op.cast(p, T.FLOAT) for p in params]
+    last: list[list[ir.Value]] = [[] for _ in hx]
+    for layer in range(num_layers):
+        outputs = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            w_ih, w_hh, *biases, w_hr = params[at * per_direction : (at + 1) * per_direction]
+            b_ih, b_hh = biases or (None, None)
+            begin = [op.Gather(state, at, axis=0) for state in hx]
+            step = _projected_step(w_hh, b_hh, w_hr)
+            output, *states = stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
+            outputs.append(output)
+            for found, state in zip(last, states, strict=True):
+                found.append(op.Unsqueeze(state, [0]))
+        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
+    joined = [states[0] if len(states) == 1 else op.Concat(*states, axis=0) for states in last]
+    return [op.cast(value, dtype) for value in (x, *joined)]
+
+
+def _projected_step(w_hh: ir.Value, b_hh: ir.Value | None, w_hr: ir.Value) -> Step:
+    def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+        gates = op.Add(item, linear(op, states[0], w_hh, b_hh))
+        i, f, g, o = op.Split(gates, axis=-1, num_outputs=4, _outputs=4)
+        cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+        return [linear(op, op.Mul(op.Sigmoid(o), op.Tanh(cell)), w_hr, None), cell]
+
+    return step
+
+
 @lower("tonnx.packed")
 def packed(
     op: Builder,
@@ -116,8 +208,6 @@ def packed(
     bidirectional: bool,
 ) -> list[ir.Value]:
     """A packed sequence: padded, with the lengths beside it."""
-    if hx[0].shape[-1] != hx[-1].shape[-1]:  # type: ignore[index]
-        raise UnsupportedArgument("an LSTM with proj_size has no ONNX equivalent", hint="build it with proj_size=0")
     kinds = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN_TANH, "rnn_relu": RNN_RELU}
     return layers(op, kinds[kind], x, hx, params, has_biases, num_layers, bidirectional, lengths)
 

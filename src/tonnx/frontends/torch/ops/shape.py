@@ -82,14 +82,6 @@ def view_dtype(op: Builder, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     return op.BitCast(x, to=dtype)
 
 
-@lower("aten.view_as_real", "aten.view_as_complex")
-def view_as_complex(op: Builder, x: ir.Value) -> ir.Value:
-    raise UnsupportedArgument(
-        "complex tensors cannot be expressed: no ONNX runtime computes with them",
-        hint="write the model's complex arithmetic with separate real and imaginary parts",
-    )
-
-
 @lower("aten.flatten.using_ints")
 def flatten(op: Builder, x: ir.Value, start_dim: int = 0, end_dim: int = -1) -> ir.Value:
     if op.rank(x) == 0:
