@@ -15,11 +15,15 @@ from tests.torch_ops import torchvision_eager
 pytestmark = pytest.mark.models
 
 SMALL = {"min_size": 96, "max_size": 96, "weights": None, "weights_backbone": None}
+RCNN = {"box_score_thresh": 0.05, "rpn_pre_nms_top_n_test": 50, "rpn_post_nms_top_n_test": 20,
+        "box_detections_per_img": 10}  # fmt: skip
 MODELS: list[tuple[str, dict[str, Any]]] = [
     ("retinanet_resnet50_fpn", {"num_classes": 4, "score_thresh": 0.005, "topk_candidates": 30,
                                 "detections_per_img": 10}),
-    ("fasterrcnn_mobilenet_v3_large_320_fpn", {"num_classes": 5, "box_score_thresh": 0.05, "rpn_pre_nms_top_n_test": 50,
-                                               "rpn_post_nms_top_n_test": 20, "box_detections_per_img": 10}),
+    ("fasterrcnn_mobilenet_v3_large_320_fpn", {"num_classes": 5, **RCNN}),
+    ("fcos_resnet50_fpn", {"num_classes": 4, "score_thresh": 0.05, "topk_candidates": 20, "detections_per_img": 10}),
+    ("maskrcnn_resnet50_fpn", {"num_classes": 4, **RCNN}),
+    ("keypointrcnn_resnet50_fpn", {"num_classes": 2, **RCNN, "box_score_thresh": 0.0}),
 ]  # fmt: skip
 
 

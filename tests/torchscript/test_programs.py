@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import tonnx
-from tests.torchscript import programs, programs_more
+from tests.torchscript import programs, programs_further, programs_more
 from tests.torchscript.harness import OPSETS, check
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Creating a tensor from an empty")
-PROGRAMS = {**programs.PROGRAMS, **programs_more.PROGRAMS}
+PROGRAMS = {**programs.PROGRAMS, **programs_more.PROGRAMS, **programs_further.PROGRAMS}
 
 
 @pytest.mark.parametrize("opset", OPSETS)

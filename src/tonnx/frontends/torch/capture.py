@@ -21,13 +21,15 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.torch import autograd, standins
 from tonnx.frontends.torch.control import functional
 from tonnx.frontends.torch.control.decisions import Spot, unsettled
+from tonnx.frontends.torch.control.names import Unsuitable
 from tonnx.frontends.torch.control.swap import Rewrites, with_control_flow
 from tonnx.frontends.torch.explain import Frozen, explain, frozen, quiet_torch, user_line
-from tonnx.frontends.torch.quantisers import fake_quantisers, shapes_known
+from tonnx.frontends.torch.quantisers import fake_quantisers, made_plain, shapes_known
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
 from tonnx.frontends.torch.source import shorten
 from tonnx.frontends.torch.standins_packed import packed_stand_ins
+from tonnx.frontends.torch.standins_quantised import quantised_layers
 from tonnx.frontends.torch.standins_vision import vision_stand_ins
 
 
@@ -59,7 +61,7 @@ def model_mode(model: torch.nn.Module, mode: str) -> Iterator[None]:
     fastpath = torch.backends.mha.get_fastpath_enabled()
     try:
         if mode != PRESERVE:
-            model.train(mode == TRAINING)
+            _set_mode(model, mode == TRAINING)
         torch.backends.mha.set_fastpath_enabled(False)  # it would hide the layers behind one opaque operator
         with torch.no_grad():
             yield
@@ -67,6 +69,14 @@ def model_mode(model: torch.nn.Module, mode: str) -> Iterator[None]:
         torch.backends.mha.set_fastpath_enabled(fastpath)
         for module, flag in training.items():
             module.training = flag
+
+
+def _set_mode(model: torch.nn.Module, training: bool) -> None:
+    try:
+        model.train(training)
+    except NotImplementedError:  # the module of an exported program, whose mode is written into its graph
+        for module in model.modules():
+            module.training = training
 
 
 def capture(model: torch.nn.Module, call: Call) -> Captured:
@@ -115,6 +125,7 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrite
         functional.scans(),
         autograd.as_operators(),
         fake_quantisers(model),
+        quantised_layers(model),
         shapes_known(),
         _exporting(),
         rewrites.applied(),
@@ -124,7 +135,7 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrite
     ):
         warnings.simplefilter("ignore")
         try:
-            return torch.export.export(
+            program = torch.export.export(
                 model,
                 args,
                 kwargs,
@@ -132,10 +143,11 @@ def _export(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrite
                 strict=False,
                 prefer_deferred_runtime_asserts_over_guards=True,
             )
+            return made_plain(program)
         except TonnxError as error:
             error.where = error.where or user_line(error)
             raise
-        except Exception as error:  # whatever goes wrong in the user's forward or in torch.export
+        except (Exception, Unsuitable) as error:  # whatever goes wrong in the user's forward or in torch.export
             raise explain(error, model, call, froze) from error
 
 

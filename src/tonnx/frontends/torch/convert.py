@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
+import pickle
+import random
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import torch
 from torch.export import ExportedProgram
@@ -18,16 +22,17 @@ from torch.utils import _pytree as pytree
 from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
-from tonnx.frontends.torch.bind import to_onnx_dtype
+from tonnx.frontends.torch.bind import stored_dtype
 from tonnx.frontends.torch.capture import Captured, describe, model_mode
 from tonnx.frontends.torch.dynamic import apply_dynamic_axes, apply_dynamic_shapes
+from tonnx.frontends.torch.pairs import COMPLEX
 from tonnx.frontends.torch.program import name_dimensions, program_call
 from tonnx.frontends.torch.quantisers import check_modules
 from tonnx.frontends.torch.reference import reference
 from tonnx.frontends.torch.results import add_results, result_names
 from tonnx.frontends.torch.script_trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
-from tonnx.frontends.torch.signature import Call, bind_call, checked_names
+from tonnx.frontends.torch.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
 from tonnx.frontends.torch.symbolic import DimNames
 from tonnx.frontends.torch.trace import FxTrace
 from tonnx.frontends.torch.walk import Walk
@@ -75,8 +80,9 @@ def convert(
         apply_dynamic_shapes(call, dynamic_shapes, module)
         output_axes = apply_dynamic_axes(call, dynamic_axes, wanted_outputs)
         _check_collisions(call, wanted_outputs)
-        with model_mode(module, settings.training):
+        with model_mode(module, settings.training), _draws_noted(told := plain_arguments(module, call)):
             captured = captured_by(way, module, call)
+        captured.notes[:0] = told
     timings["capture"] = time.perf_counter() - start
     if isinstance(captured, Scripted):
         made = convert_script(captured, module, call, wanted_outputs, output_axes, settings, announce, timings)
@@ -133,7 +139,19 @@ def _around(function: Callable[..., Any]) -> torch.nn.Module:
     else:
         forward = function  # type: ignore[assignment]
     name = getattr(function, "__name__", type(function).__name__)
-    return type(name, (torch.nn.Module,), {"forward": staticmethod(forward)})()
+    return type(name, (torch.nn.Module,), {"forward": staticmethod(forward), FUNCTION: staticmethod(function)})()
+
+
+@contextlib.contextmanager
+def _draws_noted(notes: list[str]) -> Iterator[None]:
+    """Say so if the model draws numbers that are not torch's: they are the same in every run of the file."""
+    before = random.getstate(), pickle.dumps(np.random.get_state())
+    yield
+    for name, old, new in zip(
+        ("random", "numpy.random"), before, (random.getstate(), pickle.dumps(np.random.get_state())), strict=True
+    ):
+        if old != new:
+            notes.append(f"[!] the model draws from {name}: the file has the numbers of this one time (use torch.rand)")
 
 
 def _check_collisions(call: Call, output_names: list[str]) -> None:
@@ -182,7 +200,11 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
         shape = dims.of_tensor(fake)
         for axis, dim in leaf.dynamic.items():
             shape[axis] = ir.SymbolicDim(dim.name)
-        value = ir.Value(name=leaf.name, type=ir.TensorType(to_onnx_dtype(fake.dtype)), shape=ir.Shape(shape))
+        if fake.dtype.is_complex:
+            shape.append(2)
+        value = ir.Value(name=leaf.name, type=ir.TensorType(stored_dtype(fake.dtype)), shape=ir.Shape(shape))
+        if fake.dtype.is_complex:
+            value.meta[COMPLEX] = True
         graph.inputs.append(value)
         inputs[placeholder] = value
     return inputs

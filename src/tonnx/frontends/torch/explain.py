@@ -14,12 +14,14 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TextIO
 
+import sympy
 import torch
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.torch.handlers import handler_of
 from tonnx.frontends.torch.signature import Call, DimSpec, Leaf
 from tonnx.frontends.torch.source import shorten
 
@@ -36,6 +38,17 @@ _NOT_USERS = (
 )
 
 
+RELATIONS: dict[str, Any] = {
+    "eq": sympy.Eq,
+    "ne": sympy.Ne,
+    "lt": sympy.Lt,
+    "le": sympy.Le,
+    "gt": sympy.Gt,
+    "ge": sympy.Ge,
+}
+"""Comparisons by the name that `operator` and torch have for them."""
+
+
 @dataclass
 class Frozen:
     """The dimensions that became plain numbers during a capture, and the user's line that made them so.
@@ -50,6 +63,9 @@ class Frozen:
     """Conditions on sizes in the model's own code, what the example made of them, and the line."""
     assumed: list[tuple[Any, int, str]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
+
+    swallowed: list[tuple[str, str]] = field(default_factory=list)
+    """Lines that needed a value, and the ``except`` of the model that catches the error about it."""
 
     @contextlib.contextmanager
     def recorded(self) -> Iterator[None]:
@@ -89,13 +105,57 @@ class Frozen:
 
             return listen
 
+        def refuses(original: Any) -> Any:
+            def listen(env: Any, *rest: Any, **options: Any) -> Any:
+                frame = _calling_frame(sys._getframe(1))
+                if frame is not None and (handler := handler_of(frame, is_users)) is not None:
+                    self._spot()
+                    self.swallowed.append((line_of(frame, frame.f_lineno), line_of(*handler)))
+                return original(env, *rest, **options)
+
+            return listen
+
+        def compares(relation: Any) -> Any:
+            # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
+            def wrap(original: Any) -> Any:
+                def listen(node: Any, other: Any) -> Any:
+                    result = original(node, other)
+                    if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
+                        frame = _direct_frame(sys._getframe(1))
+                        if frame is not None:
+                            spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                            asked = relation(node.expr, other.expr, evaluate=False)
+                            self.decided.append((asked, bool(result.expr), spot))
+                    return result
+
+                return listen
+
+            return wrap
+
         # Private: without them errors lack the line, loops stay unrolled, and nothing else changes.
-        with (
-            _wrapped(ShapeEnv, "_set_replacement", fixes),
-            _wrapped(SymNode, "guard_int", converts),
-            _wrapped(SymNode, "guard_bool", decides),
-        ):
+        with contextlib.ExitStack() as wrapped:
+            for owner, name, wrap in (
+                (ShapeEnv, "_set_replacement", fixes),
+                (SymNode, "guard_int", converts),
+                (SymNode, "guard_bool", decides),
+                (ShapeEnv, "_make_data_dependent_error", refuses),
+                *((SymNode, name, compares(relation)) for name, relation in RELATIONS.items()),
+            ):
+                wrapped.enter_context(_wrapped(owner, name, wrap))
             yield
+
+    def swallow_error(self) -> CaptureError | None:
+        """The model itself has caught torch's error, and taken the way that it has for errors; None if not."""
+        if not self.swallowed:
+            return None
+        where, handler = self.swallowed[0]
+        return CaptureError(
+            "the control flow of the model depends on the values of a tensor",
+            where=where,
+            why=f"torch.export's error about it is caught by the model itself ({handler}), which hides the branch",
+            hint="take the line out of the try block, or let the except clause name the one error that it is for",
+            data_dependent=True,
+        )
 
     def _spot(self) -> FrameType | None:
         frame = _calling_frame(sys._getframe(2))
@@ -150,7 +210,7 @@ def _sources(model: torch.nn.Module, call: Call) -> Iterator[str]:
             yield f"L{pytree.keystr(path)}"
 
 
-def explain(error: Exception, model: torch.nn.Module, call: Call, froze: Frozen) -> CaptureError:
+def explain(error: BaseException, model: torch.nn.Module, call: Call, froze: Frozen) -> CaptureError:
     """The cause in one line, and the user's own line that it came from."""
     text = str(error).strip()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
@@ -175,8 +235,13 @@ def explain(error: Exception, model: torch.nn.Module, call: Call, froze: Frozen)
         kind = text.partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "class of its own"
         what = f"{name} takes or returns a {kind}, of which torch.export does not know what is in it"
         hint = f"torch.export.register_dataclass({kind}) for a dataclass; else use a tuple or a dict"
+    elif ".numpy()" in text or "np.ndarray" in text or "numpy.ndarray" in text:
+        hint = "compute it with torch's functions: what numpy does is not part of the graph"
+        what = f"torch.export could not capture {name}: it hands a tensor to numpy ({first[:200]})"
     elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone
         what = f"torch.export could not capture {name}: {type(error).__name__}: {first[:300]}".rstrip(": ")
+    if hint is None and user_line(error) is not None:
+        hint = "write that line with torch's functions, try capture='script', or move it out of the model"
     return CaptureError(what, where=user_line(error), hint=hint, data_dependent=is_data_dependent(error))
 
 
@@ -189,6 +254,11 @@ def user_line(error: BaseException) -> str | None:
     """``net.py:12: y = x + z``: the innermost frame of an exception that is neither torch's nor ours."""
     at = user_frame(error)
     return None if at is None else line_of(*at)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither torch's nor ours."""
+    return not file.startswith(_NOT_USERS)
 
 
 def user_frame(error: BaseException) -> tuple[FrameType, int] | None:

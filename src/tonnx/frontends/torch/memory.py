@@ -23,6 +23,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tonnx.build import Builder, Size
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.pairs import is_complex, join, part
 from tonnx.infer import dims_of, same_dim
 
 Lower = Callable[[str, Builder, dict[str, Any]], Any]
@@ -143,6 +144,8 @@ class Memory:
 
     def read(self, node: Node) -> Any:
         """What ``node`` holds now."""
+        if node not in self._values and mutates(node):  # on the other side of a branch: there it did not happen
+            return self.read(written_argument(node))
         value, version = self._values[node]
         root = self.root(node)
         current = self._versions.get(root, 0)
@@ -179,7 +182,7 @@ def _inverse(
         maker, index = view.args[0], view.args[1]  # type: ignore[assignment]
     name = maker.target._schema.name.removeprefix("aten::").removesuffix("_")  # type: ignore[union-attr]
     if name in _INVERSES:
-        return _INVERSES[name](op, base, value, {**arguments(maker), "index_of_output": index})
+        return view_inverse(op, name, base, value, {**arguments(maker), "index_of_output": index})
     same_bits = base.dtype == value.dtype
     if name in _RESHAPES and same_bits:
         return op.reshape(value, op.sizes(base))
@@ -191,6 +194,11 @@ def _inverse(
 
 def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
     """``base`` after a write of ``value`` through the view ``name``; ``arguments`` are those of the view."""
+    if is_complex(base):
+        if not is_complex(value):
+            raise NotInvertible(f"a write through {name} of complex numbers cannot be expressed")
+        parts = [(part(op, base, i), part(op, value, i)) for i in (0, 1)]
+        return join(op, *(view_inverse(op, name, one, other, arguments) for one, other in parts))
     if name in _INVERSES:
         return _INVERSES[name](op, base, value, arguments)
     if name in _RESHAPES and base.dtype == value.dtype:

@@ -23,7 +23,7 @@ from tonnx.frontends.torch.trace import FxTrace
 from tonnx.frontends.torch.weights import as_numpy
 from tonnx.frontends.torchscript.capture import is_script
 from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs
-from tonnx.proof.trace import Step, Trace
+from tonnx.proof.trace import Opened, Step, Trace
 
 FRAMEWORK = "PyTorch"
 
@@ -58,14 +58,18 @@ class _Completed:
 
     framework = FRAMEWORK
 
-    def __init__(self, inner: FxTrace, missing: Mapping[str, np.ndarray]) -> None:
+    def __init__(self, inner: Any, missing: Mapping[str, np.ndarray]) -> None:
         self._inner, self._missing = inner, dict(missing)
 
     def steps(self) -> list[Step]:
-        return self._inner.steps()
+        return list(self._inner.steps())
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Any, take: Any) -> None:
         self._inner.run({**self._missing, **feeds}, wanted, take)
+
+    def opened(self, feeds: dict[str, np.ndarray], steps: Any) -> Opened | None:
+        found = self._inner.opened({**self._missing, **feeds}, steps)
+        return None if found is None else Opened(_Completed(found.trace, self._missing), found.passes)
 
 
 def arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -93,6 +93,8 @@ def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
 def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
     """A fresh tensor: models may write to their inputs."""
     array = np.array(array, order="C", copy=True)
+    if like.is_complex():
+        return torch.view_as_complex(torch.from_numpy(array)).to(like.device)
     if array.dtype.kind == "V" or array.dtype.name in ("bfloat16",) or array.dtype.name.startswith("float8"):
         width = torch.int16 if array.dtype.itemsize == 2 else torch.uint8
         integers = array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
@@ -103,6 +105,7 @@ def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
 def to_numpy(value: Any) -> np.ndarray:
     if isinstance(value, torch.Tensor):
         # Copied: an output may be one of the buffers that are put back.
+        value = value.dequantize() if value.is_quantized else value
         return as_numpy(value.contiguous()).copy()
     if isinstance(value, bool):
         return np.asarray(value)

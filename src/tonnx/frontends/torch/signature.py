@@ -34,6 +34,10 @@ class Leaf:
     dynamic: dict[int, DimSpec] = field(default_factory=dict)
 
 
+FUNCTION = "tonnx_function"
+"""The attribute of a module around a function, with the function."""
+
+
 @dataclass
 class Call:
     """The arguments of the example call."""
@@ -167,9 +171,7 @@ def _check_tensors(leaves: Sequence[Leaf]) -> None:
             )
 
 
-def rename_inputs(
-    leaves: list[Leaf], names: Sequence[str] | None, state: Mapping[str, torch.Tensor]
-) -> dict[str, str]:
+def rename_inputs(leaves: list[Leaf], names: Sequence[str] | None, state: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Give the first inputs the names that were asked for; every input has a name of its own afterwards.
 
     Further names are for the parameters and buffers, in the order of the state dict: returned by their own names.
@@ -216,3 +218,17 @@ def checked_names(option: str, names: Sequence[str] | None) -> list[str]:
         if name in listed[:i]:
             raise InvalidArgument(f"{option} has the name {name!r} twice")
     return listed
+
+
+def plain_arguments(model: torch.nn.Module, call: Call) -> list[str]:
+    """A note of the numbers and texts among the arguments: they are not inputs of the file."""
+    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    found = []
+    for path, value in pytree.tree_flatten_with_path(bound)[0]:
+        if isinstance(value, (bool, int, float, str)):
+            first, *rest = path
+            found.append(f"{first.key}{pytree.keystr(tuple(rest))} = {value!r}")
+    if not found:
+        return []
+    shown = ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
+    return [f"fixed in the file, not inputs of it: {shown} (give a tensor to have one as an input)"]

@@ -79,6 +79,12 @@ def _ceil(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(op.Ceil(x), T.INT64)
 
 
+def _rounded(op: Builder, x: Any, digits: int | None = None) -> ir.Value:
+    if digits is None:
+        return _int(op, op.Round(_double(op, x)))
+    return op.Div(op.Round(op.Mul(_double(op, x), 10.0**digits)), 10.0**digits)
+
+
 def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
     # Sizes are not negative, but differences of sizes are: ONNX divides towards zero, Python towards minus infinity.
     quotient = op.Div(a, b)
@@ -172,7 +178,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     math.trunc: _int,
     math.sqrt: lambda op, a: op.Sqrt(_double(op, a)),
     math.pow: lambda op, a, b: op.Pow(_double(op, a), _double(op, b)),
-    builtins.round: lambda op, a: _int(op, op.Round(a)),
+    builtins.round: _rounded,
     builtins.max: _binary("Max"),
     builtins.min: _binary("Min"),
 }

@@ -15,12 +15,14 @@ from torch.fx.node import map_arg
 from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.torch.capture import Captured
 from tonnx.frontends.torch.control.lower import Block, arrange, kind_of
+from tonnx.frontends.torch.inside import Inside, is_flow, step_name
 from tonnx.frontends.torch.memory import mutates, written_argument
 from tonnx.frontends.torch.reference import from_numpy, to_numpy
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.frontends.torch.walk import DROPPED, operator_name
 from tonnx.proof.session import one_line
-from tonnx.proof.trace import Step, Take
+from tonnx.proof.trace import Opened, Step, Take
+from tonnx.provenance import INSIDE
 
 _RECURRENT = {f"tonnx::{kind}": kind for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
 """Operators that stand in for PyTorch's own during a capture, and have no kernel."""
@@ -45,11 +47,26 @@ class FxTrace:
                 found.append(Step(node.name, operator_name(node.target), module_of(node), source_of(node), inputs))
         return found
 
+    def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
+        """With the values inside of branches and loops among ``steps``: ``name@2`` is of the third pass."""
+        chosen = {node.name for node in self._nodes if node.name in steps and (node in self._blocks or is_flow(node))}
+        if not chosen:
+            return None
+        run = self._ran(feeds, (), lambda name, array: None, chosen)
+        return Opened(_OpenedTrace(self, chosen, run.inside.steps), run.inside.passes)
+
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
         """Run the program on inputs by the file's names."""
+        self._ran(feeds, wanted, take)
+
+    def _ran(
+        self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take, opened: Collection[str] = ()
+    ) -> _Run:
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                _Run(self._captured, self._nodes, self._blocks, feeds, wanted, take).all()
+                run = _Run(self._captured, self._nodes, self._blocks, feeds, wanted, take, opened)
+                run.all()
+                return run
         except TonnxError:
             raise
         except Exception as error:  # the user's model at sizes that it may not take, or a kernel that is missing
@@ -57,6 +74,31 @@ class FxTrace:
             raise CaptureError(
                 "the captured program does not run", why=one_line(f"{type(error).__name__}: {first}")
             ) from error
+
+
+class _OpenedTrace:
+    """The same program, and what was found inside of some of its nodes."""
+
+    framework = FxTrace.framework
+
+    def __init__(self, trace: FxTrace, chosen: Collection[str], inside: Sequence[Step]) -> None:
+        self._trace, self._chosen, self._inside = trace, chosen, list(inside)
+
+    def steps(self) -> list[Step]:
+        """What is inside of a node comes before it."""
+        found = []
+        for step in self._trace.steps():
+            if step.name in self._chosen:
+                found += [one for one in self._inside if one.name.startswith(step.name + INSIDE)]
+            found.append(step)
+        return found
+
+    def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
+        self._trace._ran(feeds, wanted, take, self._chosen)
+
+    def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
+        """What is inside of those is one level only."""
+        return None
 
 
 class _Run:
@@ -70,8 +112,11 @@ class _Run:
         feeds: Mapping[str, np.ndarray],
         wanted: Collection[str],
         take: Take,
+        opened: Collection[str] = (),
     ) -> None:
         self._module = captured.program.graph_module
+        self._opened, self.inside = opened, Inside(wanted, take)
+        self._outer, self._turns, self._inner = "", list[str](), dict[Node, str]()
         self._nodes, self._blocks = nodes, blocks
         self._wanted, self._take = wanted, take
         self._arguments = _placeholders(captured, feeds)
@@ -105,6 +150,8 @@ class _Run:
         name = operator_name(node.target)
         if name in DROPPED:
             return None
+        if node.name in self._opened:
+            return self.inside.call(node, lambda argument: map_arg(argument, self._get))
         args = map_arg(node.args, self._get)
         kwargs = map_arg(node.kwargs, self._get)
         kind = _RECURRENT.get(getattr(getattr(node.target, "_schema", None), "name", ""))
@@ -124,14 +171,28 @@ class _Run:
     def _all(self, argument: Any) -> list[torch.Tensor]:
         return list(map_arg(argument, self._get))
 
-    def _block(self, nodes: Sequence[Node]) -> None:
+    def _block(self, nodes: Sequence[Node], end: Node, turn: int = 0) -> None:
+        """One pass, with what is recorded inside of it if that was asked for."""
+        begins = not self._turns and end.name in self._opened
+        if begins or self._turns:
+            self._turns.append(str(turn))
+        if begins:
+            self._outer = end.name
+            self.inside.passes[end.name] = turn + 1
         for node in nodes:
-            self._env[node] = self._value(node)
+            self._env[node] = value = self._value(node)
+            if self._turns and node.op == "call_function":
+                name = step_name(self._outer, node, ".".join(self._turns))
+                read = [self._inner.get(other, other.name) for other in node.all_input_nodes]
+                self.inside.note(name, node, value, read)
+                self._inner[node] = name
+        if self._turns:
+            self._turns.pop()
 
     def _branch(self, end: Node, block: Block) -> list[torch.Tensor]:
         """What was recorded of the side that is taken."""
         side = 0 if bool(self._get(block.begin.args[0])) else 1  # type: ignore[arg-type]
-        self._block(block.parts[side])
+        self._block(block.parts[side], end)
         return self._all(end.args[1 + side])
 
     def _loop(self, end: Node, block: Block) -> list[torch.Tensor]:
@@ -145,7 +206,9 @@ class _Run:
         index = 0
         while go_on and index < count:  # type: ignore[operator]
             self._env[block.begin] = [torch.tensor(index), *states]
-            self._block(block.parts[0])
+            self._block(block.parts[0], end, index)
+            handed_on = [self._inner[node] for node in carried if node in self._inner]  # type: ignore[union-attr]
+            self._inner[block.begin] = handed_on[0] if handed_on else ""
             states, final = self._all(carried), self._all(last)
             for row, value in zip(rows, self._all(stacked), strict=True):
                 row.append(value.clone())

@@ -16,16 +16,16 @@ from torch.fx import Node
 
 from tonnx.build import DIM, Builder
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument, UnsupportedOp
-from tonnx.frontends.torch import autograd, decompose, symbolic
-from tonnx.frontends.torch.bind import bind, convert, to_onnx_dtype
+from tonnx.frontends.torch import autograd, decompose, pairs, symbolic
+from tonnx.frontends.torch.bind import bind, convert, stored_dtype, to_onnx_dtype
 from tonnx.frontends.torch.control.lower import Block, arrange, check_result, in_reach, kind_of, lower_block
 from tonnx.frontends.torch.foreign import foreign_node
 from tonnx.frontends.torch.higher_order import graph_writes, lower_higher_order, needed, writes
 from tonnx.frontends.torch.memory import Memory, mutates, root_of, written_argument
 from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
 from tonnx.frontends.torch.source import module_of, source_of
-from tonnx.frontends.torch.weights import Weights
-from tonnx.provenance import VALUE
+from tonnx.frontends.torch.weights import Weights, as_numpy
+from tonnx.provenance import INSIDE, VALUE
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -62,6 +62,7 @@ class Walk:
         self._memory: Memory | None = None
         self._module: torch.nn.Module = torch.nn.Module()
         self._named: ir.Graph | None = None
+        self._is_body = False
         """The graph whose values are named after the program's: bodies and decompositions repeat its names."""
         self.blocks: dict[Node, Block] = {}
         """The recorded loops and branches of the graph, by the node that ends each."""
@@ -183,7 +184,7 @@ class Walk:
 
     def _by_rule(self, node: Node) -> Any:
         target: Any = node.target
-        rule = self.settings.rule(target._schema)
+        rule = self.settings.rule(target._schema, is_complex=_is_complex(node))
         if rule is None:
             return self._decomposed(node)
         try:
@@ -201,9 +202,7 @@ class Walk:
         meta = node.meta.get("val")
         many = isinstance(meta, (list, tuple))
         schema: Any = node.target._schema  # type: ignore[union-attr]
-        made = foreign_node(
-            self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign
-        )  # type: ignore[arg-type]
+        made = foreign_node(self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign)  # type: ignore[arg-type]
         return list(made) if many else made[0]
 
     def inlined(self, module: torch.fx.GraphModule, operands: Sequence[Any], op: Builder) -> list[Any]:
@@ -212,6 +211,7 @@ class Walk:
         Operands are values, or nodes: what the inner graph writes to those is written here, too.
         """
         inner = Walk(op, self.dims, self.settings)
+        inner._is_body = op is not self.op
         names = [node for node in module.graph.nodes if node.op == "placeholder"]
         given = dict(zip(names, operands, strict=True))
         results = inner.graph(module, {node.name: self.resolve(operand) for node, operand in given.items()})
@@ -235,7 +235,8 @@ class Walk:
         return results if traced.many else results[0]
 
     def _unsupported(self, node: Node) -> Any:
-        self.unsupported.append(Occurrence(operator_name(node.target), module_of(node), source_of(node)))
+        name = operator_name(node.target) + (" of complex numbers" if _is_complex(node) else "")
+        self.unsupported.append(Occurrence(name, module_of(node), source_of(node)))
         return self._placeholder_for(node.meta.get("val"))
 
     def _placeholder_for(self, meta: Any) -> Any:
@@ -250,10 +251,11 @@ class Walk:
     # Values and arguments
 
     def define(self, node: Node, value: Any) -> None:
-        if self._named is not None and isinstance(value, ir.Value):
+        if (self._named is not None or self._is_body) and isinstance(value, ir.Value):
             maker = value.producer()
-            if maker is not None and maker.graph is self._named:
-                value.meta.setdefault(VALUE, node.name)
+            if maker is not None and maker.graph is self.op.graph:
+                inside = self.op.graph is not self._named
+                value.meta.setdefault(VALUE, INSIDE + node.name if inside else node.name)
         if self._memory is not None:
             self._memory.define(node, value)
         else:
@@ -266,7 +268,8 @@ class Walk:
         if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return symbolic.materialise(self.op, self.dims, argument)
         if isinstance(argument, torch.Tensor):
-            return self.op.constant(argument.detach().cpu().numpy())
+            held = self.op.constant(as_numpy(argument))
+            return pairs.marked(self.op, held) if argument.is_complex() else held
         return argument
 
     def _read(self, node: Node) -> Any:
@@ -345,10 +348,12 @@ class Walk:
     def _fit(self, value: ir.Value, before: ir.Value) -> ir.Value:
         """A tensor keeps its dtype and shape when it is written to."""
         assert before.dtype is not None and before.shape is not None
+        if pairs.is_complex(before):
+            value = pairs.as_pairs(self.op, value)
         value = self.op.cast(value, before.dtype)
         if value.shape is None or value.shape != before.shape:
             value = self.op.Expand(value, self.op.vector(self.op.sizes(before)), _shape=before.shape.dims)
-        return value
+        return pairs.marked(self.op, value) if pairs.is_complex(before) else value
 
     def _stamp(self, value: Any, meta: Any) -> Any:
         """Write the framework's own dtype and shape on what a rule made; the framework is right about both."""
@@ -358,23 +363,36 @@ class Walk:
             return symbolic.named(self.op, self.dims, value, meta)
         if not isinstance(meta, torch.Tensor) or value is None:
             return value
-        if meta.dtype.is_complex:
-            raise UnsupportedArgument(
-                "complex tensors cannot be expressed: no ONNX runtime computes with them",
-                hint="write the model's complex arithmetic with separate real and imaginary parts",
-            )
+        dtype, dims = stored_dtype(meta.dtype), self.dims.of_tensor(meta)
         if not isinstance(value, ir.Value):
-            value = self.op.constant(value, to_onnx_dtype(meta.dtype))
+            value = self.op.constant(value, dtype)
         if value.type is None:  # an operator of another domain: only PyTorch knows
-            value.type = ir.TensorType(to_onnx_dtype(meta.dtype))
-        value = self.op.cast(value, to_onnx_dtype(meta.dtype))
+            value.type = ir.TensorType(dtype)
+        value = self.op.cast(value, dtype)
+        if meta.dtype.is_complex:
+            value, dims = pairs.marked(self.op, value), [*dims, 2]
+        else:
+            value = pairs.unmarked(self.op, value)
         if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
-            dims = self.dims.of_tensor(meta)
             if 0 in dims and all(isinstance(dim, int) for dim in dims):
                 # Nothing to compute, and many operators and runtimes stumble over empty tensors.
-                return self.op.constant(np.empty(dims), to_onnx_dtype(meta.dtype))
+                empty = self.op.constant(np.empty(dims), dtype)
+                return pairs.marked(self.op, empty) if meta.dtype.is_complex else empty
             value.shape = ir.Shape(dims)
         return value
+
+
+def _is_complex(node: Node) -> bool:
+    """Whether a call takes or gives complex numbers."""
+
+    def found(item: Any) -> bool:
+        if isinstance(item, Node):
+            return found(item.meta.get("val"))
+        if isinstance(item, (list, tuple)):
+            return any(map(found, item))
+        return isinstance(item, complex) or (isinstance(item, torch.Tensor) and item.dtype.is_complex)
+
+    return found(node.args) or found(list(node.kwargs.values())) or found(node.meta.get("val"))
 
 
 def unsupported_operators(occurrences: Sequence[Occurrence]) -> UnsupportedOp:

@@ -20,8 +20,9 @@ import torch
 
 from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.capture import Captured, capture, grow, grown_example
+from tonnx.frontends.torch.quantisers import packed_part, steps_as_numbers
 from tonnx.frontends.torch.reference import state_kept
-from tonnx.frontends.torch.signature import Call
+from tonnx.frontends.torch.signature import FUNCTION, Call
 from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 from tonnx.frontends.torchscript.graphs import line_of, nodes_of
 
@@ -58,6 +59,13 @@ def captured_by(way: str, module: torch.nn.Module, call: Call) -> Captured | Scr
         return script(module)
     if way == "trace":
         return trace(module, call, forced=True)
+    if packed := packed_part(module):
+        if way == "export":
+            raise InvalidArgument(
+                f"torch.export takes no weights packed for PyTorch's own kernels ({packed})",
+                hint="leave capture at 'auto'",
+            )
+        return _by_script_or_trace(module, call, f"{packed}: weights packed for PyTorch's own kernels")
     stopped: CaptureError | None = None
     if way == "auto" and (parts := scripted_parts(module)) and has_control_flow(module):
         try:
@@ -119,7 +127,7 @@ def script(module: torch.nn.Module) -> Scripted:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Scripted(torch.jit.script(module), "torch.jit.script")
+            return Scripted(torch.jit.script(getattr(module, FUNCTION, module)), "torch.jit.script")
     except Exception as error:  # whatever PyTorch's compiler says of the user's code
         raise CaptureError(
             f"torch.jit.script cannot compile {type(module).__name__}",
@@ -170,6 +178,7 @@ def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) ->
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
             state_kept(module),
+            steps_as_numbers(module),
         ):
             warnings.simplefilter("always")
             if kwargs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torchscript import growing, lists, numbers
+from tonnx.frontends.torchscript import growing, lists, numbers, reductions
 from tonnx.frontends.torchscript.things import Dict, Fields, Grown, List, Tensor
 
 if TYPE_CHECKING:
@@ -28,14 +28,28 @@ def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any
         value, rest = growing.pop(walk.op, content, index)
         walk.store.set_elements(cell, rest)
         return lists.taken(cell, content, value)
+    index = numbers.known(index)
+    if isinstance(index, ir.Value):
+        walk.store.set_elements(cell, lists.stacked(walk, content))
+        return pop(walk, node, cell, index)
     content = list(content)
-    taken = content.pop(lists.fixed(index, "pop"))
+    taken = content.pop(index)
     walk.store.set_elements(cell, content)
     return taken
 
 
 def delete(walk: Walk, node: Any, cell: Any, index: Any) -> None:
     pop(walk, node, cell, index)
+
+
+def remove(walk: Walk, node: Any, cell: Any, item: Any) -> None:
+    pop(walk, node, cell, reductions.index_of(walk, node, cell, item))
+
+
+def count(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
+    if isinstance(cell, str):
+        return on_string(node.kind(), [cell, item, *limits])
+    return reductions.count_of(walk, cell, item)
 
 
 def clear(walk: Walk, node: Any, cell: Any) -> None:
@@ -265,18 +279,20 @@ ON_CONTAINERS: dict[str, Handler] = {
     "aten::slice": slice_,
     "aten::list": copy,
     "aten::copy": copy,
-    "aten::eq": lists.equal,
-    "aten::ne": lists.unequal,
+    "aten::eq": reductions.equal,
+    "aten::ne": reductions.unequal,
     "aten::add": lists.add,
     "aten::mul": lists.multiply,
-    "prim::max": lists.extreme,
-    "prim::min": lists.extreme,
-    "aten::sum": lists.total,
-    "aten::any": lists.any_of,
-    "aten::all": lists.all_of,
-    "aten::sort": lists.sort,
-    "aten::sorted": lists.sort,
-    "aten::index": lists.index_of,
+    "prim::max": reductions.extreme,
+    "prim::min": reductions.extreme,
+    "aten::sum": reductions.total,
+    "aten::any": reductions.any_of,
+    "aten::all": reductions.all_of,
+    "aten::sort": reductions.sort,
+    "aten::sorted": reductions.sort,
+    "aten::index": reductions.index_of,
+    "aten::count": count,
+    "aten::remove": remove,
     "aten::keys": keys,
     "aten::values": values,
     "aten::items": pairs,

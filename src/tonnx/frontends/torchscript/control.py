@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from tonnx.frontends.torchscript.walk import Walk
 
 T = ir.DataType
-"""Nodes of a loop's body times its passes, up to which the passes are written one after the other."""
-"""A loop that must be unrolled (it picks from lists by its index) is refused beyond this."""
 
 
 @dataclass
@@ -91,7 +90,7 @@ def lower_if(walk: Walk, node: Any, condition: Any) -> list[Any]:
     alternatives = list(zip(*(side.results for side in sides), strict=True))
     things = [unpack(t, values, pair) for t, pair in zip(templates[:count], alternatives, strict=True)]
     for cell, template in cells.items():
-        assign(walk.store, cell, unpack(template, values, [side.written[cell] for side in sides]), template)
+        assign(walk.store, cell, unpack(template, values, [side.written[cell] for side in sides]), template, False)
     if not crossing:
         for side in sides:
             discard(side.builder)
@@ -104,7 +103,8 @@ def _joined(
     for cell in {**sides[0].written, **sides[1].written}:
         for side in sides:
             if cell not in side.written:
-                side.written[cell] = contents(border.op, walk.store, cell)
+                with at_the_end(walk, side):
+                    side.written[cell] = contents(side.builder, walk.store, cell)
         same_attributes(walk, cell, sides)
     try:
         results = [join(Same(a), Same(b), border) for a, b in zip(*(side.results for side in sides), strict=True)]
@@ -115,6 +115,19 @@ def _joined(
         error.where = error.where or walk.where(node)
         raise
     return results, cells
+
+
+@contextmanager
+def at_the_end(walk: Walk, side: Side) -> Iterator[None]:
+    """The cells as a side left them: a list that it did not change may hold a tensor that it wrote to."""
+    frame = walk.store.enter()
+    try:
+        for cell, frozen in side.written.items():
+            assign(walk.store, cell, None, Same(frozen), False)
+        with side.builder:
+            yield
+    finally:
+        walk.store.leave(frame)
 
 
 def same_attributes(walk: Walk, cell: Cell, sides: Sequence[Side]) -> None:
@@ -129,7 +142,8 @@ def same_attributes(walk: Walk, cell: Cell, sides: Sequence[Side]) -> None:
         for name in names:
             if name not in parts:
                 things[name] = walk.attribute(cell, name)
-                parts[name] = freeze(walk.op, walk.store, things[name])
+                with at_the_end(walk, side):
+                    parts[name] = freeze(side.builder, walk.store, things[name])
         side.written[cell] = Frozen({n: things[n] for n in names}, tuple(parts[n] for n in names))
 
 

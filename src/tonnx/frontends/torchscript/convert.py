@@ -17,13 +17,14 @@ from torch.utils import _pytree as pytree
 from tonnx.build import Builder, Names
 from tonnx.errors import LoweringError, TonnxError
 from tonnx.frontends.converted import Converted
-from tonnx.frontends.torch.bind import to_onnx_dtype
+from tonnx.frontends.torch.bind import stored_dtype
+from tonnx.frontends.torch.pairs import COMPLEX
 from tonnx.frontends.torch.reference import reference
 from tonnx.frontends.torch.results import add_results, result_names
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.frontends.torch.signature import Call
 from tonnx.frontends.torch.weights import as_numpy
-from tonnx.frontends.torchscript import graphs, growing
+from tonnx.frontends.torchscript import graphs, growing, lists
 from tonnx.frontends.torchscript.capture import Scripted
 from tonnx.frontends.torchscript.objects import Parameters
 from tonnx.frontends.torchscript.things import Dict, Fields, Grown, List, Maybe, Object, Tensor
@@ -164,8 +165,11 @@ def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:
         shape: list[Any] = list(leaf.tensor.shape)
         for axis, dim in leaf.dynamic.items():
             shape[axis] = ir.SymbolicDim(dim.name)
-        kind = ir.TensorType(to_onnx_dtype(leaf.tensor.dtype))
+        kind = ir.TensorType(stored_dtype(leaf.tensor.dtype))
+        shape += [2] if leaf.tensor.is_complex() else []
         value = ir.Value(name=leaf.name, type=kind, shape=ir.Shape(shape))
+        if leaf.tensor.is_complex():
+            value.meta[COMPLEX] = True
         graph.inputs.append(value)
         tensors.append(Tensor(value))
         tensors[-1].packed = leaf.tensor.is_contiguous()
@@ -220,13 +224,13 @@ def _tree(walk: Walk, thing: Any) -> Any:
     """The result of the program in Python's own containers."""
     if isinstance(thing, List):
         content = walk.store.elements(thing)
-        if isinstance(content, Grown):
+        if isinstance(content, Grown) and content.count is None:
             raise LoweringError(
                 "the model returns a list whose length is known only at run time",
                 why="a file has a fixed number of outputs",
                 hint="return torch.stack(list), or torch.tensor(list) for numbers",
             )
-        return [_tree(walk, item) for item in content]
+        return [_tree(walk, item) for item in lists.elements_of(walk, thing, "returning")]
     if isinstance(thing, Dict):
         return {key: _tree(walk, item) for key, item in walk.store.items(thing).items()}
     if isinstance(thing, Fields):

@@ -71,7 +71,7 @@ def kinds(template: Template) -> Iterator[tuple[ir.DataType, Dims | None, bool]]
     elif isinstance(template, OfNumber):
         yield template.dtype, [1], False
     elif isinstance(template, OfGrown):
-        dims = [UNKNOWN, *(template.dims or ())]
+        dims = [UNKNOWN if template.count is None else template.count, *(template.dims or ())]
         yield template.dtype, dims if template.stacked else None, not template.stacked
     elif isinstance(template, OfParts):
         for part in template.parts:
@@ -127,25 +127,29 @@ def _rebuilt(template: OfParts, values: Iterator[ir.Value], sides: Sequence[Froz
     return Dict(dict(zip(items_of(like), parts, strict=True)))
 
 
-def assign(store: Store, cell: Cell, made: Any, template: Template) -> None:
-    """A cell holds what crossed. ``made`` is what `unpack` made of its content."""
+def assign(store: Store, cell: Cell, made: Any, template: Template, spoil: bool) -> None:
+    """A cell holds what crossed. ``made`` is what `unpack` made of its content.
+
+    ``spoil``: what may share its memory is not known any more. So it is with a loop, where the write of one pass comes
+    after what the pass before left behind. What a side of a branch wrote, it has spoilt itself.
+    """
     if isinstance(template, Same):
         frozen = template.frozen
         if isinstance(cell, Tensor):
             assert frozen.held is not None
-            store.set_root(cell, frozen.held)
+            store.set_root(cell, frozen.held, spoil)
         elif isinstance(cell, List):
-            store.set_elements(cell, frozen.thing)
+            store.set_elements(cell, frozen.thing, spoil)
         elif isinstance(cell, Dict):
-            store.set_items(cell, dict(frozen.thing))
+            store.set_items(cell, dict(frozen.thing), spoil)
         elif isinstance(cell, Object):
             store.set_attributes(cell, dict(frozen.thing))
     elif isinstance(cell, Tensor):
-        store.set_root(cell, made.value)
+        store.set_root(cell, made.value, spoil)
     elif isinstance(cell, List):
-        store.set_elements(cell, made.content)
+        store.set_elements(cell, made.content, spoil)
         link(cell, made)
     elif isinstance(cell, Dict):
-        store.set_items(cell, made.items)
+        store.set_items(cell, made.items, spoil)
     elif isinstance(cell, Object):
         store.set_attributes(cell, made.items)

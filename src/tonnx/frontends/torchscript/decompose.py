@@ -18,9 +18,10 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import TonnxError, UnsupportedOp
 from tonnx.frontends.torch import walk as fx
-from tonnx.frontends.torch.bind import DTYPES
+from tonnx.frontends.torch.bind import DTYPES, TORCH_OF
 from tonnx.frontends.torch.decompose import table
 from tonnx.frontends.torch.foreign import foreign_node
+from tonnx.frontends.torch.pairs import is_complex
 from tonnx.frontends.torch.settings import REFUSE
 from tonnx.frontends.torch.symbolic import DimNames
 from tonnx.frontends.torchscript import dtypes
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from tonnx.frontends.torchscript.operators import Operator
     from tonnx.frontends.torchscript.walk import Walk
 
-_TORCH = {onnx: dtype for dtype, onnx in DTYPES.items()}
 _HINT = 11
 """The size that stands for a dimension of which nothing is known; the next ones are larger, so that none are equal."""
 
@@ -149,10 +149,11 @@ class _Fakes:
         self._symbols: dict[str, torch.SymInt] = {}
 
     def of(self, value: ir.Value) -> torch.Tensor | None:
-        if value.shape is None or value.dtype not in _TORCH:
+        if value.shape is None or value.dtype not in TORCH_OF:
             return None
         sizes: list[Any] = []
-        for axis, dim in enumerate(value.shape):
+        dtype = TORCH_OF[value.dtype]
+        for axis, dim in enumerate(value.shape.dims[:-1] if is_complex(value) else value.shape.dims):
             if isinstance(dim, int):
                 sizes.append(dim)
                 continue
@@ -166,7 +167,7 @@ class _Fakes:
                 self._walk.op.size(value, axis)  # so that it is known by its name
             sizes.append(self._symbol(name))
         with self.mode:
-            return torch.empty(sizes, dtype=_TORCH[value.dtype])
+            return torch.empty(sizes, dtype=dtype.to_complex() if is_complex(value) else dtype)
 
     def _symbol(self, name: str) -> torch.SymInt:
         if name not in self._symbols:

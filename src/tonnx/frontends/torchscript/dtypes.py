@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 import torch
 
-from tonnx.frontends.torch.bind import DTYPES
+from tonnx.frontends.torch.bind import DTYPES, TORCH_OF
+from tonnx.frontends.torch.pairs import is_complex
 from tonnx.frontends.torch.values import result_type
 from tonnx.frontends.torchscript.things import List, Tensor
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from tonnx.frontends.torchscript.operators import Operator
     from tonnx.frontends.torchscript.walk import Walk
 
-_TORCH = {onnx: dtype for dtype, onnx in DTYPES.items()}
 _known: dict[Any, Any] = {}
 
 
@@ -28,7 +28,9 @@ def corrected(walk: Walk, operator: Operator, arguments: list[Any], results: lis
     if not any(isinstance(result, ir.Value) for result in results):
         return results
     tensors = [walk.store.read(walk.op, a) for a in arguments if isinstance(a, Tensor)]
-    if not tensors or any(value.dtype is None for value in tensors):
+    if not tensors or any(value.dtype is None or is_complex(value) for value in tensors):
+        return results
+    if any(is_complex(result) for result in results):
         return results
     common = result_type(*tensors)
     if all(not isinstance(r, ir.Value) or r.dtype == common for r in results):
@@ -72,10 +74,10 @@ def _run(operator: Operator, given: list[Any]) -> list[Any] | None:
 def _stand_in(walk: Walk, argument: Any) -> Any:
     if isinstance(argument, Tensor):
         value = walk.store.read(walk.op, argument)
-        if value.shape is None or value.dtype not in _TORCH:
+        if value.shape is None or value.dtype not in TORCH_OF:
             return value
         sizes = [dim if isinstance(dim, int) else 3 for dim in value.shape]
-        return torch.empty(sizes, dtype=_TORCH[value.dtype], device="meta")
+        return torch.empty(sizes, dtype=TORCH_OF[value.dtype], device="meta")
     if isinstance(argument, List) and isinstance(argument.content, list):
         return [_stand_in(walk, item) for item in argument.content]
     if isinstance(argument, ir.Value):

@@ -11,7 +11,8 @@ import torch
 
 from tonnx.build import DIM
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.bind import DTYPES
+from tonnx.frontends.torch.bind import DTYPES, TORCH_OF
+from tonnx.frontends.torch.pairs import is_complex
 from tonnx.frontends.torch.values import is_float
 from tonnx.frontends.torch.weights import WEIGHT
 from tonnx.frontends.torchscript import graphs, growing, numbers
@@ -23,6 +24,7 @@ from tonnx.frontends.torchscript.things import (
     Maybe,
     Object,
     Tensor,
+    Vague,
     is_number,
 )
 
@@ -37,7 +39,7 @@ CODES = [
     torch.complex32, torch.complex64, torch.complex128, torch.bool, torch.qint8, torch.quint8, torch.qint32,
     torch.bfloat16,
 ]  # fmt: skip
-_CODE_OF = {DTYPES[dtype]: code for code, dtype in enumerate(CODES) if dtype in DTYPES}
+_CODE_OF = {onnx: CODES.index(dtype) for onnx, dtype in TORCH_OF.items() if dtype in CODES}
 
 
 def _value(walk: Walk, tensor: Tensor) -> ir.Value:
@@ -47,34 +49,47 @@ def _value(walk: Walk, tensor: Tensor) -> ir.Value:
 def size(walk: Walk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
     value = _value(walk, tensor)
     if dim is None:
-        return List(walk.op.sizes(value))
+        return List(_sizes(walk, value))
     dim = numbers.known(dim)
     if isinstance(dim, ir.Value):
         picked = walk.op.Gather(walk.op.Shape(value), dim, axis=0)
         return growing.as_number(picked)
-    rank = walk.op.rank(value)
+    rank = walk.op.rank(value) - is_complex(value)
     if not -rank <= dim < rank:
         raise LoweringError(f"a tensor of rank {rank} has no axis {dim}")
-    return walk.op.size(value, dim)
+    return walk.op.size(value, dim % rank)
+
+
+def _sizes(walk: Walk, value: ir.Value) -> list[Any]:
+    sizes = walk.op.sizes(value)
+    return sizes[:-1] if is_complex(value) else sizes
 
 
 def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
-    return walk.op.rank(_value(walk, tensor))
+    value = _value(walk, tensor)
+    return walk.op.rank(value) - is_complex(value)
 
 
 def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
-    made = walk.op.product(walk.op.sizes(_value(walk, tensor)))
+    made = walk.op.product(_sizes(walk, _value(walk, tensor)))
     return made if isinstance(made, int) or DIM in made.meta else growing.as_number(made)
 
 
 def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
-    of = _value(walk, tensor).dtype
-    assert of is not None
-    return _CODE_OF[of]
+    value = _value(walk, tensor)
+    assert value.dtype is not None
+    if is_complex(value):
+        return CODES.index(TORCH_OF[value.dtype].to_complex())
+    return _CODE_OF[value.dtype]
 
 
 def is_floating(walk: Walk, node: Any, tensor: Tensor) -> bool:
-    return is_float(_value(walk, tensor).dtype)
+    value = _value(walk, tensor)
+    return is_float(value.dtype) and not is_complex(value)
+
+
+def is_complex_number(walk: Walk, node: Any, tensor: Tensor) -> bool:
+    return is_complex(_value(walk, tensor))
 
 
 def item(walk: Walk, node: Any, tensor: Any) -> Any:
@@ -297,12 +312,20 @@ def _first(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
     return thing
 
 
-def _text(walk: Walk, node: Any, form: Any, *values: Any) -> str:
-    """A message; what is known only at run time is not written out."""
+def text(walk: Walk, node: Any, *parts: Any) -> str:
+    """A text made of values; of what only the run knows, or PyTorch writes in its own way, no more than a message."""
+    parts = tuple(map(numbers.known, parts))
+    plain = all(isinstance(part, (str, bool, int, type(None))) and not isinstance(part, Vague) for part in parts)
+    form = {"aten::str": "{}", "aten::add": "{}{}"}.get(node.kind())
+    given = parts if form is not None else parts[1:]
     try:
-        return str(form).format(*(str(value) for value in values))
-    except (IndexError, KeyError, ValueError):
-        return str(form)
+        if node.kind() == "aten::percentFormat":
+            made = str(parts[0]) % given
+        else:
+            made = (form or str(parts[0])).format(*map(str, given))
+    except (IndexError, KeyError, TypeError, ValueError):
+        return Vague(parts[0])
+    return made if plain else Vague(made)
 
 
 FACTS: dict[str, Callable[..., Any]] = {
@@ -348,7 +371,7 @@ FACTS: dict[str, Callable[..., Any]] = {
     "prim::requires_grad": _is_weight,
     "aten::requires_grad": _is_weight,
     "aten::is_contiguous": _constant(True),
-    "aten::is_complex": _constant(False),
+    "aten::is_complex": is_complex_number,
     "aten::is_scripting": _constant(True),
     "aten::is_grad_enabled": _grad,
     "aten::is_autocast_enabled": _constant(False),
@@ -362,7 +385,8 @@ FACTS: dict[str, Callable[..., Any]] = {
     "aten::set_grad_enabled": _constant(None),
     "prim::Enter": _constant(None),
     "prim::Exit": _constant(None),
-    "aten::format": _text,
-    "aten::str": _text,
-    "aten::percentFormat": _text,
+    "aten::format": text,
+    "aten::str": text,
+    "aten::percentFormat": text,
+    "aten::wait": _first,
 }

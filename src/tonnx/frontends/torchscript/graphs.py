@@ -22,7 +22,6 @@ _RANGE = re.compile(r'File "([^"]+)", line (\d+)')
 def ready(graph: Any) -> Any:
     """A copy of a method's graph without calls of functions."""
     graph = graph.copy()
-    torch._C._jit_pass_inline_fork_wait(graph)
     for node in list(nodes_of(graph)):
         if node.kind() == "prim::CallMethod" and _is_module(next(node.inputs()).type()):
             _keep_call(graph, node)

@@ -166,7 +166,10 @@ def insert(op: Builder, grown: Grown, index: Size, item: Any) -> Grown:
     new = _element_of(op, grown, item)
     if grown.stacked:
         head, tail = _slice(op, grown.value, 0, index), _slice(op, grown.value, index, None)
-        return with_value(grown, op.Concat(head, new, tail, axis=0))
+        longer = op.Concat(head, new, tail, axis=0)
+        if grown.count is not None:
+            longer.shape = ir.Shape([grown.count + 1, *(grown.dims or ())])
+        return with_value(grown, longer)
     return with_value(grown, sequence_op(op, "SequenceInsert", [grown.value, new, op.scalar(index)], grown.dtype))
 
 
@@ -204,6 +207,8 @@ def pop(op: Builder, grown: Grown, index: Size) -> tuple[ir.Value, Grown]:
     at = _from_front(op, index, length(op, grown))
     behind = at + 1 if isinstance(at, int) else op.Add(at, 1)
     rest = op.Concat(_slice(op, grown.value, 0, at), _slice(op, grown.value, behind, None), axis=0)
+    if grown.count is not None:
+        rest.shape = ir.Shape([grown.count - 1, *(grown.dims or ())])
     return taken, with_value(grown, rest)
 
 

@@ -21,9 +21,8 @@ def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
     """The elements of a list whose length is known."""
     content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
     if isinstance(content, Grown):
-        size = content.value.shape[0] if content.stacked and content.value.shape is not None else None
-        if isinstance(size, int):
-            return [taken(cell, content, growing.element(walk.op, content, i)) for i in range(size)]
+        if content.count is not None:
+            return [taken(cell, content, growing.element(walk.op, content, i)) for i in range(content.count)]
         raise LoweringError(
             f"{doing} needs a list whose length is known",
             why="this list grows in a loop or a branch whose course is known only at run time",
@@ -131,8 +130,13 @@ def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
         walk.store.set_elements(cell, growing.insert(walk.op, content, index, held(walk, content, item)))
         keep(cell, item)
         return
+    index = numbers.known(index)
+    if isinstance(index, ir.Value):
+        walk.store.set_elements(cell, stacked(walk, content))
+        insert(walk, node, cell, index, item)
+        return
     content = list(content)
-    content.insert(fixed(index, "insert"), item)
+    content.insert(index, item)
     walk.store.set_elements(cell, content)
 
 
@@ -189,23 +193,6 @@ def any_true(walk: Walk, conditions: list[Any]) -> Any:
     return result
 
 
-def equal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    """Two lists or strings."""
-    if isinstance(one, str) or isinstance(other, str):
-        return one == other
-    a, b = elements_of(walk, one, "comparing lists"), elements_of(walk, other, "comparing lists")
-    if len(a) != len(b):
-        return False
-    result: Any = True
-    for x, y in zip(a, b, strict=True):
-        result = numbers.compute(walk.op, "aten::__and__", [result, equals(walk, x, y)])
-    return result
-
-
-def unequal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    return numbers.compute(walk.op, "aten::__not__", [equal(walk, node, one, other)])
-
-
 def add(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     return one + other if isinstance(one, str) else List(_concatenated(walk, one, other))
 
@@ -223,56 +210,6 @@ def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     dtype = number_dtype(content[0])
     value = walk.op.Expand(growing.number(walk.op, content[0], dtype), count)
     return List(Grown(value, dtype, None, True))
-
-
-def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
-    """max and min of a list of numbers."""
-    kind = node.kind()
-    content = walk.store.elements(one)
-    if isinstance(content, Grown):
-        reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
-        return growing.as_number(reduce(content.value, [0], keepdims=1))
-    return numbers.lowest(walk.op, kind, content)
-
-
-def total(walk: Walk, node: Any, cell: Any) -> Any:
-    content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        return growing.as_number(walk.op.ReduceSum(content.value, [0], keepdims=1))
-    result: Any = 0
-    for item in content:
-        result = numbers.compute(walk.op, "aten::add", [result, item])
-    return result
-
-
-def any_of(walk: Walk, node: Any, cell: Any) -> Any:
-    content = elements_of(walk, cell, "any()")
-    return any_true(walk, [numbers.compute(walk.op, "aten::Bool", [item]) for item in content])
-
-
-def all_of(walk: Walk, node: Any, cell: Any) -> Any:
-    result: Any = True
-    for item in elements_of(walk, cell, "all()"):
-        result = numbers.compute(walk.op, "aten::__and__", [result, numbers.compute(walk.op, "aten::Bool", [item])])
-    return result
-
-
-def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
-    content = elements_of(walk, cell, "sorting")
-    if any(isinstance(item, (ir.Value, Tensor)) for item in content):
-        raise LoweringError("a list is sorted whose elements are known only at run time", hint="sort a tensor instead")
-    ordered = sorted(content, reverse=bool(reverse))
-    if node.kind() == "aten::sorted":
-        return List(ordered)
-    walk.store.set_elements(cell, ordered)
-    return None
-
-
-def index_of(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
-    content = elements_of(walk, cell, "index()")
-    if any(isinstance(x, (ir.Value, Tensor)) for x in [*content, item]):
-        raise LoweringError("an element is searched in a list whose elements are known only at run time")
-    return content.index(item)
 
 
 def rangelist(walk: Walk, node: Any, count: Any) -> List:

@@ -24,7 +24,7 @@ from tonnx.frontends.torchscript.crossing import assign, kinds, pack, unpack
 from tonnx.frontends.torchscript.graphs import nodes_of
 from tonnx.frontends.torchscript.store import Frame
 from tonnx.frontends.torchscript.templates import Border, Frozen, Same, Template, Unjoinable, contents, freeze, join
-from tonnx.frontends.torchscript.things import Cell, Object
+from tonnx.frontends.torchscript.things import Cell, Object, Tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torchscript.walk import Walk
@@ -33,12 +33,12 @@ T = ir.DataType
 
 
 UNROLLED = 600
-
+"""Nodes of a loop's body times its passes, up to which the passes are written one after the other."""
 
 FOREVER = 1 << 62
 
-
 MOST_PASSES = 4096
+"""A loop that must be unrolled (it picks from lists by its index) is refused beyond this."""
 
 
 # Loop
@@ -149,8 +149,12 @@ def _rolled(
         if joined == templates and found == cells:
             return _loop(walk, side, entered, templates, initial, cells, (trips, condition, state.thing), results)
         discard(side.builder)
-        # A variable that turns out to be another value in each pass was not written to in place after all.
-        templates, cells = joined, found if joined == templates else {}
+        # What turns out to be another value in each pass was not written to in place after all.
+        if joined != templates:
+            found = {}
+        elif any(cells.get(cell) != found[cell] for cell in found if not isinstance(cell, Tensor)):
+            found = {cell: content for cell, content in found.items() if not isinstance(cell, Tensor)}
+        templates, cells = joined, found
     raise LoweringError("what a loop carries does not settle", where=walk.where(node))
 
 
@@ -199,7 +203,7 @@ def _pass(
             for cell, (before, template) in cells.items():
                 made = unpack(template, values, [before])
                 if not isinstance(template, Same):
-                    assign(walk.store, cell, made, template)
+                    assign(walk.store, cell, made, template, True)
             side = run_here(walk, inner, body, [index, *things], list(cells))
     finally:
         walk.op = outer
@@ -245,5 +249,5 @@ def _loop(
     things = [unpack(template, values, pair) for template, *pair in zip(templates, initial, results, strict=True)]
     for cell, (before, template) in cells.items():
         crossed = unpack(template, values, [before, side.written[cell]])
-        assign(walk.store, cell, crossed, template)
+        assign(walk.store, cell, crossed, template, True)
     return things

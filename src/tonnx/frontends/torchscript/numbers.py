@@ -17,6 +17,7 @@ import onnx_ir as ir
 from tonnx.build import DIM, Builder
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch import symbolic
+from tonnx.frontends.torch.rules import rule_for
 from tonnx.frontends.torchscript.things import is_number
 
 T = ir.DataType
@@ -78,8 +79,19 @@ _PYTHON: dict[str, Callable[..., Any]] = {
     "aten::cos": math.cos,
     "aten::tan": math.tan,
     "aten::tanh": math.tanh,
+    "aten::sinh": math.sinh,
+    "aten::cosh": math.cosh,
+    "aten::asin": math.asin,
+    "aten::acos": math.acos,
     "aten::atan": math.atan,
+    "aten::asinh": math.asinh,
+    "aten::acosh": math.acosh,
+    "aten::atanh": math.atanh,
     "aten::atan2": math.atan2,
+    "aten::expm1": math.expm1,
+    "aten::erf": math.erf,
+    "aten::erfc": math.erfc,
+    "aten::fabs": math.fabs,
     "aten::isnan": math.isnan,
     "aten::isinf": math.isinf,
     "aten::isfinite": math.isfinite,
@@ -159,23 +171,20 @@ def _at_run_time(op: Builder, kind: str, function: Callable[..., Any], arguments
     special = _NODES.get(kind)
     if special is not None:
         return special(op, *arguments)
-    if kind in _REAL:
-        return getattr(op, _REAL[kind])(_double(op, arguments[0]))
+    rule = rule_for("aten", kind.removeprefix("aten::"), "") if kind in _REAL else None
+    if rule is not None:  # of the function on tensors, which has the same name
+        return rule.function(op, *(_double(op, argument) for argument in arguments))
     return symbolic.compute(op, function, arguments)
 
 
-_REAL = {
-    "aten::sqrt": "Sqrt",
-    "aten::exp": "Exp",
-    "aten::log": "Log",
-    "aten::sin": "Sin",
-    "aten::cos": "Cos",
-    "aten::tan": "Tan",
-    "aten::tanh": "Tanh",
-    "aten::atan": "Atan",
-    "aten::isnan": "IsNaN",
-    "aten::isinf": "IsInf",
-}
+_REAL = frozenset(
+    f"aten::{name}"
+    for name in (
+        "sqrt exp log log2 log10 log1p expm1 sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh atan2 "
+        "erf erfc copysign isnan isinf isfinite"
+    ).split()
+)
+"""Functions of real numbers."""
 
 
 def _double(op: Builder, x: Any) -> ir.Value:
@@ -333,6 +342,10 @@ _NODES: dict[str, Callable[..., Any]] = {
     "aten::round": lambda op, a: op.Round(_double(op, a)),
     "aten::__range_length": _range_length_nodes,
     "aten::__derive_index": _derive_index_nodes,
+    "aten::fabs": lambda op, a: op.Abs(_double(op, a)),
+    "aten::degrees": lambda op, a: op.Mul(_double(op, a), 180 / math.pi),
+    "aten::radians": lambda op, a: op.Mul(_double(op, a), math.pi / 180),
+    "aten::bitwise_not": lambda op, a: op.Sub(op.Neg(_int64(op, a)), 1),
     "aten::divmod": lambda op, a, b: (_floordiv(op, a, b), _remainder(op, a, b)),
 }
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import onnx_ir as ir
 import torch
 
 from tonnx.build import Builder
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch.ops.quantized import Pack
+from tonnx.frontends.torch.pairs import COMPLEX
+from tonnx.frontends.torch.prepacked import Integers, Packed, is_packed, unpacked
 from tonnx.frontends.torch.weights import WEIGHT, as_tensor
 from tonnx.frontends.torchscript.things import Dict, Fields, List, Object, Tensor
 
@@ -22,6 +27,7 @@ class Parameters:
         self._op = op
         self._names: dict[Any, str] = {}
         self._made: dict[Any, Tensor] = {}
+        self._packs: dict[int, tuple[Any, Pack]] = {}
 
     def name(self, module: Any) -> None:
         """Take the names of parameters and buffers from a module."""
@@ -36,15 +42,51 @@ class Parameters:
     def tensor(self, tensor: torch.Tensor, path: str) -> Tensor:
         """The weight as an initializer. Two names for one piece of memory are one tensor."""
         if tensor.is_quantized:
-            raise LoweringError(f"{path} is a quantized tensor", hint="export the model before its quantization")
+            raise LoweringError(
+                f"{path} is a quantised tensor",
+                why="only what layers of torch.ao.nn.quantized hold is supported",
+                hint="keep it as a plain tensor, and call torch.quantize_per_tensor in forward",
+            )
         key = _key(tensor)
         if key not in self._made:
             name = self._names.get(key, path)
             value = self._op.initializer(name, as_tensor(tensor, name))
             value.meta[WEIGHT] = True
+            if tensor.is_complex():
+                value.meta[COMPLEX] = True
             self._made[key] = Tensor(value)
             self._made[key].packed = tensor.is_contiguous()
         return self._made[key]
+
+    def pack(self, value: Any, path: str) -> Pack:
+        """The weights that PyTorch packed for its integer kernels."""
+        if id(value) not in self._packs:  # which holds on to it: otherwise another might get the same id
+            self._packs[id(value)] = value, self._pack(unpacked(value), path.removesuffix("._packed_params"))
+        return self._packs[id(value)][1]
+
+    def _pack(self, found: Packed, path: str) -> Pack:
+        def entered(array: np.ndarray | None, name: str) -> ir.Value | None:
+            if array is None:
+                return None
+            if array.ndim == 0:
+                return self._op.constant(array)
+            made = self._op.initializer(f"{path}.{name}" if path else name, ir.Tensor(np.ascontiguousarray(array)))
+            made.meta[WEIGHT] = True
+            return made
+
+        cell = [self._pack(part, f"{path}.{name}") for part, name in zip(found.cell, ("ih", "hh"), strict=False)]
+        bias = entered(found.bias, "bias")
+        held = found.weight
+        if not isinstance(held, Integers):
+            weight = entered(held, "weight")
+            assert weight is not None
+            return Pack(weight, None, None, 0, bias, found.settings, cell)
+        weight, scale, zero = (
+            entered(np.asarray(array), name)
+            for array, name in ((held.integers, "weight"), (held.scale, "scale"), (held.zero, "zero_point"))
+        )
+        assert weight is not None
+        return Pack(weight, scale, zero, held.axis, bias, found.settings, cell)
 
     def changed(self) -> bool:
         """Whether the program writes to one of them."""
@@ -63,6 +105,8 @@ def thing_of(walk: Walk, value: Any, path: str) -> Any:
         return value
     if isinstance(value, torch.Tensor):
         return walk.parameters.tensor(value, path)
+    if is_packed(value):
+        return walk.parameters.pack(value, path)
     if isinstance(value, torch.nn.Module):
         value = value._c  # type: ignore[attr-defined]
     if isinstance(value, (torch._C.ScriptModule, torch._C.ScriptObject)):

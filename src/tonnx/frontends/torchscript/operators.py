@@ -14,7 +14,9 @@ from tonnx.build import Builder, UnknownRank
 from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.bind import DTYPES, bind, convert
 from tonnx.frontends.torch.memory import view_inverse
-from tonnx.frontends.torch.rules import Rule, rule_for
+from tonnx.frontends.torch.ops import quantized
+from tonnx.frontends.torch.pairs import is_complex
+from tonnx.frontends.torch.rules import Rule, complex_rule, rule_for
 from tonnx.frontends.torch.values import WRAPPED
 from tonnx.frontends.torchscript import decompose, dtypes, facts, growing, lists, special
 from tonnx.frontends.torchscript.store import link
@@ -38,6 +40,8 @@ _SAME = frozenset(
 
 _SPREADS = frozenset("copy_ fill_ zero_ set_ normal_ uniform_".split())
 """Writes whose value may be smaller than what they write to."""
+
+_MAKE_COMPLEX = frozenset("complex polar view_as_complex stft _fft_r2c".split())
 
 _CHANGE_SHAPE = frozenset("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_".split())
 
@@ -135,19 +139,12 @@ def _results(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
     made = _computed(walk, operator, arguments, walk.op)
     if len(operator.returns) == 1:
         made = [made]
-    made = dtypes.corrected(walk, operator, arguments, list(made))
-    for value in (v for m in made for v in (m if isinstance(m, (list, tuple)) else [m])):
-        if isinstance(value, ir.Value) and value.dtype in (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128):
-            raise UnsupportedArgument(
-                "complex tensors cannot be expressed: no ONNX runtime computes with them",
-                hint="write the model's complex arithmetic with separate real and imaginary parts",
-            )
-    return made
+    return dtypes.corrected(walk, operator, arguments, list(made))
 
 
 def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder) -> Any:
     raw = [_raw(walk, op, argument, given) for argument, given in zip(operator.arguments, arguments, strict=False)]
-    rule = _rule(walk, operator)
+    rule = _rule(walk, operator, _has_complex(walk, op, raw))
     if rule is None or operator.target is None:
         return decompose.lower(walk, operator, raw)
 
@@ -158,7 +155,8 @@ def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder)
     if "node" in rule.parameters and walk.unpacked is not None:
         bound["node"] = Seen(walk.unpacked)
     try:
-        return rule.function(op, **bound)
+        made = rule.function(op, **bound)
+        return quantized.completed(op, operator.name, bound, made) if operator.namespace == "aten" else made
     except UnknownRank as error:
         raise LoweringError(
             f"{operator.title} needs the rank of its input, which is not known",
@@ -175,11 +173,23 @@ class Seen:
         self.args = (None,)
 
 
-def _rule(walk: Walk, operator: Operator) -> Rule | None:
+def _rule(walk: Walk, operator: Operator, with_complex: bool) -> Rule | None:
     schema = operator.target._schema if operator.target is not None else None
     if schema is None:
         return rule_for(operator.namespace, operator.name, operator.overload)
-    return walk.settings.rule(schema)
+    found = walk.settings.rule(schema, with_complex)
+    if found is None and not with_complex:  # what makes complex numbers of reals has a rule for those only
+        own = complex_rule(operator.namespace, operator.name, operator.overload or "default")
+        return own if operator.name in _MAKE_COMPLEX else None
+    return found
+
+
+def _has_complex(walk: Walk, op: Builder, raw: Any) -> bool:
+    if isinstance(raw, list):
+        return any(_has_complex(walk, op, item) for item in raw)
+    if isinstance(raw, Tensor):
+        return is_complex(raw.value)
+    return isinstance(raw, complex) or (isinstance(raw, torch.dtype) and raw.is_complex)
 
 
 def _raw(walk: Walk, op: Builder, argument: Argument, given: Any) -> Any:

@@ -100,11 +100,15 @@ class Store:
             self.touch(view)
             view.value, view.version = held, at.version
 
-    def set_root(self, root: Tensor, value: ir.Value) -> None:
-        """A tensor that owns its memory has another value; its views are computed again when they are read."""
+    def set_root(self, root: Tensor, value: ir.Value, spoil: bool = True) -> None:
+        """A tensor that owns its memory has another value; its views are computed again when they are read.
+
+        ``spoil`` (here and below): what may share its memory is not known any more.
+        """
         self.touch(root)
         root.value, root.version = value, tick()
-        self._spoil(root)
+        if spoil:
+            self._spoil(root)
 
     # Other cells
 
@@ -113,22 +117,24 @@ class Store:
         self.check(cell)
         return cell.content
 
-    def set_elements(self, cell: List, content: Any) -> None:
+    def set_elements(self, cell: List, content: Any, spoil: bool = True) -> None:
         """A list has another content from now on."""
         self.touch(cell)
         cell.content = content
-        self._spoil(cell)
+        if spoil:
+            self._spoil(cell)
 
     def items(self, cell: Dict) -> dict[Any, Any]:
         """The content of a dict."""
         self.check(cell)
         return cell.items
 
-    def set_items(self, cell: Dict, items: dict[Any, Any]) -> None:
+    def set_items(self, cell: Dict, items: dict[Any, Any], spoil: bool = True) -> None:
         """A dict has another content from now on."""
         self.touch(cell)
         cell.items = items
-        self._spoil(cell)
+        if spoil:
+            self._spoil(cell)
 
     def set_attributes(self, cell: Object, written: dict[str, Any]) -> None:
         """An object has these written attributes."""

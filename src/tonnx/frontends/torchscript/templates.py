@@ -112,12 +112,13 @@ class OfParts:
 
 @dataclass(frozen=True)
 class OfGrown:
-    """A list of any length."""
+    """A list of any length, or of the length ``count``."""
 
     dtype: ir.DataType
     dims: tuple[Any, ...] | None
     numbers: bool
     stacked: bool
+    count: int | None = None
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,8 @@ def widen(template: Template) -> Template:
     content = thing.content if isinstance(thing, List) else thing
     if isinstance(content, Grown):
         numbers = content.dims is None
-        return OfGrown(content.dtype, None if numbers else tuple(content.dims or ()), numbers, content.stacked)
+        dims_of_one = None if numbers else tuple(content.dims or ())
+        return OfGrown(content.dtype, dims_of_one, numbers, content.stacked, content.count)
     if isinstance(content, (tuple, list, Dict, dict)):
         return OfParts(thing, tuple(Same(part) for part in frozen.parts))
     if isinstance(thing, Maybe):
@@ -180,6 +182,7 @@ def join(one: Template, other: Template, border: Border) -> Template:
                 return one
         elif one.frozen.held is other.frozen.held:
             return one
+    one, other = (widen(t) if isinstance(t, Same) and isinstance(t.frozen.thing, Maybe) else t for t in (one, other))
     for this, that in ((one, other), (other, one)):
         if isinstance(this, Same) and this.frozen.thing is UNINITIALIZED:
             return _settled(that, border)
@@ -187,8 +190,7 @@ def join(one: Template, other: Template, border: Border) -> Template:
             that = _settled(that, border)
             return that if isinstance(that, OfMaybe) else OfMaybe(that)
         if isinstance(this, OfMaybe):
-            inner = widen(that) if isinstance(that, Same) and isinstance(that.frozen.thing, Maybe) else that
-            return OfMaybe(join(this.inner, inner.inner if isinstance(inner, OfMaybe) else inner, border))
+            return OfMaybe(join(this.inner, that.inner if isinstance(that, OfMaybe) else that, border))
     return _join_wide(widen(one), widen(other), border)
 
 
@@ -267,17 +269,20 @@ def growing_join(one: Template, other: Template, border: Border) -> OfGrown:
     numbers: set[bool] = set()
     dtypes: set[ir.DataType] = set()
     shapes: list[tuple[Any, ...] | None] = []
+    counts: set[int | None] = set()
     stacked = True
     for template in (one, other):
         if isinstance(template, OfGrown):
             numbers.add(template.numbers)
             dtypes.add(template.dtype)
             stacked = stacked and template.stacked
+            counts.add(template.count)
             if not template.numbers:
                 shapes.append(template.dims)
             continue
         if not isinstance(template, OfParts):
             raise Unjoinable(f"a list is {_describe(one)} on one path and {_describe(other)} on the other")
+        counts.add(len(template.parts))
         for part in map(widen, template.parts):
             if not isinstance(part, (OfNumber, OfTensor)):
                 raise Unjoinable(
@@ -296,5 +301,9 @@ def growing_join(one: Template, other: Template, border: Border) -> OfGrown:
         dims = _join_dims(dims, shape)
     if not numbers.pop():
         stacked = stacked and dims is not None and growing.can_measure(border.op, dims)
-        return OfGrown(dtypes.pop(), dims, False, stacked)
-    return OfGrown(dtypes.pop(), None, True, True)
+        return OfGrown(dtypes.pop(), dims, False, stacked, _one_of(counts) if stacked else None)
+    return OfGrown(dtypes.pop(), None, True, True, _one_of(counts))
+
+
+def _one_of(counts: set[int | None]) -> int | None:
+    return next(iter(counts)) if len(counts) == 1 else None

@@ -33,6 +33,12 @@ class Uninitialized:
 UNINITIALIZED = Uninitialized()
 
 
+class Vague(str):
+    """A text with parts that only the run knows: good for messages, and for nothing else."""
+
+    __slots__ = ()
+
+
 class Cell:
     """Something that a program can write to."""
 
@@ -109,6 +115,12 @@ class Grown:
         self.dims = dims
         """The shape of an element; None for a list of numbers."""
         self.stacked = stacked
+
+    @property
+    def count(self) -> int | None:
+        """The number of elements, where the shape tells it."""
+        size = self.value.shape[0] if self.stacked and self.value.shape is not None else None
+        return size if isinstance(size, int) else None
 
 
 class List(Cell):

@@ -27,7 +27,7 @@ from tonnx.frontends.torchscript import (
 )
 from tonnx.frontends.torchscript.objects import Parameters, thing_of
 from tonnx.frontends.torchscript.store import Store
-from tonnx.frontends.torchscript.things import Dict, List, Object, Tensor, is_number
+from tonnx.frontends.torchscript.things import Dict, List, Object, Tensor, Vague, is_number
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -38,6 +38,13 @@ _IGNORED = frozenset(
     aten::backward prim::profile""".split()
 )
 """What computes nothing."""
+
+
+_ON_VAGUE = frozenset(
+    "aten::format aten::str aten::percentFormat aten::__is__ aten::__isnot__ prim::TupleConstruct "
+    "prim::ListConstruct aten::append prim::unchecked_cast".split()
+)
+"""What may be done to a text that is not known."""
 
 
 class Walk:
@@ -140,6 +147,8 @@ class Walk:
             return self._set_attribute(arguments[0], node.s("name"), arguments[1])
         if kind == graphs.CALL:
             return self._call_method(node, arguments)
+        if kind == "prim::fork":
+            return self.graph(graphs.ready(node.g("Subgraph")), arguments)
         if kind == "prim::CreateObject":
             return Object(None, "")
         if kind == "prim::RaiseException":
@@ -152,6 +161,13 @@ class Walk:
         return self._operation(node, kind, arguments)
 
     def _operation(self, node: Any, kind: str, arguments: list[Any]) -> Any:
+        if any(isinstance(argument, Vague) for argument in arguments) and kind not in _ON_VAGUE:
+            if kind == "aten::add":
+                return facts.text(self, node, *arguments)
+            raise LoweringError(
+                f"the text {arguments[0]!r} decides something, and has parts that only the run knows",
+                hint="decide by the number or the tensor itself, not by its text",
+            )
         if kind in containers.ALWAYS and not (kind == "aten::len" and isinstance(arguments[0], Tensor)):
             return containers.ALWAYS[kind](self, node, *arguments)
         if kind in containers.ON_CONTAINERS and _is_about_containers(arguments):
@@ -192,7 +208,8 @@ class Walk:
         return thing_of(self, value, "")
 
     def _modules_parameters(self, tensor: torch.Tensor, node: Any) -> Tensor:
-        if tensor.numel() <= 16 and tensor.layout == torch.strided and tensor.dtype not in (torch.bfloat16,):
+        plain = tensor.layout == torch.strided and tensor.dtype != torch.bfloat16 and not tensor.is_complex()
+        if tensor.numel() <= 16 and plain:
             known = self.parameters.known(tensor)
             if known is None and not tensor.is_quantized:
                 return Tensor(self.op.constant(tensor.detach().cpu().numpy()))

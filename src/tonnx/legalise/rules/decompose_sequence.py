@@ -105,6 +105,18 @@ def _joined(op: Builder, user: ir.Node, elements: Sequence[ir.Value]) -> ir.Valu
     return op.Concat(*elements, axis=axis)
 
 
+@down("Identity", 14)
+def identity(op: Builder, node: Call) -> ir.Value | None:
+    """Of a sequence: with one element more, and without it again."""
+    x = node.need("input")
+    if not isinstance(x.type, ir.SequenceType) or x.dtype is None:
+        return None
+    longer = op.SequenceInsert(x, op.constant(0, x.dtype))
+    again = op.SequenceErase(longer)
+    longer.type = again.type = x.type
+    return again
+
+
 @down("Optional", 15)
 def optional(op: Builder, node: Call) -> ir.Value:
     """The value itself, when it is there and only asked for."""

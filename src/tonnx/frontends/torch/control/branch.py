@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -10,10 +12,10 @@ from torch.utils import _pytree as pytree
 
 from tonnx.frontends.torch.control.conditions import truth
 from tonnx.frontends.torch.control.listed import Listed
-from tonnx.frontends.torch.control.merge import Merge, Side
+from tonnx.frontends.torch.control.merge import Line, Merge, Side
 from tonnx.frontends.torch.control.names import Unsuitable
 from tonnx.frontends.torch.control.operators import operators
-from tonnx.frontends.torch.control.values import own_facts, symbols
+from tonnx.frontends.torch.control.values import Constants, own_facts, symbols
 from tonnx.frontends.torch.control.variables import (
     Attributes,
     Content,
@@ -57,10 +59,14 @@ class _Watched:
 
     def run(self, run: Run) -> Side:
         """One side; everything is put back as it was."""
-        attributes = Attributes()
+        attributes, constants = Attributes(), Constants(self.before.values())
         try:
             with attributes.watched():
                 result = run()
+            if constants.written():
+                raise Unsuitable(
+                    "a side writes in place to a tensor that is a constant: write `n = n + 1`, or clone it"
+                )
             values: dict[Any, Any] = {}
             for name in self.kept:
                 value = self.variables.get(name)
@@ -132,12 +138,21 @@ def _content(content: Content) -> Any:
     return content.owner.like(content.held) if isinstance(content.owner, Listed) else content.held
 
 
+def _line() -> Line | None:
+    """The line of the user's branch that is being recorded."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
 def record_branch(test: bool | torch.Tensor, one: Run, other: Run, variables: Variables, kept: Iterable[str]) -> Any:
     """Both sides, one after the other; then everything is what the two make of it together."""
     if isinstance(test, bool):
         return (one if test else other)()
     tonnx, _library = operators()
     watched, known = _Watched(variables, kept), symbols()
+    Constants(value for name, value in watched.before.items() if name in watched.kept).forget()
     token = tonnx.if_begin(test)
     try:
         with own_facts():
@@ -146,7 +161,7 @@ def record_branch(test: bool | torch.Tensor, one: Run, other: Run, variables: Va
         with own_facts():
             second = watched.run(other)
         tonnx.if_join(token)
-        merge = Merge(first, second, known)
+        merge = Merge(first, second, known, _line())
         made = {}
         for key in dict.fromkeys((*first.values, *second.values)):
             a, b = (

@@ -23,10 +23,11 @@ class AsBranches(ast.NodeTransformer):
         for case in reversed(node.cases):
             test = _test(case.pattern, subject)
             name = case.pattern.name if isinstance(case.pattern, ast.MatchAs) else None
-            if test is None or (name is not None and case.guard is not None):
+            if test is None:
                 return node
             if case.guard is not None:
-                test = ast.copy_location(ast.BoolOp(ast.And(), [test, case.guard]), case.guard)
+                guard = _Renamed(name, subject).visit(case.guard) if name is not None else case.guard
+                test = ast.copy_location(ast.BoolOp(ast.And(), [test, guard]), case.guard)
             body = [*(parse(f"{name} = {subject}", case.pattern) if name else []), *case.body]
             (made,) = parse("if _:\n  pass", case.pattern)
             made.test, made.body, made.orelse = test, body, rest  # type: ignore[attr-defined]
@@ -34,6 +35,16 @@ class AsBranches(ast.NodeTransformer):
         (first,) = parse(f"{subject} = _", node.subject)
         first.value = copy_of(node.subject)  # type: ignore[attr-defined]
         return [first, *rest]
+
+
+class _Renamed(ast.NodeTransformer):
+    """A guard reads the name that its pattern binds."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        self._name, self._instead = name, instead
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return name_of(self._instead, node) if node.id == self._name else node
 
 
 def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:

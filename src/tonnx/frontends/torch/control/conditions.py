@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -14,6 +15,8 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 from tonnx.frontends.torch.control.listed import Listed
 from tonnx.frontends.torch.control.names import Unsuitable
 from tonnx.frontends.torch.control.values import as_tensor, shape_env
+from tonnx.frontends.torch.explain import RELATIONS, is_users, line_of
+from tonnx.frontends.torch.handlers import handler_of
 
 NOTES: ContextVar[list[str]] = ContextVar("NOTES")
 """What the user should know of the capture that runs."""
@@ -30,16 +33,31 @@ def truth(value: Any) -> bool | torch.Tensor:
         flat = value.reshape(()) if value.dim() else value
         return flat if flat.dtype == torch.bool else flat != 0
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
-        value = value != 0
+        return truth(compared("ne", value, 0))
     if isinstance(value, torch.SymBool):
         known = True if statically_known_true(value) else False if statically_known_false(value) else None
-        return as_tensor(value) if known is None or _differs_when_small(value, known) else known
+        return as_tensor(value) if known is None or _differs_when_small(value.node.expr, known) else known
     return bool(value)
 
 
-def _differs_when_small(value: torch.SymBool, known: bool) -> bool:
+def compared(sign: str, a: Any, b: Any) -> Any:
+    """``a == b`` and its like. torch takes a size for positive, and answers at once; it may be 0 at run time."""
+    answer = getattr(operator, sign)(a, b)
+    if not all(isinstance(x, _INTEGERS) for x in (a, b)):
+        return answer
+    known = answer.node.expr if isinstance(answer, torch.SymBool) else answer
+    if known in (True, False) and any(isinstance(x, torch.SymInt) for x in (a, b)):
+        expressions = [x.node.expr if isinstance(x, torch.SymInt) else sympy.Integer(x) for x in (a, b)]
+        if _differs_when_small(RELATIONS[sign](*expressions, evaluate=False), bool(known)):
+            return getattr(operator, sign)(as_tensor(a), as_tensor(b))
+    return answer
+
+
+_INTEGERS = (int, torch.SymInt)
+
+
+def _differs_when_small(expression: Any, known: bool) -> bool:
     """Whether a condition is otherwise if a dynamic dimension is 0 or 1: torch takes every one for at least 2."""
-    expression = value.node.expr
     env = shape_env()
     if env is None or not isinstance(expression, sympy.Rel):
         return False
@@ -109,10 +127,11 @@ def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
     found = truth(test)
     if isinstance(found, bool):
         return found
-    from tonnx.frontends.torch.explain import line_of
-
+    at = frame or sys._getframe(1)
+    if (handler := handler_of(at, is_users)) is not None:
+        raise Unsuitable(f"the exception is caught ({line_of(*handler)}), so that it decides what is computed")
     notes = NOTES.get([])
-    notes.append(f"a check of values is left out of the file: {line_of(frame or sys._getframe(1), line)}")
+    notes.append(f"a check of values is left out of the file: {line_of(at, line)}")
     return expected
 
 
@@ -122,5 +141,5 @@ def same(a: Any, b: Any) -> bool:
 
     for value in (a, b):
         if isinstance(value, Unmerged):
-            raise Unsuitable(value.__dict__["reason"])
+            raise value.refusal()
     return a is b

@@ -55,9 +55,13 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     if len(symbols) < len(expression.free_symbols):
         return None
     example = {d.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, d in leaf.dynamic.items()}
+    limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
     now = {symbol: example[names[symbol]] for symbol in symbols}
     for symbol in symbols:
+        lowest, highest = limits[names[symbol]]
         for size in _near(now[symbol], _thresholds(expression)):
+            if size < lowest or (highest is not None and size > highest):
+                continue
             try:
                 answer = bool(expression.xreplace({s: sympy.Integer(n) for s, n in {**now, symbol: size}.items()}))
             except TypeError:  # it does not come to a yes or no

@@ -42,7 +42,7 @@ def single_exit(function: Function) -> None:
     elif returns == [last]:
         function.body = [*exits.block(body[:-1]), last]
     else:
-        if _falls(body):
+        if falls(body):
             body = [*body, _at(ast.Return(_at(ast.Constant(None), last)), last)]
         start, end = _flag(RETURNED, False, body[0]), _at(ast.Return(_name(RESULT, last)), last)
         docstring = int(ast.get_docstring(function, clean=False) is not None)
@@ -72,7 +72,7 @@ class _Exits:
                 return [*done, *self._left(statement)]
             leaves = bool(_leaving(statement))
             if isinstance(statement, ast.If) and leaves:
-                one, other = _falls(statement.body), _falls(statement.orelse)
+                one, other = falls(statement.body), falls(statement.orelse)
                 if not (one and other):
                     statement.body = self._full([*statement.body, *(rest if one else [])], statement)
                     statement.orelse = self.block([*statement.orelse, *(rest if other else [])])
@@ -158,14 +158,14 @@ def _leaving_body(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
             yield from _leaving_body(ast.iter_child_nodes(node))
 
 
-def _falls(body: Sequence[ast.stmt]) -> bool:
+def falls(body: Sequence[ast.stmt]) -> bool:
     """Whether the end of a block may be reached."""
     for node in body:
         if isinstance(node, (ast.Return, ast.Break, ast.Continue, ast.Raise)):
             return False
-        if isinstance(node, ast.If) and not _falls(node.body) and not _falls(node.orelse):
+        if isinstance(node, ast.If) and not falls(node.body) and not falls(node.orelse):
             return False
-        if isinstance(node, (ast.With, ast.AsyncWith)) and not _falls(node.body):
+        if isinstance(node, (ast.With, ast.AsyncWith)) and not falls(node.body):
             return False
     return True
 

@@ -238,6 +238,15 @@ def spread(as_tuple: bool, *parts: Any) -> Any:
     return tuple(found) if as_tuple and not isinstance(found, Listed) else found
 
 
+def with_numbers(index: Any) -> Any:
+    """An index whose slices begin and end at numbers, where they do at tensors of one element."""
+    if isinstance(index, tuple):
+        return tuple(map(with_numbers, index))
+    if not isinstance(index, slice):
+        return index
+    return slice(*map(_bound, (index.start, index.stop, index.step)))
+
+
 def put(target: Any, index: Any, value: Any, owned: bool) -> None:
     """``target[index] = value`` in recorded code. ``owned``: the target is a variable of the function."""
     if not isinstance(target, torch.Tensor):
@@ -245,6 +254,9 @@ def put(target: Any, index: Any, value: Any, owned: bool) -> None:
             raise Unsuitable(f"it changes an object from outside of it, a {type(target).__name__}")
         target[index] = value
         return
+    index = with_numbers(index)
+    if isinstance(index, torch.Tensor) and not index.dim() and index.dtype not in (torch.bool, torch.uint8):
+        index = _bound(index)
     parts = index if isinstance(index, tuple) else (index,)
     bounds = [bound for p in parts for bound in ((p.start, p.stop, p.step) if isinstance(p, slice) else (p,))]
     if not any(map(_size, bounds)):

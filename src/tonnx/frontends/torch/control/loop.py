@@ -15,7 +15,7 @@ from tonnx.frontends.torch.control.iterate import Items, uniform
 from tonnx.frontends.torch.control.names import Unsuitable
 from tonnx.frontends.torch.control.operators import operators
 from tonnx.frontends.torch.control.state import Differs, Kinds, Learned, Recording
-from tonnx.frontends.torch.control.values import own_facts, symbols
+from tonnx.frontends.torch.control.values import Constants, own_facts, symbols
 from tonnx.frontends.torch.control.variables import Snapshot, Variables, attributes_refused, contents_of, fill
 
 Body = Callable[..., None]
@@ -26,6 +26,10 @@ _ATTEMPTS = 30  # at recording one loop; each shows something new about a variab
 
 def _refuse(owner: Any, name: str) -> None:
     raise Unsuitable(f"its body sets the attribute {name} of a {type(owner).__name__}")
+
+
+class _ConstantWritten(Exception):
+    """The pass was recorded for what a constant holds before it; now it is none any more."""
 
 
 class _Loop:
@@ -62,6 +66,8 @@ class _Loop:
             try:
                 self._once(items, go_on, learned)
                 return
+            except _ConstantWritten:
+                restore()
             except Differs as problem:
                 restore()
                 if problem.learned is None or not learned.add(problem.learned):
@@ -73,6 +79,9 @@ class _Loop:
                 raise
         raise Unsuitable("its variables are of another kind in every pass")
 
+    def _constants(self) -> Constants:
+        return Constants(self.variables.values().values())
+
     def _once(self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned) -> None:
         """One pass between ``loop_begin`` and ``loop_end``."""
         tonnx, _library = operators()
@@ -80,7 +89,7 @@ class _Loop:
         known, trips = symbols(), None if items is None else items.length
         go_on = torch.full((), True) if go_on is True else go_on
         index, *inside = tonnx.loop_begin(trips, go_on, recording.states, recording.varying)
-        again = None
+        again, constants = None, self._constants()
         try:
             with own_facts(), attributes_refused(_refuse):
                 number = index.item()
@@ -94,6 +103,8 @@ class _Loop:
                 if self.test is not None:
                     again = self.again()
                     again = torch.full((), again) if isinstance(again, bool) else again
+                if constants.lost():
+                    raise _ConstantWritten
                 recording.close()
         except BaseException:
             tonnx.drop(index)
@@ -104,11 +115,13 @@ class _Loop:
     def tried(self, *item: Any) -> bool:
         """Run one pass as it stands; False, and nothing done, if the run decides whether another one follows."""
         tonnx, _library = operators()
-        restore = self.snapshot()
+        restore, constants = self.snapshot(), self._constants()
         token = tonnx.try_begin()
         try:
             self.body(*item)
             again = self.again()
+            if not isinstance(again, bool):
+                constants.lost()
         except BaseException:
             tonnx.drop(token)
             restore()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
+from enum import Enum
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
 import torch
@@ -29,31 +32,54 @@ Made = Callable[[Sequence[torch.Tensor]], Any]
 """A value, from the results of the branch."""
 
 
+Line = tuple[str, int]
+"""A file and a line of it."""
+
+
+UNSPLIT: ContextVar[frozenset[Line | None]] = ContextVar("UNSPLIT", default=frozenset([None]))
+"""Branches for which it was tried to move what comes after them into their sides."""
+
+NUMBERS: ContextVar[dict[Any, Line | None] | None] = ContextVar("NUMBERS", default=None)
+"""The branches that numbers come from, by torch's symbol of the number."""
+
+
+def _is_compared(value: Any) -> bool:
+    """Whether somebody may ask ``value is …``, which no object of ours can answer: not in code that stays as it is."""
+    return value is None or isinstance(value, (Enum, type, FunctionType, BuiltinFunctionType))
+
+
 class Unmerged:
     """What a variable is after a branch whose sides leave it too different. Whoever uses it hears of it."""
 
     latest = ""
     """Why the last one of them is one: of a result of the model, torch says only that it is of an unknown class."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, branch: Line | None) -> None:
         self.__dict__["reason"] = Unmerged.latest = reason
+        self.__dict__["branch"] = branch
+
+    def refusal(self) -> Unsuitable:
+        """The error for whoever uses it."""
+        return Unsuitable(self.__dict__["reason"], self.__dict__["branch"])
 
     def __getattr__(self, name: str) -> Any:
-        raise Unsuitable(self.__dict__["reason"])
+        raise self.refusal()
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         for found in pytree.tree_leaves((args, kwargs)):
             if isinstance(found, Unmerged):
-                raise Unsuitable(found.__dict__["reason"])
+                raise found.refusal()
         raise Unsuitable("a variable differs on the two sides")
 
 
 def _refuse(self: Unmerged, *args: Any, **kwargs: Any) -> Any:
-    raise Unsuitable(self.__dict__["reason"])
+    raise self.refusal()
 
 
-for _name in "bool call len iter getitem setitem index int float eq ne lt le gt ge neg invert contains".split():
+for (
+    _name
+) in "bool call len iter getitem setitem index int float eq ne lt le gt ge neg invert contains hash str format".split():
     setattr(Unmerged, f"__{_name}__", _refuse)
 for _name in "add sub mul truediv floordiv mod pow matmul and or xor".split():
     setattr(Unmerged, f"__{_name}__", _refuse)
@@ -98,8 +124,8 @@ def as_shape(element: Any) -> Sequence[Any]:
 class Merge:
     """Collects the pairs of tensors that become results of a branch."""
 
-    def __init__(self, one: Side, other: Side, known: set[Any]) -> None:
-        self._sides, self._known = (one, other), known
+    def __init__(self, one: Side, other: Side, known: set[Any], branch: Line | None = None) -> None:
+        self._sides, self._known, self._branch = (one, other), known, branch
         self.one: list[torch.Tensor] = []
         self.other: list[torch.Tensor] = []
 
@@ -113,9 +139,16 @@ class Merge:
             return self._lists(name, a, b)
         (leaves, spec), (others, other_spec) = pytree.tree_flatten(a), pytree.tree_flatten(b)
         if spec != other_spec:
-            return _unmerged(name, a, b)
+            return self._unmerged(name, a, b)
         parts = [self._leaf(name, x, y) for x, y in zip(leaves, others, strict=True)]
         return lambda results: pytree.tree_unflatten([part(results) for part in parts], spec)
+
+    def _unmerged(self, name: str, a: Any, b: Any) -> Made:
+        """First it is tried whether what comes after the branch can go into its sides; see `split`."""
+        reason = _difference(name, a, b)
+        if self._branch not in UNSPLIT.get() or any(map(_is_compared, (a, b))):
+            raise Unsuitable(reason, self._branch)
+        return lambda results: Unmerged(reason, self._branch)
 
     def _pair(self, a: torch.Tensor, b: torch.Tensor) -> int:
         self.one.append(a)
@@ -127,7 +160,7 @@ class Merge:
             return lambda results: a
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             if not same_kind(a, b):
-                return _unmerged(name, a, b)
+                return self._unmerged(name, a, b)
             place = self._pair(a, b)
             return lambda results: results[place]
         kinds = DTYPES.get(type(a)), DTYPES.get(type(b))
@@ -138,13 +171,14 @@ class Merge:
                 made = self._made(number, int(number is b), tensor.dtype)
                 place = self._pair(made, tensor) if number is a else self._pair(tensor, made)
                 return lambda results: results[place]
-        if a is None or b is None:
-            raise Unsuitable(f"{name} is {describe(a)} on one side and {describe(b)} on the other")
+        for value in (a, b):
+            if isinstance(value, Unmerged):
+                return lambda results, value=value: value  # type: ignore[misc]
         try:
             same = type(a) is type(b) and bool(a == b)
         except Exception:  # whatever the comparison of the user's own objects does
             same = False
-        return (lambda results: a) if same else _unmerged(name, a, b)
+        return (lambda results: a) if same else self._unmerged(name, a, b)
 
     def _made(self, number: Any, side: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A number as a tensor: a plain one is the same everywhere, a symbolic one was made on its side."""
@@ -157,7 +191,7 @@ class Merge:
             return lambda results: a
         kind = {DTYPES[type(a)], DTYPES[type(b)]}
         if torch.bool in kind and len(kind) > 1:
-            return _unmerged(name, a, b)
+            return self._unmerged(name, a, b)
         dtype = torch.float64 if torch.float64 in kind else kind.pop()
         place = self._pair(self._made(a, 0, dtype), self._made(b, 1, dtype))
         like = a if DTYPES[type(a)] == dtype else b
@@ -166,6 +200,8 @@ class Merge:
 
         def number(results: Sequence[torch.Tensor]) -> Any:
             made = as_number(results[place], like)
+            if (known := NUMBERS.get()) is not None and isinstance(made, (torch.SymInt, torch.SymFloat)):
+                known.update(dict.fromkeys(made.node.expr.free_symbols, self._branch))
             if positive:
                 torch._check(made >= 0)
                 if most is not None:
@@ -199,12 +235,12 @@ class Merge:
         found = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
         like = next((tensor for tensor in found if tensor is not None), None)
         if like is None:
-            return _unmerged(name, a, b)
+            return self._unmerged(name, a, b)
         if any(tensor is None and len(side) for tensor, side in zip(found, (a, b), strict=True)):
-            return _unmerged(name, a, b)
+            return self._unmerged(name, a, b)
         empty = [t if t is not None else zeros_like(like, self._known, length=0) for t in found]
         if not same_kind(*empty):
-            return _unmerged(name, a, b)
+            return self._unmerged(name, a, b)
         place = self._pair(*empty)
         like_list = a if isinstance(a, Listed) or a else b
         return lambda results: listed(like_list, results[place])
@@ -226,6 +262,5 @@ def zeros_like(tensor: torch.Tensor, known: set[Any], length: int | None = None)
     )
 
 
-def _unmerged(name: str, a: Any, b: Any) -> Made:
-    reason = f"{name} is {describe(a)} on one side and {describe(b)} on the other"
-    return lambda results: Unmerged(reason)
+def _difference(name: str, a: Any, b: Any) -> str:
+    return f"{name} is {describe(a)} on one side and {describe(b)} on the other"

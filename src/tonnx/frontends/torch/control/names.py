@@ -13,8 +13,15 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
-class Unsuitable(Exception):
-    """Control flow cannot be recorded; the text is the reason, in the user's terms."""
+class Unsuitable(BaseException):  # a model's own `except Exception` must not catch it
+    """Control flow cannot be recorded; the text is the reason, in the user's terms.
+
+    ``branch``: the file and line of a branch whose sides leave something too different.
+    """
+
+    def __init__(self, reason: str, branch: tuple[str, int] | None = None) -> None:
+        super().__init__(reason)
+        self.branch = branch
 
 
 @dataclass(frozen=True)
@@ -71,9 +78,25 @@ def analyse_branch(branch: ast.If, function: Function) -> frozenset[str]:
     sides = (branch.body, branch.orelse)
     bound = {name for side in sides for statement in side for name in stored(statement)}
     outer = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
-    # In a loop the next pass may read what a side of this one has left.
-    again = {name for name in bound if any(first_use(side, name) == "read" for side in sides)}
-    return frozenset(bound & (_loads_outside([*branch.body, *branch.orelse], function) | again | outer))
+    again: set[str] = set()
+    elsewhere = [*branch.body, *branch.orelse]
+    if any(branch in ast.walk(node) for node in ast.walk(function) if isinstance(node, (ast.For, ast.While))):
+        # The next pass may read what a side of this one has left.
+        again = {name for name in bound if any(first_use(side, name) == "read" for side in sides)}
+    else:
+        elsewhere += _other_sides(branch, function)
+    return frozenset(bound & (_loads_outside(elsewhere, function) | again | outer))
+
+
+def _other_sides(branch: ast.If, function: Function) -> list[ast.stmt]:
+    """The sides of the branches around one that it is not in: who goes through one does not come by the other."""
+    found: list[ast.stmt] = []
+    for node in ast.walk(function):
+        if isinstance(node, ast.If) and node is not branch:
+            inside = [any(branch in ast.walk(statement) for statement in side) for side in (node.body, node.orelse)]
+            if any(inside):
+                found += node.orelse if inside[0] else node.body
+    return found
 
 
 def _parts(loop: ast.For | ast.While) -> Iterator[ast.AST]:
@@ -83,7 +106,7 @@ def _parts(loop: ast.For | ast.While) -> Iterator[ast.AST]:
 
 def stored(node: ast.AST, augmented: bool = True) -> Iterator[str]:
     """The names that a statement binds in its own scope; ``augmented``: also by ``x += …``."""
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+    if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
         yield node.id
     elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name

@@ -1,9 +1,10 @@
 """What rewritten functions call; see `source`."""
 
 from tonnx.frontends.torch.control.branch import branch, chosen
-from tonnx.frontends.torch.control.conditions import assumed, contained, joined, negated, same
+from tonnx.frontends.torch.control.conditions import assumed, compared, contained, joined, negated, same
 from tonnx.frontends.torch.control.iterate import call, items, put, spread
 from tonnx.frontends.torch.control.loop import for_, listed, while_
+from tonnx.frontends.torch.control.picks import picked
 from tonnx.frontends.torch.control.variables import set_attribute
 
 __all__ = [
@@ -11,12 +12,14 @@ __all__ = [
     "branch",
     "call",
     "chosen",
+    "compared",
     "contained",
     "for_",
     "items",
     "joined",
     "listed",
     "negated",
+    "picked",
     "put",
     "same",
     "set_attribute",

@@ -30,6 +30,7 @@ def _extents(node: ast.AST) -> list[tuple[int, int]]:
     decides |= isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
     decides |= isinstance(node, ast.Compare) and (len(node.ops) > 1 or isinstance(node.ops[0], (ast.In, ast.NotIn)))
     decides |= isinstance(node, ast.Call) and (asks(node) or called(node) in HEADER)
+    decides |= isinstance(node, ast.Subscript) and picks(node)
     return [(node.lineno, node.end_lineno or 0)] if decides else []  # type: ignore[attr-defined]
 
 
@@ -58,6 +59,19 @@ def check(function: Function) -> None:
     for node in own(function.body):
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             raise Unsuitable(f"{function.name} is a generator or a coroutine (line {getattr(node, 'lineno', 0)})")
+
+
+def picks(node: ast.Subscript) -> bool:
+    """Whether one element is read, at a place that may be known only at run time."""
+    return isinstance(node.ctx, ast.Load) and not _is_fixed(node.slice)
+
+
+def _is_fixed(index: ast.expr | None) -> bool:
+    if isinstance(index, ast.Slice):
+        return all(map(_is_fixed, (index.lower, index.upper, index.step)))
+    if isinstance(index, (ast.Tuple, ast.List)):
+        return all(map(_is_fixed, index.elts))
+    return index is None or isinstance(index, (ast.Constant, ast.UnaryOp))
 
 
 def called(call: ast.Call) -> str:

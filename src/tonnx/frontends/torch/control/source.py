@@ -26,7 +26,7 @@ from typing import Any
 
 from tonnx.frontends.torch.control.exits import own, raises, single_exit
 from tonnx.frontends.torch.control.names import STOP, Function, Names, analyse, analyse_branch, stored
-from tonnx.frontends.torch.control.sites import HEADER, asks, binds, called, harmless
+from tonnx.frontends.torch.control.sites import HEADER, asks, binds, called, harmless, picks
 from tonnx.frontends.torch.control.trees import (
     THUNK,
     Place,
@@ -45,6 +45,7 @@ Comprehension = ast.ListComp | ast.GeneratorExp
 
 BODY = "tonnx_body_"  # names of the functions that bodies become begin so
 _CONTROL = "tonnx_control"  # the name under which rewritten functions import `runtime`
+_SIGNS = {"eq": "eq", "noteq": "ne", "lt": "lt", "lte": "le", "gt": "gt", "gte": "ge"}
 
 
 @dataclass
@@ -291,11 +292,22 @@ class Rewriter(ast.NodeTransformer):
             call.func.body = self.visit(ast.copy_location(ast.BoolOp(ast.And(), parts), node))  # type: ignore[attr-defined]
             return call
         self.generic_visit(node)
+        sign = type(node.ops[0]).__name__.lower()
+        if sign in _SIGNS and any(
+            isinstance(n, ast.Constant) and n.value in (0, 1) for n in (node.left, *node.comparators)
+        ):
+            return self._call("compared", node, _SIGNS[sign], node.left, node.comparators[0])
         name = {ast.In: "contained", ast.NotIn: "contained", ast.Is: "same", ast.IsNot: "same"}.get(type(node.ops[0]))
         if name is None:
             return node
         found = self._call(name, node, node.left, node.comparators[0])
         return found if isinstance(node.ops[0], (ast.In, ast.Is)) else self._call("negated", node, found)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if self._scope is None or not picks(node):
+            return node
+        return self._call("picked", node, node.value, as_index(node.slice))
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)

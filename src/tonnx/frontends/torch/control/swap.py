@@ -10,16 +10,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.control.cases import AsBranches
 from tonnx.frontends.torch.control.conditions import NOTES
 from tonnx.frontends.torch.control.listed import Listed
-from tonnx.frontends.torch.control.merge import Unmerged
+from tonnx.frontends.torch.control.merge import NUMBERS, UNSPLIT, Line, Unmerged
 from tonnx.frontends.torch.control.names import Function, Unsuitable
 from tonnx.frontends.torch.control.sites import check, function_at, lambdas_at, sites_at
 from tonnx.frontends.torch.control.source import BODY, Rewriter
+from tonnx.frontends.torch.control.split import Split
 from tonnx.frontends.torch.control.trees import THUNK, Place, place
 from tonnx.frontends.torch.explain import Frozen, is_data_dependent, user_frame, user_line
 
@@ -28,6 +29,7 @@ _Key: TypeAlias = tuple[str, int]  # a function's name and first line
 
 Spot: TypeAlias = tuple[str, int, str]  # a file, a line and the function's name
 
+_SPLITS = 6  # of a file; each may double what comes after it
 _ATTEMPTS = 40  # each costs a capture, and rewrites at least one function more
 
 
@@ -43,11 +45,13 @@ def with_control_flow(
     rewrites = Rewrites()
     first: CaptureError | None = None
     done: list[T] = []
+    hidden: CaptureError | None = None
     for _ in range(_ATTEMPTS):
         froze = Frozen()
         last = None
         try:
             done.append(attempt(froze, rewrites))
+            hidden = froze.swallow_error()
             spots = [*froze.spots, *unsettled(done[-1], froze)]
         except CaptureError as error:
             last, first = error, first or error
@@ -55,9 +59,13 @@ def with_control_flow(
             if (at := user_frame(error.__cause__) if error.__cause__ is not None else None) is not None:
                 spots = [*spots, (at[0].f_code.co_filename, at[1], at[0].f_code.co_name)]
         new = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
+        if last is not None and not any(new):
+            new.append(rewrites.split(last.__cause__))
         if any(new):
             continue
         if done:
+            if hidden is not None:
+                raise hidden
             return done[-1]
         assert first is not None and last is not None
         raise rewrites.explained(first, last) from last.__cause__
@@ -72,6 +80,8 @@ class _File:
     lambdas: set[Place] = field(default_factory=set)
     lines: set[int] = field(default_factory=set)
     """Where somebody asked for a plain number."""
+    split: set[int] = field(default_factory=set)
+    """Branches that take what comes after them along."""
 
 
 class Rewrites:
@@ -83,6 +93,9 @@ class Rewrites:
         """Why functions that fix something have to stay as they are."""
         self.notes: list[str] = []
         """What the user should know."""
+        self._tried: set[Line] = set()
+        """Branches that were to take what comes after them along."""
+        self._numbers: dict[Any, Line | None] = {}
 
     def add(self, file: str, line: int, name: str) -> bool:
         """Rewrite the function around a line that decides something; False if that is nothing new, or cannot be."""
@@ -112,6 +125,25 @@ class Rewrites:
         chosen.lambdas |= lambdas
         return new
 
+    def split(self, cause: BaseException | None) -> bool:
+        """Move what comes after a branch into its sides; False if that branch is nothing new.
+
+        It is the one whose sides leave something that is too different, or a number that has to be a plain one.
+        """
+        branch = cause.branch if isinstance(cause, Unsuitable) else None
+        for symbol in getattr(getattr(cause, "cond", None), "free_symbols", ()):
+            branch = branch or self._numbers.get(symbol)
+        if branch is None or branch in self._tried:
+            return False
+        self._tried.add(branch)
+        chosen = self._files.get(branch[0])
+        if chosen is not None and len(chosen.split) < _SPLITS:
+            split = Split({*chosen.split, branch[1]})
+            split.visit(AsBranches().visit(_parsed(branch[0])))
+            if branch[1] in split.done:
+                chosen.split.add(branch[1])
+        return True
+
     def explained(self, first: CaptureError, last: CaptureError) -> CaptureError:
         """The error of the first attempt, with the reason why recording did not help."""
         cause, reasons = last.__cause__, self.reasons
@@ -129,7 +161,11 @@ class Rewrites:
         elif last.what != first.what and not reasons:
             reasons = [f"{last.what} ({last.where})"]
         elif last.where != first.where and not reasons:
-            reasons = [f"then {last.where} fixes the size" if not first.data_dependent else f"then {last.where}"]
+            reasons = [
+                f"then {last.where} fixes the size"
+                if not first.data_dependent
+                else f"then a plain number is needed, which only the run knows: {last.where}"
+            ]
         if reasons:
             what = (
                 "it cannot become an If or a Loop of ONNX"
@@ -147,15 +183,18 @@ class Rewrites:
     def applied(self) -> Iterator[None]:
         """The functions with their control flow rewritten; afterwards they are what they were."""
         swapped: list[tuple[FunctionType, CodeType]] = []
-        self.notes = []
-        token = NOTES.set(self.notes)
+        self.notes, self._numbers = [], {}
+        told = NOTES.set(self.notes)
+        tried, numbers = UNSPLIT.set(frozenset([None, *self._tried])), NUMBERS.set(self._numbers)
         try:
             for function, code in self._replacements():
                 swapped.append((function, function.__code__))
                 function.__code__ = code
             yield
         finally:
-            NOTES.reset(token)
+            NOTES.reset(told)
+            UNSPLIT.reset(tried)
+            NUMBERS.reset(numbers)
             for function, code in reversed(swapped):
                 function.__code__ = code
 
@@ -210,7 +249,7 @@ def _rewritten(file: str, chosen: _File) -> dict[_Key, list[tuple[CodeType, Code
     tree = _parsed(file)
     keys = _keys(tree, chosen)
     before = _codes(_compiled(tree, file))
-    tree = AsBranches().visit(tree)
+    tree = Split(chosen.split).visit(AsBranches().visit(tree))
     after = _codes(_compiled(Rewriter(chosen.functions, chosen.lambdas, chosen.lines).visit(tree), file))
     pairs = {key: list(zip(before.get(key, []), after.get(key, []), strict=False)) for key in keys}
     return {key: found for key, found in pairs.items() if found}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
 
 UNBOUND = object()
 
@@ -71,6 +74,51 @@ def describe(value: Any) -> str:
     if isinstance(value, (int, float, str)):
         return repr(value)
     return "unbound" if value is UNBOUND else "None" if value is None else f"a {type(value).__name__}"
+
+
+# What torch believes of values
+
+
+class Constants:
+    """The tensors among some values of which torch knows the content, such as ``torch.tensor(0)``.
+
+    It follows writes to them, which is wrong where the run decides whether, or how often, they happen.
+    """
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        leaves = pytree.tree_leaves(list(values))
+        self._found = [leaf for leaf in leaves if getattr(leaf, "constant", None) is not None]
+        with _disable_current_modes():
+            self._before = [leaf.constant.clone() for leaf in self._found]
+
+    def forget(self) -> None:
+        """Only the run knows them from now on."""
+        for leaf in self._found:
+            _forget(leaf)
+
+    def written(self) -> bool:
+        """Whether somebody has written to one of them; it is forgotten then."""
+        with _disable_current_modes():
+            changed = [
+                leaf
+                for leaf, before in zip(self._found, self._before, strict=True)
+                if leaf.constant is not None and not torch.equal(leaf.constant, before)
+            ]
+        for leaf in changed:
+            _forget(leaf)
+        return bool(changed)
+
+    def lost(self) -> bool:
+        """Whether that happened, or somebody has made us forget one."""
+        return self.written() or any(leaf.constant is None for leaf in self._found)
+
+
+def _forget(tensor: Any) -> None:
+    tensor.constant = None
+    mode = get_proxy_mode()  # it has a note of its own
+    slot: Any = None if mode is None else get_proxy_slot(tensor, mode.tracer, None)
+    if hasattr(slot, "constant"):
+        slot.constant = None
 
 
 # What torch believes of sizes
