@@ -190,7 +190,7 @@ class Branches(nn.Module):
         return torch.tanh(y)
 
 
-def test_a_branch_is_named(tmp_path: Path) -> None:
+def test_the_node_in_a_branch_is_named(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     bad = exported(Branches(), (X,), path)
     index = next(i for i, node in enumerate(bad.graph.node) if node.op_type == "If")
@@ -198,7 +198,8 @@ def test_a_branch_is_named(tmp_path: Path) -> None:
     next(node for node in branch.node if node.op_type == "Exp").op_type = "Sin"
     onnx.save(bad, path)
     located = tonnx.verify(path, Branches(), (X,), values=False).located
-    assert [node.index for node in located.nodes] == [index] and "cond" in located.operator
+    assert [(node.index, node.op_type) for node in located.nodes] == [(index, "Sin")]
+    assert located.operator == "aten.exp.default" and "then_branch of If" in str(located)
 
 
 class Steps(nn.Module):
@@ -215,7 +216,7 @@ class Steps(nn.Module):
         return torch.tanh(h * 2)
 
 
-def test_a_loop_is_named(tmp_path: Path) -> None:
+def test_the_node_in_a_loop_is_named(tmp_path: Path) -> None:
     torch.manual_seed(0)
     path, x, model = tmp_path / "net.onnx", torch.randn(2, 4, 3), Steps().eval()
     bad = exported(model, (x,), path, dynamic_axes={"x": {1: "time"}})
@@ -224,7 +225,62 @@ def test_a_loop_is_named(tmp_path: Path) -> None:
     next(node for node in body.node if node.op_type == "Tanh").op_type = "Sin"
     onnx.save(bad, path)
     located = tonnx.verify(path, model, (x,), values=False).located
-    assert index in [node.index for node in located.nodes] and len(located.nodes) <= 3
+    assert "Sin" in [node.op_type for node in located.nodes] and located.operator == "aten.gru_cell.default"
+    assert all(node.index == index and "pass 1 of Loop" in node.inside for node in located.nodes)
+
+
+class Nested(nn.Module):
+    """A branch in every pass of a loop."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x[:, 0]
+        for t in range(x.shape[1]):
+            if h.sum() > 0:
+                h = torch.tanh(h)
+                h = h - torch.cos(x[:, t])
+            else:
+                h = torch.exp(h) * 0.3 + x[:, t]
+        return h * 2
+
+
+def test_the_node_in_a_branch_in_a_loop_is_named(tmp_path: Path) -> None:
+    path, x = tmp_path / "net.onnx", torch.linspace(0.1, 1, 24).reshape(2, 4, 3)
+    bad = exported(Nested(), (x,), path, dynamic_axes={"x": {1: "time"}})
+    loop = next(i for i, node in enumerate(bad.graph.node) if node.op_type == "Loop")
+    inner = next(node for node in bad.graph.node[loop].attribute[0].g.node if node.op_type == "If")
+    sides = {a.name: a.g for a in inner.attribute}
+    next(node for node in sides["else_branch"].node if node.op_type == "Exp").op_type = "Sin"
+    onnx.save(bad, path)
+    located = tonnx.verify(path, Nested(), (x,), values=False, reproducer=tmp_path / "part.onnx").located
+    assert [(node.index, node.op_type) for node in located.nodes] == [(loop, "Sin")]
+    assert "else_branch of If" in located.nodes[0].inside and "of Loop" in located.nodes[0].inside
+    held = dict(np.load(located.reproducer[1]))
+    expected = held.pop("expected")
+    (actual,) = onnxruntime.InferenceSession(str(located.reproducer[0])).run(None, held)
+    np.testing.assert_allclose(np.exp(next(iter(held.values()))), expected, rtol=1e-5)
+    assert np.abs(actual - expected).max() > 1e-3
+
+
+def test_the_node_in_a_function_is_named(tmp_path: Path) -> None:
+    """Functions in functions, called twice: the fault shows in the first call."""
+    outer = [helper.make_node("Sin", ["X"], ["a"]), helper.make_node("Inner", ["a"], ["Y"], domain="my")]
+    inner = [helper.make_node("Exp", ["X"], ["t"]), helper.make_node("Neg", ["t"], ["Y"])]
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
+    functions = [
+        helper.make_function("my", "Outer", ["X"], ["Y"], outer, opsets),
+        helper.make_function("my", "Inner", ["X"], ["Y"], inner, opsets[:1]),
+    ]
+    nodes = [helper.make_node("Outer", [f"v{i}"], [f"v{i + 1}"], domain="my", name=f"call{i}") for i in range(2)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in ("v0", "v2")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, functions=functions, ir_version=9), path)
+
+    def once(x: Tensor) -> Tensor:
+        return -torch.tanh(torch.sin(x))
+
+    located = tonnx.verify(path, lambda x: once(once(x)), (torch.rand(2, 4) + 0.5,), values=False, sizes=False).located
+    assert "the function Outer 'call0'" in str(located) and "Exp" in [node.op_type for node in located.nodes]
 
 
 # Rounding
@@ -356,8 +412,8 @@ def test_a_folder_that_cannot_be_written_to_hides_nothing(tmp_path: Path, monkey
 def wrong_rule(monkeypatch: pytest.MonkeyPatch, operator: str, function: Any) -> None:
     right = Settings.rule
 
-    def rule(self: Settings, schema: Any) -> Any:
-        found = right(self, schema)
+    def rule(self: Settings, schema: Any, **how: Any) -> Any:
+        found = right(self, schema, **how)
         return replace(found, function=function) if schema.name == operator else found
 
     monkeypatch.setattr(Settings, "rule", rule)

@@ -540,3 +540,34 @@ def test_a_text_called_npy(folder: Path, tmp_path: Path, capsys: pytest.CaptureF
         assert _run(folder / "mean.onnx", tmp_path / name) == 1
         error = capsys.readouterr().err
         assert f"{name}\n" in error and "pickle" not in error and "fault of tonnx" not in error
+
+
+class Same(torch.nn.Module):
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return image * 1.0
+
+
+@pytest.mark.parametrize("opset", [7, 17, 18])
+@pytest.mark.parametrize("filter", ["bilinear", "bicubic"])
+def test_embedded_resize_is_pillows(filter: str, opset: int, tmp_path: Path) -> None:
+    """On noise, where every difference at a border or in rounding between the passes shows."""
+    resize = {"resize": {"size": [24, 30], "filter": filter}}
+    steps = [{"color": "rgb"}, resize, {"layout": "nchw"}, {"dtype": "float32"}]
+    options = {"recipe": {"before": steps}, "embed_preprocessing": True, "opset_version": opset}
+    tonnx.export(Same(), (torch.rand(1, 3, 24, 30),), tmp_path / "same.onnx", **options)
+    model, random = tonnx.load(tmp_path / "same.onnx"), np.random.default_rng(0)
+    for size in ((61, 47), (10, 14), (24, 30), (1, 1)):
+        picture = random.integers(0, 256, (*size, 3)).astype(np.uint8)
+        (actual,) = model(picture[None]).values()
+        wanted = Image.fromarray(picture).resize((30, 24), getattr(Image.Resampling, filter.upper()))
+        worst = np.abs(actual[0].transpose(1, 2, 0) - np.asarray(wanted)).max()
+        assert worst <= {"bilinear": 1, "bicubic": 2}[filter], size
+
+
+def test_embedded_padding_takes_smaller_pictures(tmp_path: Path) -> None:
+    recipe = {"before": [{"color": "rgb"}, {"pad": {"size": [24, 30]}}, "scale", {"layout": "nchw"}]}
+    options = {"recipe": recipe, "embed_preprocessing": True, "opset_version": 9}
+    tonnx.export(Same(), (torch.rand(1, 3, 24, 30),), tmp_path / "same.onnx", **options)
+    picture = np.full((10, 12, 3), 255, np.uint8)
+    (padded,) = tonnx.load(tmp_path / "same.onnx")(picture[None]).values()
+    assert padded.shape == (1, 3, 24, 30) and padded.sum() == pytest.approx(10 * 12 * 3)

@@ -276,6 +276,7 @@ def maker(tmp_path: Path) -> str:
     start = source.index("class Net(")
     body = "import torch\nfrom torch import nn\n\n" + source[start : source.index("def changed(")]
     body += "\n\ndef on_arrays(x):\n    return net()(torch.from_numpy(x)).detach().numpy()\n"
+    body += "\n\ndef on_tensors(x):\n    return net()(x)\n\n\ndef listed():\n    return [net(), (torch.ones(2, 4),)]\n"
     (tmp_path / "maker.py").write_text(body)
     return str(tmp_path / "maker.py")
 
@@ -302,8 +303,32 @@ def test_command_on_a_wrong_file(wrong: Path, maker: str, capsys: pytest.Capture
     assert data["differences"] and {"value", "max_abs", "index"} <= set(data["differences"][0])
 
 
-def test_command_takes_a_function_on_arrays(file: Path, maker: str) -> None:
-    assert main(["verify", str(file), "--against", f"{maker}:on_arrays", "-q"]) == 0
+@pytest.mark.parametrize("name", ["on_arrays", "on_tensors", "listed"])
+def test_command_takes_functions_and_lists(name: str, file: Path, maker: str) -> None:
+    assert main(["verify", str(file), "--against", f"{maker}:{name}", "-q"]) == 0
+
+
+def test_command_takes_what_was_saved_without_names(file: Path, maker: str, capsys: Any) -> None:
+    x = torch.randn(5, 4)
+    folder = file.parent
+    np.savez(folder / "plain.npz", x.numpy())
+    torch.save(x, folder / "some.pt")
+    torch.save({"x": x}, folder / "named.pt")
+    torch.save([x], folder / "listed.pth")
+    for name in ("plain.npz", "some.pt", "named.pt", "listed.pth"):
+        command = ["verify", str(file), "--against", f"{maker}:net", "--inputs", str(folder / name), "--json"]
+        assert main(command) == 0, name
+        trials = json.loads(capsys.readouterr().out)["verification"]["trials"]
+        assert trials[0]["outputs"][0]["shape"] == [5, 3], name
+    torch.save(net(), folder / "module.pt")
+    assert main(["verify", str(file), "--against", f"{maker}:net", "--inputs", str(folder / "module.pt")]) == 1
+    assert "cannot read" in capsys.readouterr().err
+
+
+def test_equal_nans_and_infinities_are_allclose() -> None:
+    """As for np.testing.assert_allclose."""
+    values = np.array([np.nan, np.inf, -np.inf, 1.0], np.float32)
+    assert compare("y", values, values).allclose and not compare("y", values, -values).allclose
 
 
 def test_command_takes_shapes_and_a_seed(file: Path, maker: str, capsys: pytest.CaptureFixture[str]) -> None:

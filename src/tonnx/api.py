@@ -134,7 +134,10 @@ def export(
     if wanted_recipe is not None:
         from tonnx.run.embed import embed, store
 
-        (embed if embed_preprocessing else store)(converted, wanted_recipe)
+        if embed_preprocessing:
+            embed(converted, wanted_recipe, target)
+        else:
+            store(converted, wanted_recipe)
     weights = [] if export_params else _detach_weights(converted)
     free = asked.optimize and asked.training == "EVAL"
     optimised = _finish(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tonnx.proof import Verification
-    from tonnx.proof.locate import Located
+    from tonnx.proof.located import Located
     from tonnx.proof.trace import Trace
 
 

@@ -15,6 +15,8 @@ import onnx_ir as ir
 PREFIX = "tonnx."
 VALUE = "tonnx.value"
 """Key in ``Value.meta``: the framework's name for the value. In a file: of the node's metadata, names in order."""
+INSIDE = "/"
+"""Before the name of a value that the framework computes inside of a branch or loop."""
 ORIGINAL = "tonnx.original"
 """Key in ``Value.meta``: the name of the value in the file that the model was read from."""
 _KEYS = ("op", "module", "source", "value")
@@ -57,8 +59,8 @@ def remember(model: ir.Model) -> None:
 
 
 def stamp(model: ir.Model) -> None:
-    """Write what the values of the main graph hold into the metadata of their nodes."""
-    for node in model.graph:
+    """Write what the values hold into the metadata of their nodes."""
+    for node in model.graph.all_nodes():
         names = [str(value.meta.get(VALUE, "")) for value in node.outputs]
         if any(names):
             node.metadata_props[VALUE] = ",".join(names)
@@ -70,7 +72,7 @@ def load(model: ir.Model) -> None:
     """Read what `stamp` and the serialiser wrote: doc strings become metadata again, and values know what they hold."""
     for graph in model.graphs():
         _undocument(graph)
-    for node in model.graph:
+    for node in model.graph.all_nodes():
         names = node.metadata_props.pop(VALUE, "").split(",")
         if len(names) == len(node.outputs):
             for value, name in zip(node.outputs, names, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from tonnx import reading
-from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, VerificationFailed
+from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.intake import is_of
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
-from tonnx.proof.locate import Case, Difference, Located, locate_or_compare
+from tonnx.proof.locate import Case, locate_or_compare
+from tonnx.proof.located import Difference, Located
 from tonnx.proof.original import Original, Signature, check_fit, first_that_runs
 from tonnx.proof.sweep import Tolerances
 from tonnx.stages import Progress, Stages
@@ -283,7 +285,12 @@ def _original(
     if is_of("torch", model, args, kwargs):
         return _torch(model, args, kwargs, given, read, signature)
     if callable(model) and not isinstance(model, type):
-        return _function(model, args, kwargs, given, read, signature)
+        try:
+            return _function(model, args, kwargs, given, read, signature)
+        except CaptureError:  # it takes no arrays: on tensors, if PyTorch is there at all
+            if given is None or "torch" not in sys.modules:
+                raise
+            return _torch(model, args, kwargs, given, read, signature)
     raise InvalidArgument(
         f"cannot verify against a {type(model).__name__}",
         hint="give a model of PyTorch or Paddle, the path of a saved one or of an ONNX file, or a function on arrays",
@@ -358,7 +365,7 @@ def _function(
         return [np.asarray(result) for result in listed]
 
     complete = set(given) == set(names)
-    example = given if complete else first_that_runs(reference, _examples(read, signature, given))
+    example = first_that_runs(reference, [given] if complete else _examples(read, signature, given))
     why = "a plain function shows nothing of what it computes inside; only its outputs were compared"
     return Original("function", reference, {name: example[name] for name in names}, untraced=why)
 

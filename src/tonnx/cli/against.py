@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.cli.arrays import read_arrays
+from tonnx.cli.arrays import arrays_for
 from tonnx.cli.load import Loaded, load_any
 from tonnx.cli.paddle import is_paddle
 from tonnx.cli.specs import InputSpec, with_example_sizes
@@ -57,12 +57,8 @@ def example_for(
     path: Path, loaded: Loaded, specs: Sequence[InputSpec], files: Sequence[str], seed: int
 ) -> tuple[Any, Any]:
     """Arrays by name, or the example that came with the model, or nothing."""
-    arrays = read_arrays(files)
-    unnamed = [Path(text).stem for text in files if text.endswith(".npy") and "=" not in text]
-    inputs = _inputs(path) if specs or unnamed else {}
-    drawn = _drawn(inputs, specs, seed)
-    if len(arrays) == len(unnamed) == len(inputs) and not set(arrays) & set(inputs):
-        arrays = dict(zip(inputs, arrays.values(), strict=True))  # files that are called anything, in order
+    arrays = arrays_for(path, files)
+    drawn = _drawn(_inputs(path), specs, seed) if specs else {}
     for name, array in arrays.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise InvalidArgument(

@@ -2,30 +2,95 @@
 
 from __future__ import annotations
 
+import pickle
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, MissingDependency
+
+SUFFIXES = (".npy", ".npz", ".pt", ".pth")
+_SAVED_BY_TORCH = (".pt", ".pth")
 
 
-def read_arrays(paths: Sequence[str]) -> dict[str, np.ndarray]:
-    """``data.npz`` has its own names; ``x.npy`` is called by its file, ``ids=some.npy`` as it says."""
+def read_arrays(paths: Sequence[str], names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """``data.npz`` has its own names; ``x.npy`` is called by its file, ``ids=some.npy`` as it says.
+
+    What ``torch.save`` wrote is read as well: a tensor, several in a list, or a dict of them. ``names`` are the inputs
+    that there are: arrays that were saved without names are these, in order.
+    """
     arrays: dict[str, np.ndarray] = {}
     for text in paths:
         name, equals, path = text.rpartition("=")
         file = Path(path)
-        try:
-            content = np.load(file, allow_pickle=False)
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            # numpy takes everything that it does not know for a pickle
-            why = "it is not in numpy's format" if "pickle" in str(error) else str(error)
-            raise InvalidArgument(f"cannot read {file}", why=why, hint="give a .npz or .npy file") from error
+        content = _torch(file) if file.suffix in _SAVED_BY_TORCH else _numpy(file)
         if isinstance(content, np.ndarray):
             arrays[name if equals else file.stem] = content
+        elif isinstance(content, Mapping):
+            arrays.update(content)
         else:
-            with content:
-                arrays.update(content.items())
+            places = [names[i] if i < len(names) else f"arr_{i}" for i in range(len(content))]
+            arrays.update(zip(places, content, strict=True))
     return arrays
+
+
+def arrays_for(model: str | Path, paths: Sequence[str]) -> dict[str, np.ndarray]:
+    """The values for the inputs of an ONNX file. As many files as it has inputs are those, in order."""
+    if not paths:
+        return {}
+    from tonnx.reading import reader
+    from tonnx.retargeting import inputs_of
+
+    names = [str(value.name) for value in inputs_of(reader(model)())]
+    arrays = read_arrays(paths, names)
+    unnamed = [text for text in paths if not text.endswith(".npz") and "=" not in text]
+    if len(arrays) == len(unnamed) == len(names) and not set(arrays) & set(names):
+        return dict(zip(names, arrays.values(), strict=True))
+    return arrays
+
+
+def _numpy(file: Path) -> np.ndarray | dict[str, np.ndarray] | list[np.ndarray]:
+    hint = "give a .npz, .npy or .pt file"
+    try:
+        content = np.load(file, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content:
+            found = dict(content.items())
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}", why=error.strerror or str(error), hint=hint) from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        # numpy takes everything that it does not know for a pickle
+        why = "it is not in numpy's format" if "pickle" in str(error) else str(error)
+        raise InvalidArgument(f"cannot read {file}", why=why, hint=hint) from error
+    if not all(isinstance(array, np.ndarray) for array in found.values()):
+        raise InvalidArgument(f"cannot read {file}", why="it is an archive, but not one of arrays", hint=hint)
+    unnamed = list(found) == [f"arr_{i}" for i in range(len(found))]  # np.savez(file, a, b)
+    return list(found.values()) if unnamed else found
+
+
+def _torch(file: Path) -> Any:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingDependency(f"reading {file} needs torch", hint="save the values as .npz") from error
+    from tonnx.frontends.torch.weights import as_numpy
+
+    def array(value: Any) -> np.ndarray:
+        if not isinstance(value, torch.Tensor):
+            raise InvalidArgument(f"{file} holds a {type(value).__name__} where a tensor was expected")
+        return as_numpy(value.detach())
+
+    try:
+        content = torch.load(file, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        raise InvalidArgument(
+            f"cannot read {file}", why=why, hint="save a tensor, a list of tensors, or a dict of tensors"
+        ) from error
+    if isinstance(content, Mapping):
+        return {str(name): array(value) for name, value in content.items()}
+    return [array(value) for value in content] if isinstance(content, (list, tuple)) else array(content)

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Measure, report."""
     from tonnx.benching import bench
-    from tonnx.cli.arrays import read_arrays
+    from tonnx.cli.arrays import arrays_for
 
     if options.plot and not Path(options.plot).absolute().parent.is_dir():
         raise InvalidArgument(f"cannot write {options.plot}", why=f"there is no folder {Path(options.plot).parent}")
@@ -51,14 +51,17 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         batches=options.batch,
         threads=options.threads,
         sizes=dict(options.size),
-        inputs=read_arrays(options.inputs),
+        inputs=arrays_for(options.models[0], options.inputs),
         seconds=options.seconds,
         warmup=options.warmup,
         memory=not options.no_memory,
         progress=console.stage,
     )
     if options.plot:
-        Path(options.plot).write_text(result.svg(), encoding="utf-8")
+        try:
+            Path(options.plot).write_text(result.svg(), encoding="utf-8")
+        except OSError as error:
+            raise InvalidArgument(f"cannot write {options.plot}", why=error.strerror or str(error)) from error
     return Report(str(result), result.data)
 
 

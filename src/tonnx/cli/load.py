@@ -84,7 +84,7 @@ def load_any(target: str) -> Loaded:
     found = _attribute(imported, name, target)
     if inspect.isclass(found) or (inspect.isroutine(found) and _needs_nothing(found)):
         found = _called(found, target)
-    model, *rest = found if isinstance(found, tuple) and found else (found,)
+    model, *rest = found if isinstance(found, (tuple, list)) and found else (found,)
     if len(rest) > 2 or (len(rest) == 2 and not (rest[1] is None or isinstance(rest[1], dict))):
         kinds = ", ".join(type(part).__name__ for part in found)
         hint = "return a model, (model, args), or (model, args, kwargs)"

@@ -56,10 +56,10 @@ def write_page(
     options: argparse.Namespace, console: Console, output: str | Path | None
 ) -> tuple[Path, bool | None]:
     """The page of a file, with what was asked for measured first; and whether it equals the model, if compared."""
-    from tonnx.cli.arrays import read_arrays
+    from tonnx.cli.arrays import arrays_for
     from tonnx.reporting import report
 
-    inputs, sizes = read_arrays(options.inputs), dict(options.size)
+    inputs, sizes = arrays_for(options.model, options.inputs), dict(options.size)
     extra: dict[str, Any] = {}
     if options.against:
         extra |= _compared(options, console)

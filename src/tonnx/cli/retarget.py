@@ -44,14 +44,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Retarget, report."""
-    from tonnx.cli.arrays import read_arrays
+    from tonnx.cli.arrays import arrays_for
     from tonnx.retargeting import retarget
 
     result = retarget(
         options.model,
         options.opset,
         options.output,
-        inputs=read_arrays(options.inputs),
+        inputs=arrays_for(options.model, options.inputs),
         verify=not options.no_verify,
         rtol=options.rtol,
         atol=options.atol,

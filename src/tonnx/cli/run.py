@@ -10,10 +10,11 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tonnx.run.model import Model
 
 HELP = "run an ONNX file on pictures or arrays"
-
-_ARRAYS = (".npy", ".npz")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,9 +54,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Everything is computed first; files are written only when nothing failed."""
+    from tonnx.cli.arrays import SUFFIXES
     from tonnx.run.model import load
 
-    arrays = [text for text in options.inputs if text.lower().endswith(_ARRAYS)]
+    if options.batch is not None and options.batch < 1:
+        raise InvalidArgument(f"--batch must be at least 1, not {options.batch}")
+    arrays = [text for text in options.inputs if text.lower().endswith(SUFFIXES)]
     if arrays and len(arrays) != len(options.inputs):
         raise InvalidArgument("pictures and arrays cannot be mixed", hint="run them one after the other")
     paths = [] if arrays else _pictures(options.inputs)
@@ -71,15 +73,25 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     folder = Path(options.output) if options.output else Path()
     if folder.exists() and not folder.is_dir():
         raise InvalidArgument(f"{folder} is a file", hint="-o takes a folder")
-    parent = next(place for place in (folder, *folder.absolute().parents) if place.is_dir())
-    with tempfile.TemporaryDirectory(dir=parent, prefix=".tonnx-run-") as staging:
-        results = _Results(folder, Path(staging), Path(options.model).stem, [path.resolve() for path in paths])
+    with _staging(folder) as staging:
+        results = _Results(folder, staging, Path(options.model).stem, [path.resolve() for path in paths])
         if arrays:
             _run_arrays(model, arrays, results)
         else:
             _run_pictures(model, paths, results, options, console)
         results.commit()
     return Report(results.text(), results.data, failed=bool(results.failed))
+
+
+@contextlib.contextmanager
+def _staging(folder: Path) -> Iterator[Path]:
+    """A hidden place in the folder, or where it will be; with a clear word if nothing can be written there."""
+    try:
+        parent = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        with tempfile.TemporaryDirectory(dir=parent, prefix=".tonnx-run-") as staging:
+            yield Path(staging)
+    except OSError as error:
+        raise InvalidArgument(f"cannot write to the folder {folder}", why=error.strerror or str(error)) from error
 
 
 def _run_pictures(
@@ -122,7 +134,7 @@ def _run_arrays(model: Model, inputs: Sequence[str], results: _Results) -> None:
     from tonnx.run.after import conclude
     from tonnx.run.recipe import Recipe
 
-    given = read_arrays(inputs)
+    given = read_arrays(inputs, list(model.inputs))
     named = {name: array for name, array in given.items() if name in model.inputs}
     if not named and len(given) == len(model.inputs):
         named = dict(zip(model.inputs, given.values(), strict=True))

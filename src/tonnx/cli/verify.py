@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="FILE",
-        help="real values: data.npz with the file's input names or the model's parameters, x.npy, or x=file.npy",
+        help="real values: data.npz with the file's input names or the model's parameters, x.npy, x.pt, or x=file.npy",
     )
     inputs.add_argument(
         "--input", action="append", default=[], type=specs.input_spec, metavar="SPEC",

@@ -132,18 +132,53 @@ def _cubic(op: Builder, t: ir.Value, a: float) -> list[ir.Value]:
 # Antialiasing: many neighbours, so a matrix.
 
 
-def antialias_axis(op: Builder, x: ir.Value, axis: int, out: int, scale: float | None, style: Style) -> ir.Value:
-    """Downscale one axis of a fixed size with a filter as wide as the step."""
+def antialias_axis(
+    op: Builder, x: ir.Value, axis: int, out: Size, scale: ir.Value | float | None, style: Style
+) -> ir.Value:
+    """Downscale one axis with a filter as wide as the step; of a fixed size, with weights that are known now."""
     size = op.size(x, axis)
-    assert isinstance(size, int)
-    weights = _filter_matrix(size, out, scale if scale is not None else out / size, style)
+    if isinstance(size, int) and isinstance(out, int) and not isinstance(scale, ir.Value):
+        matrix = _filter_matrix(size, out, scale if scale is not None else out / size, style)
+        weights = op.constant(matrix.T.astype(np.float32))
+    else:
+        x, weights = _filter_at_run_time(op, x, axis, out, scale, style)
     rank = op.rank(x)
     order = [*range(rank)]
     order[axis], order[-1] = order[-1], order[axis]
     dtype = x.dtype or T.FLOAT
     moved = op.cast(x if axis == rank - 1 else op.Transpose(x, perm=order), T.FLOAT)
-    result = op.cast(op.MatMul(moved, op.constant(weights.T.astype(np.float32))), dtype)
+    result = op.cast(op.MatMul(moved, weights), dtype)
     return result if axis == rank - 1 else op.Transpose(result, perm=order)
+
+
+def _filter_at_run_time(
+    op: Builder, x: ir.Value, axis: int, out: Size, scale: ir.Value | float | None, style: Style
+) -> tuple[ir.Value, ir.Value]:
+    """The weights of every input position for every output, as nodes; and the input with as much of its border
+    repeated as the filter reaches beyond it."""
+    size = op.size(x, axis)
+    length, wanted = _as_float(op, size), _as_float(op, out)
+    factor = wanted / length if scale is None else _as_float(op, scale)
+    at = _coordinates(op, arange(op, out), length, wanted, factor, style.coordinates)
+    stretch = op.Max(op.constant([1.0]), op.Reciprocal(factor))
+    if style.exclude_outside:
+        places = op.cast(arange(op, size), T.FLOAT)
+    else:
+        beyond = op.Floor(stretch * (1.0 if style.mode == "linear" else 2.0)) + 1.0
+        places = op.cast(arange(op, op.cast(length + beyond * 2.0, T.INT64)), T.FLOAT) - beyond
+        x = op.Gather(x, _index(op, places, length - 1.0), axis=axis)
+    distance = op.Abs(op.Reshape(places, [-1, 1]) - op.Reshape(at, [1, -1])) / stretch
+    weights = _kernel_nodes(op, distance, style)
+    return x, weights / op.ReduceSum(weights, [0], keepdims=1)
+
+
+def _kernel_nodes(op: Builder, d: ir.Value, style: Style) -> ir.Value:
+    if style.mode == "linear":
+        return op.Max(1.0 - d, op.constant([0.0]))
+    a, one, two = style.cubic, op.constant([1.0]), op.constant([2.0])
+    near, far = op.Min(d, one), op.Max(op.Min(d, two), one)  # each piece is 0 outside of its own range
+    inner = ((near * (a + 2)) - (a + 3)) * near * near + 1.0
+    return inner + ((far * a - 5 * a) * far + 8 * a) * far - 4 * a
 
 
 def _filter_matrix(size: int, out: int, scale: float, style: Style) -> np.ndarray:

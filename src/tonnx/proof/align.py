@@ -45,10 +45,18 @@ class Found:
     """The dtype and shape of every value of the file."""
     ours: dict[str, Kind]
     """The dtype and shape of every value of the model."""
+    ends: dict[str, str]
+    """Output of the file → the value of the model that it should hold."""
 
 
-def by_contents(cutter: Cutter, trace: Trace, feeds: dict[str, np.ndarray], steps: Mapping[str, Step]) -> Found:
-    """The values of a file that says nothing, beside those of the model.
+def by_contents(
+    cutter: Cutter,
+    trace: Trace,
+    feeds: dict[str, np.ndarray],
+    outputs: Mapping[str, np.ndarray],
+    steps: Mapping[str, Step],
+) -> Found:
+    """The values of a file that says nothing, beside those of the model, whose outputs are ``outputs``.
 
     Values of the same shape and contents are the same. Where a value of the file has the name of one of the model's,
     and names can be trusted because they agree with contents elsewhere, it is that one even if it holds something else.
@@ -58,21 +66,26 @@ def by_contents(cutter: Cutter, trace: Trace, feeds: dict[str, np.ndarray], step
     theirs: dict[str, Mark] = {}
     wanted = [name for name in cutter.maker if cutter.is_tensor(name)]
     run_in_parts(cutter, dict(feeds), wanted, _marking(theirs))
-    shapes = [{name: mark.kind for name, mark in marks.items()} for marks in (theirs, ours)]
+    shapes, own = ({name: mark.kind for name, mark in marks.items()} for marks in (theirs, ours))
     kinds: dict[object, list[str]] = {}
     for name, mark in ours.items():
         if mark.telling:
             kinds.setdefault(mark.kind, []).append(name)
-    matched = {}
-    for value, mark in theirs.items():
-        twins = [name for name in kinds.get(mark.kind, ()) if ours[name].same(mark)] if mark.telling else []
-        if twins:
-            matched[value] = min(twins, key=lambda name: ours[name].distance(mark))
+
+    def twins(marks: Mapping[str, Mark]) -> dict[str, str]:
+        found = {}
+        for value, mark in marks.items():
+            like = [name for name in kinds.get(mark.kind, ()) if ours[name].same(mark)] if mark.telling else []
+            if like:
+                found[value] = min(like, key=lambda name: ours[name].distance(mark))
+        return found
+
+    matched = twins(theirs)
     inner = [value for value in theirs if value in ours and value not in cutter.outputs]
     named = {value: value for value in inner if ours[value].kind == theirs[value].kind}
     if _trusted(cutter, named, ours, theirs):
         matched.update(named)
-    return Found(matched, *shapes)
+    return Found(matched, shapes, own, twins({name: mark_of(array) for name, array in outputs.items()}))
 
 
 def _trusted(
@@ -133,15 +146,14 @@ def _marking(into: dict[str, Mark]) -> Take:
     return take
 
 
-def unmatched(steps: Mapping[str, Step], matched: Collection[str]) -> list[Step]:
-    """The model's values that lead to its outputs over values without a match; in order. One is the first wrong."""
+def unmatched(steps: Mapping[str, Step], matched: Collection[str], end: str | None) -> list[Step]:
+    """The model's values without a match that lead to ``end``, or to any of its outputs; in order."""
     read = {name for step in steps.values() for name in step.inputs}
     found: set[str] = set()
-    stack = [name for name in steps if name not in read]
+    stack = [name for name in steps if name not in read] if end is None else [end, *steps[end].inputs]
     while stack:
         name = stack.pop()
         if name in steps and name not in found and name not in matched:
             found.add(name)
             stack += steps[name].inputs
-    return [step for name, step in steps.items() if name in found]
-
+    return [step for name, step in steps.items() if name in found and name != end]

@@ -101,6 +101,7 @@ class Comparison:
     nans: int = 0
     largest: float = 0.0  # the largest finite magnitude in the model's output
     drawn: bool = False  # random numbers in the model and in the file: only shape and dtype were compared
+    rounded: bool = False  # out of tolerance by less than quantisation changes the output, see `rounding`
     measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
     mean_abs: float = 0.0
     cosine: float = 1.0  # of the angle between the two as vectors, over what is finite in both
@@ -286,7 +287,8 @@ def _float_block(
     figures.nans += int(np.count_nonzero(both_nan))
     figures.largest = max(figures.largest, float(size.max(initial=0.0, where=np.isfinite(size))))
     figures.sum_abs += float(difference.sum())
-    figures.not_allclose += int(np.count_nonzero(~(difference <= ATOL + RTOL * np.where(infinite, 0.0, size))))
+    finite = np.where(np.isfinite(size) & ~infinite, size, 0.0)
+    figures.not_allclose += int(np.count_nonzero(difference > ATOL + RTOL * finite))
     figures.count(difference, 0)
     with np.errstate(all="ignore"):
         figures.turn(left, right)

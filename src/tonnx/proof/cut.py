@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx import reading, serialize
-from tonnx.proof.session import Session
+from tonnx.proof.session import PATIENCE, Session
 
 COMPUTED = "@computed"
 """Appended to the name of a value that a part both computes and is given."""
@@ -70,15 +70,28 @@ class Cutter:
         self, nodes: Sequence[int], given: Mapping[str, np.ndarray], wanted: Sequence[str], *, name: str = "part"
     ) -> ir.Model:
         """A model of these nodes alone, with the types and sizes of ``given``."""
+        return self.part_of([self.proto.graph.node[index] for index in nodes], given, wanted, name=name)
+
+    def part_of(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        given: Mapping[str, np.ndarray],
+        wanted: Sequence[str],
+        initializers: Sequence[onnx.TensorProto] = (),
+        *,
+        name: str = "part",
+    ) -> ir.Model:
+        """The same of any nodes that read values and weights of this model, and ``initializers`` of their own."""
         graph = onnx.GraphProto(name=name)
         twice = set(given) & set(wanted)
-        for index in nodes:
+        for proto in nodes:
             node = graph.node.add()
-            node.CopyFrom(self.proto.graph.node[index])
+            node.CopyFrom(proto)
             for place, output in enumerate(node.output):
                 if output in given:
                     node.output[place] = output + COMPUTED
-        read = dict.fromkeys(name for index in nodes for name in self.reads[index])
+        read = dict.fromkeys(name for node in nodes for name in _reads(node))
+        graph.initializer.extend(tensor for tensor in initializers if tensor.name in read)
         for value in (name for name in read if name in given):
             graph.input.append(_described(value, given[value]))
         large = [name for name in read if name in self.weights and name not in self._small and name not in given]
@@ -115,11 +128,11 @@ def run_model(model: ir.Model, feeds: Mapping[str, np.ndarray], *, optimised: bo
     """Load and run a model that is in memory."""
     weights = sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
     if weights <= _IN_MEMORY:
-        return Session(serialize.to_bytes(model), optimised=optimised).run(feeds)
+        return Session(serialize.to_bytes(model), optimised=optimised).run(feeds, PATIENCE)
     with tempfile.TemporaryDirectory(prefix="tonnx-") as folder:
         path = Path(folder) / "part.onnx"
         serialize.write(model, path, external_data=True)
-        return Session(path, optimised=optimised).run(feeds)
+        return Session(path, optimised=optimised).run(feeds, PATIENCE)
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -21,135 +20,18 @@ from tonnx.errors import TonnxError
 from tonnx.proof.align import Found, by_contents, stamped, unmatched
 from tonnx.proof.compare import Comparison
 from tonnx.proof.cut import Cutter, run_model
+from tonnx.proof.inside import opened_case, placed
+from tonnx.proof.located import Difference, Located, NodeInfo
 from tonnx.proof.narrow import narrow
 from tonnx.proof.reproduce import write_reproducer
 from tonnx.proof.sweep import Local, Pairs, Tolerances, ancestors, chained, local, region_of
 from tonnx.proof.trace import Step, Trace
+from tonnx.proof.unfold import Place
 from tonnx.provenance import VALUE, Origin, origin_of
 
-_SHOWN = 12
-"""Nodes that are listed in full."""
 _CANDIDATES = 16
-
-
-@dataclass(frozen=True)
-class NodeInfo:
-    """A node of the file."""
-
-    name: str
-    op_type: str
-    index: int
-    """Its place in the file."""
-    outputs: tuple[str, ...]
-    origin: Origin = field(default_factory=Origin)
-
-    def __str__(self) -> str:
-        return f"{self.op_type} {self.name!r}" if self.name else f"{self.op_type} (node {self.index}, no name)"
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How far a value of the file is from the model's."""
-
-    value: str
-    framework_value: str
-    node: NodeInfo | None
-    comparison: Comparison
-
-
-@dataclass
-class Located:
-    """The place where a file departs from the model."""
-
-    framework: str
-    value: str
-    """The first value of the file that is wrong."""
-    framework_value: str
-    steps: tuple[Step, ...]
-    """The framework's operators that the nodes stand for."""
-    nodes: tuple[NodeInfo, ...]
-    """The nodes that compute it from values that are right."""
-    comparison: Comparison | None
-    """The value, computed from the model's own values."""
-    inputs: tuple[Comparison, ...] = ()
-    """What the nodes read, as the file computes it."""
-    confirmed: bool = True
-    """False: no node is wrong by itself, and here most of the difference arises."""
-    note: str = ""
-    reproducer: tuple[Path, Path] | None = None
-    compared: int = 0
-    """Values that were compared."""
-    local: Local | None = field(default=None, repr=False)
-
-    @property
-    def operator(self) -> str:
-        names = list(dict.fromkeys(step.operator for step in self.steps if step.operator))
-        telling = [name for name in names if name != "operator.getitem"] or names  # of a list that another one gives
-        return " + ".join(telling) or _first(node.origin.operator for node in self.nodes)
-
-    @property
-    def module(self) -> str:
-        last = [step.module for step in reversed(self.steps) if step.module]
-        return last[0] if last else _first(node.origin.module for node in reversed(self.nodes))
-
-    @property
-    def source(self) -> str:
-        last = [step.source for step in reversed(self.steps) if step.source]
-        return last[0] if last else _first(node.origin.source for node in reversed(self.nodes))
-
-    def headline(self) -> str:
-        """The place in one line."""
-        became = ", ".join(str(node) for node in self.nodes[:3]) + (", …" if len(self.nodes) > 3 else "")
-        parts = [self.operator or "the value", self.module and f"in {self.module}", self.source and f"({self.source})"]
-        return " ".join(part for part in (*parts, "→", became or f"value {self.value!r}") if part)
-
-    def __str__(self) -> str:
-        if not self.nodes and self.comparison is None:
-            return f"not located: {self.note}"
-        title = "first node that differs" if self.confirmed else "no node is wrong by itself; most of it arises at"
-        lines = [f"{title}: {self.operator or '?'}"]
-        lines += [f"  module   {self.module}"] if self.module else []
-        lines += [f"  source   {self.source}"] if self.source else []
-        for place, node in enumerate(self.nodes[:_SHOWN]):
-            lines.append(f"  {'nodes' if not place else '     '}    {node} → {', '.join(node.outputs)}")
-        if len(self.nodes) > _SHOWN:
-            lines.append(f"           … and {len(self.nodes) - _SHOWN} more")
-        lines += [f"  in       {_figures(comparison)}" for comparison in self.inputs[:_SHOWN]]
-        if self.comparison is not None:
-            lines.append(f"  out      {_figures(self.comparison)}")
-            if self.comparison.reason:
-                lines.append(f"           {self.comparison.reason}")
-        if self.note:
-            lines.append(f"  note     {self.note}")
-        if self.reproducer:
-            lines.append(f"  try it   {self.reproducer[0]} with {self.reproducer[1]}")
-        return "\n".join(lines)
-
-    def data(self) -> dict[str, Any]:
-        """The same as JSON data."""
-        from tonnx.proof.data import comparison_data
-
-        return {
-            "confirmed": self.confirmed,
-            "framework": self.framework,
-            "operator": self.operator or None,
-            "module": self.module or None,
-            "source": self.source or None,
-            "value": self.value or None,
-            "framework_value": self.framework_value or None,
-            "nodes": [
-                {"name": n.name or None, "op_type": n.op_type, "index": n.index, "outputs": list(n.outputs)}
-                for n in self.nodes
-            ],
-            "steps": [
-                {"name": s.name, "operator": s.operator, "module": s.module, "source": s.source} for s in self.steps
-            ],
-            "in": [comparison_data(comparison) for comparison in self.inputs],
-            "out": None if self.comparison is None else comparison_data(self.comparison),
-            "note": self.note or None,
-            "reproducer": None if self.reproducer is None else [str(path) for path in self.reproducer],
-            "compared": self.compared,
-        }
+_DEEPEST = 4
+"""Branches in loops in branches that are gone into."""
 
 
 @dataclass
@@ -164,6 +46,16 @@ class Case:
     tolerances: Tolerances = field(default_factory=Tolerances)
     stamp: str = VALUE
     """The key under which the file's values name the model's."""
+    whole: dict[str, np.ndarray] | None = None
+    """The inputs of the whole model, where ``model`` is a part of the file that was written out; see `unfold`."""
+    places: list[Place] | None = None
+    """Where the nodes of such a part stand in the file."""
+    given: dict[str, str] = field(default_factory=dict)
+    """Inputs of such a part, and what is known of its other values → the model's values that they hold."""
+    marks: dict[str, str] = field(default_factory=dict)
+    """What values inside of branches and loops hold, by their names in the file."""
+    outer: str = ""
+    """The model's branch or loop that such a part was inside of."""
 
     def __post_init__(self) -> None:
         self.steps = {step.name: step for step in self.trace.steps()}
@@ -199,8 +91,8 @@ def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], Found | No
     names = stamped(cutter, case.steps, case.stamp)
     if not names:
         # Nothing in the file says which of its values are which of the model's: their names or contents do.
-        contents = by_contents(cutter, case.trace, case.feeds, case.steps)
-        names = contents.names
+        contents = by_contents(cutter, case.trace, case.feeds, case.outputs, case.steps)
+        names = {**contents.names, **case.given}
     pairs = Pairs(names, case.outputs)
     return cutter, pairs, chained(cutter, case.trace, case.feeds, pairs, case.tolerances), contents
 
@@ -226,6 +118,7 @@ def locate_or_compare(
     if not differs:
         return None, listed
     located = _searched(case, cutter, pairs, found, contents)
+    located, cutter = _deeper(case, cutter, located)
     located.compared = len(found)
     if reproducer is not None and located.local is not None and located.local.expected is not None:
         try:
@@ -258,6 +151,24 @@ def _searched(
     return _accumulated(case, cutter, pairs, found, wrong)
 
 
+def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutter]:
+    """If the fault is in a branch, a loop or a function: the node inside, where that can be found out."""
+    for _ in range(_DEEPEST):
+        inner = opened_case(case, cutter, located)
+        if inner is None:
+            break
+        try:
+            below, pairs, found, contents = _swept(inner)
+            deeper = _searched(inner, below, pairs, found, contents)
+        except TonnxError:  # what is known is where it is not deeper
+            break
+        if not deeper.confirmed or not deeper.nodes or deeper.local is None or deeper.local.expected is None:
+            break
+        deeper.nodes = tuple(placed(inner, node) for node in deeper.nodes)
+        case, cutter, located = inner, below, deeper
+    return located, cutter
+
+
 def _roots(cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
     """From wrong outputs back over wrong values, to those that are made from right ones only; in the file's order."""
     roots, seen, stack = set(), set(wrong), list(wrong)
@@ -278,23 +189,23 @@ def _narrowed(
     case: Case, cutter: Cutter, pairs: Pairs, contents: Found, roots: list[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Matching by contents ends at the fault: look for the value of the file at which all is right again."""
-    steps = unmatched(case.steps, set(pairs.names.values()))
-    narrowed: list[str] = []
+    narrowed: dict[str, None] = {}
     doubts: dict[str, str] = {}
     for root in roots:
         region = region_of(cutter, root, pairs)
-        hit = None
-        if len(region.nodes) > 1 and root in pairs.outputs:
-            hit = narrow(cutter, case.trace, case.feeds, pairs, contents, region, steps, case.tolerances)
-        if hit is None:
-            narrowed.append(root)
-            if len(region.nodes) > 1 and steps and root in pairs.outputs:
-                first = f"{steps[0].operator} {steps[0].module} {steps[0].source}".strip()
-                doubts[root] = f"one of these; the model's first value that is not found in the file is of {first}"
-        else:
+        if len(region.nodes) == 1:
+            narrowed[root] = None
+            continue
+        end = pairs.names.get(root) or contents.ends.get(root)
+        steps = unmatched(case.steps, set(pairs.names.values()), end)
+        hit = narrow(cutter, case.trace, case.feeds, pairs, contents, region, end, steps, case.tolerances)
+        if hit is not None:
             pairs.names[hit[0]] = hit[1]
-            narrowed.append(hit[0])
-    return narrowed, doubts
+        elif steps and root in pairs.outputs:
+            first = f"{steps[0].operator} {steps[0].module} {steps[0].source}".strip()
+            doubts[root] = f"one of these; the model's first value that is not found in the file is of {first}"
+        narrowed[root if hit is None else hit[0]] = None
+    return list(narrowed), doubts
 
 
 def _accumulated(
@@ -334,7 +245,8 @@ def _described(
 ) -> Located:
     region = judged.region
     name = pairs.names.get(region.value, "")
-    steps = _steps(case.steps, name, {pairs.names[v] for v in region.given if v in pairs.names})
+    given = {value: pairs.names[value] for value in region.given if value in pairs.names}
+    steps = _steps(case.steps, name, set(given.values()))
     nodes = [info for index in region.nodes if (info := _info(cutter, index)) is not None]
     return Located(
         case.trace.framework,
@@ -345,11 +257,13 @@ def _described(
         judged.comparison,
         tuple(found[value] for value in region.given if value in found),
         local=judged,
+        given=given,
     )
 
 
 def _own(nodes: list[NodeInfo]) -> list[NodeInfo]:
-    """Without the arithmetic of sizes and other things that many operators share, where the file says what is whose."""
+    """Without constants, which are data; and where the file says what is whose, without what many operators share."""
+    nodes = [node for node in nodes if node.op_type != "Constant"] or nodes
     last = nodes[-1].origin if nodes else Origin()
     if last == Origin():
         return nodes
@@ -391,14 +305,3 @@ def _info(cutter: Cutter, index: int | None) -> NodeInfo | None:
     node = cutter.nodes[index]
     outputs = tuple(value.name or "" for value in node.outputs)
     return NodeInfo(node.name or "", node.op_type, index, outputs, origin_of(node))
-
-
-def _figures(comparison: Comparison) -> str:
-    head = f"{comparison.name} {comparison.shape} {comparison.dtype}"
-    if not comparison.measured:
-        return head
-    return f"{head}  max abs {comparison.max_abs:.2g}  max rel {comparison.max_rel:.2g}"
-
-
-def _first(texts: Iterable[str]) -> str:
-    return next((text for text in texts if text), "")

@@ -28,15 +28,21 @@ def narrow(
     pairs: Pairs,
     found: Found,
     region: Region,
+    end: str | None,
     steps: Sequence[Step],
     tolerances: Tolerances,
 ) -> tuple[str, str] | None:
-    """The earliest value of the file, and the model's that it should hold, after which all is right; or None."""
-    expected = pairs.outputs.get(region.value)
+    """The earliest value of the file, and the model's that it should hold, after which all is right; or None.
+
+    ``end`` is the model's value that the region should compute, ``steps`` are those before it that have no match.
+    """
     tried = [step.name for step in steps[:_STEPS] if step.name in found.ours]
-    if expected is None or not tried:
+    if not tried:
         return None
-    arrays = _arrays(trace, feeds, pairs, region, tried)
+    arrays = _arrays(trace, feeds, pairs, region, [*tried, *([end] if end is not None else ())])
+    expected = pairs.outputs.get(region.value, arrays.get(end or ""))
+    if expected is None:
+        return None
     given = {value: arrays.get(pairs.names.get(value, ""), feeds.get(value)) for value in region.given}
     if any(array is None for array in given.values()):
         return None

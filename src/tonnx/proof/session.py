@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,10 @@ _FOREIGN: dict[str, tuple[int, Any, Any]] = {
     "tensor(float8e5m2fnuz)": (20, ml_dtypes.float8_e5m2fnuz, np.uint8),
 }
 _FOREIGN_DTYPES = {np.dtype(values): (code, bits) for code, values, bits in _FOREIGN.values()}
+
+
+PATIENCE = 300.0
+"""Seconds that a proof gives one run: a loop whose end is lost would never end."""
 
 
 class Session:
@@ -111,21 +116,58 @@ class Session:
         assert failure is not None
         raise _not_loaded(failure, None) from failure
 
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Every output by name. Raises VerificationFailed if ONNX Runtime cannot compute them."""
+    def run(self, feeds: Mapping[str, np.ndarray], patience: float | None = None) -> dict[str, np.ndarray]:
+        """Every output by name. Raises VerificationFailed if ONNX Runtime cannot compute them.
+
+        ``patience``: so many seconds at most, for a Loop that may never end.
+        """
         arrays = {name: np.asarray(array) for name, array in feeds.items()}
         foreign = any(kind in _FOREIGN for kind in (*self.inputs.values(), *self.outputs.values()))
-        try:
-            session = self._for(arrays)
-            if foreign or any(array.dtype in _FOREIGN_DTYPES for array in arrays.values()):
-                values = {name: _to_ort(array) for name, array in arrays.items()}
-                results = session.run_with_ort_values(None, values)
-                return dict(zip(self.outputs, map(_from_ort, results), strict=True))
-            return dict(zip(self.outputs, session.run(None, arrays), strict=True))
-        except TonnxError:
-            raise
-        except Exception as error:  # ONNX Runtime's errors have no base class of their own
-            raise VerificationFailed("ONNX Runtime does not run the model", why=one_line(error)) from error
+        with _Limit(patience) as limit:
+            try:
+                session = self._for(arrays)
+                if foreign or any(array.dtype in _FOREIGN_DTYPES for array in arrays.values()):
+                    values = {name: _to_ort(array) for name, array in arrays.items()}
+                    results = session.run_with_ort_values(None, values, limit.options)
+                    return dict(zip(self.outputs, map(_from_ort, results), strict=True))
+                return dict(zip(self.outputs, session.run(None, arrays, limit.options), strict=True))
+            except TonnxError:
+                raise
+            except Exception as error:  # ONNX Runtime's errors have no base class of their own
+                why = f"it did not end within {patience:g} s" if limit.reached else one_line(error)
+                raise VerificationFailed("ONNX Runtime does not run the model", why=why) from error
+
+
+class _Limit:
+    """Ends a run that takes longer than its time; without a time it does nothing, and costs nothing."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.options: onnxruntime.RunOptions | None = None
+        self._timer: threading.Timer | None = None
+        if seconds is not None:
+            import onnxruntime
+
+            self.options = onnxruntime.RunOptions()
+            self.options.log_severity_level = _LOG_FATAL
+            self._timer = threading.Timer(seconds, self._end)
+            self._timer.daemon = True
+
+    def _end(self) -> None:
+        assert self.options is not None
+        self.options.terminate = True
+
+    @property
+    def reached(self) -> bool:
+        return self.options is not None and bool(self.options.terminate)
+
+    def __enter__(self) -> _Limit:
+        if self._timer is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
 
 def numpy_dtype(kind: str) -> np.dtype | None:

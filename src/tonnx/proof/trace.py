@@ -33,3 +33,19 @@ class Trace(Protocol):
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
         """Run once, and hand over each wanted value as soon as it is there. What the model raises is a CaptureError."""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A trace that also shows what is inside of some of its steps."""
+
+    trace: Trace
+    passes: dict[str, int]
+    """How often each of those runs; 1 for a branch."""
+
+
+class Openable(Protocol):
+    """A trace that can show what is inside of a branch or a loop."""
+
+    def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
+        """With what these steps do inside on ``feeds``, one step for each pass; None if that is not known."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -12,7 +13,8 @@ import numpy as np
 from tonnx.errors import CaptureError, TonnxError, VerificationFailed
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
-from tonnx.proof.session import Session, check_model, one_line
+from tonnx.proof.rounding import Unrounded
+from tonnx.proof.session import PATIENCE, Session, check_model, one_line
 from tonnx.proof.values import FAR, ZEROS, doubt, other_values
 from tonnx.target import OLDEST_RUN
 
@@ -50,6 +52,7 @@ class OutputSummary:
     at: str | None = None
     all_nan: bool = False
     drawn: bool = False  # random in the model itself: in some trials only shapes and dtypes were compared
+    rounded: bool = False  # in some trials numbers were rounded to another step, see `rounding`
     measured: bool = True  # False: in all of them
     faint: bool = False  # no value exceeds the absolute tolerance, so that zeros would have passed as well
     mean_abs: float = 0.0
@@ -65,6 +68,8 @@ class OutputSummary:
         note = "  (nothing but NaN: this proves little)" if self.all_nan else ""
         if self.drawn:
             note = "  (without dropout; with it, only shapes and types were compared)"
+        if self.rounded:
+            note = "  (some numbers are rounded to the next step; quantisation itself changes the results by more)"
         if self.faint:
             note = "  (all values are below the absolute tolerance: this proves little)"
         measure = f"max rel {self.max_rel:.2g}"
@@ -193,10 +198,14 @@ def prove(
     Runtime run every node as it stands: it would leave out dropout, for one.
     """
     dims = symbol_sizes(example, dynamic)
+    began = time.perf_counter()
     expected = None if reference is None else _run_once(reference, example)
+    patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     if check:
         check_model(model)
-    prover = _Prover(Session(model, optimised=optimised), reference, output_names, rtol, atol, random, redrawn)
+    unrounded = Unrounded(model) if rtol is None and atol is None else None
+    session = Session(model, optimised=optimised)
+    prover = _Prover(session, reference, output_names, rtol, atol, patience, random, redrawn, unrounded)
     trials = [prover.example(example, dims, expected)]
     failing = None if trials[0].ok else example
     batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
@@ -240,8 +249,10 @@ class _Prover:
     output_names: list[str]
     rtol: float | None
     atol: float | None
+    patience: float
     random: Collection[str] = ()
     redrawn: Reference | None = None
+    unrounded: Unrounded | None = None
 
     def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
         if expected is None:
@@ -283,7 +294,7 @@ class _Prover:
     def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:
         """Without a reference: where the file does not run, the model may not either, since the sizes are invented."""
         try:
-            self.session.run(inputs)
+            self.session.run(inputs, self.patience)
         except VerificationFailed as error:
             return Trial(*what, skipped=error.why or error.what)
         return Trial(*what)
@@ -295,7 +306,7 @@ class _Prover:
             reason = f"the model gives {len(expected)} outputs, the file has {len(names)}"
             return tuple(incomparable(name, np.empty(0), reason) for name in names)
         try:
-            actual = self.session.run(inputs)
+            actual = self.session.run(inputs, self.patience)
         except VerificationFailed as error:
             reason = f"{error.what}: {error.why}"
             return tuple(incomparable(name, want, reason) for name, want in zip(names, expected, strict=True))
@@ -305,6 +316,12 @@ class _Prover:
             else incomparable(name, want, f"the file has no output {name!r}, only {', '.join(actual)}")
             for name, want in zip(names, expected, strict=True)
         ]
+        if self.unrounded is not None:
+            for i, comparison in enumerate(comparisons):
+                if comparison.ok or not comparison.measured:
+                    continue
+                if self.unrounded.allows(self.session, inputs, comparison.name, expected[i], actual[comparison.name]):
+                    comparisons[i] = replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
         return self._without_chance(inputs, expected, comparisons)
 
     def _without_chance(
@@ -351,6 +368,7 @@ def _summary(name: str, group: list[tuple[Trial, Comparison]]) -> OutputSummary:
         reason=worst.reason,
         at=None if worst.ok else _place(trial),
         drawn=any(comparison.drawn for comparison in comparisons),
+        rounded=any(comparison.rounded for comparison in comparisons),
         measured=not all(comparison.drawn for comparison in comparisons),
         all_nan=all(comparison.total and comparison.nans == comparison.total for comparison in comparisons),
         faint=all(

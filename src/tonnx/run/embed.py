@@ -14,11 +14,11 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.build import Builder, Names, Size
-from tonnx.errors import InvalidArgument, VerificationFailed
+from tonnx.errors import InvalidArgument, TonnxError, VerificationFailed
 from tonnx.frontends.converted import Converted
 from tonnx.run.before import prepare
 from tonnx.run.recipe import METADATA_KEY, Recipe, Step
-from tonnx.target import CANON
+from tonnx.target import CANON, OLDEST_RUN, Target
 
 T = ir.DataType
 _SIZES = frozenset(("resize", "crop", "pad"))
@@ -26,8 +26,8 @@ _COMPUTES = frozenset(("scale", "normalize", "dtype"))
 _CUBIC = -0.5  # Pillow's bicubic
 
 
-def embed(converted: Converted, recipe: Recipe) -> None:
-    """Put the steps before ``converted``'s network; its example and its reference follow."""
+def embed(converted: Converted, recipe: Recipe, target: Target) -> None:
+    """Put the steps before ``converted``'s network; its example and its reference follow, as at the target's opset."""
     graph = converted.model.graph
     port = _picture_input(graph)
     image = _image_input(port, recipe)
@@ -45,7 +45,7 @@ def embed(converted: Converted, recipe: Recipe) -> None:
         if output is port:
             graph.outputs[at] = ready
     image.name, port.name = port.name, names.unique("network_input")
-    _follow(converted, recipe, image)
+    _follow(converted, recipe, image, target)
     store(converted, replace(recipe, before=(Step("color", {"to": "rgb"}),), embedded=recipe.before))
 
 
@@ -149,16 +149,27 @@ def _resize(
         elif height is not None:
             by = op.Div(op.constant([height], T.DOUBLE), h)
         else:
-            side = op.Min(h, w) if short is not None else op.Max(h, w)
+            side = _larger(op, h, w) if short is None else op.Neg(_larger(op, op.Neg(h), op.Neg(w)))
             by = op.Div(op.constant([short if short is not None else long], T.DOUBLE), side)
         sides = [_rounded(op, op.Mul(side, by), multiple_of) for side in (h, w)]
-    target = op.vector([op.size(x, 0), op.size(x, 1), *sides])
+    batch, channels, rows, _ = (op.size(x, axis) for axis in range(4))
+    target = op.vector([batch, channels, *sides])
     if modes[filter] == "nearest":
         return op.Resize(x, None, None, target, mode="nearest", nearest_mode="round_prefer_ceil")
-    made = op.Resize(
-        x, None, None, target, mode=modes[filter], antialias=1, cubic_coeff_a=_CUBIC if filter == "bicubic" else None
-    )
-    return op.Clip(op.Floor(made + 0.5), 0.0, 255.0)
+    # As Pillow does it: rows first, whole levels after each pass, and nothing from beyond the border.
+    for sizes in (op.vector([batch, channels, rows, sides[1]]), target):
+        made = op.Resize(
+            x,
+            None,
+            None,
+            sizes,
+            mode=modes[filter],
+            antialias=1,
+            exclude_outside=1,
+            cubic_coeff_a=_CUBIC if filter == "bicubic" else None,
+        )
+        x = op.Clip(op.Floor(made + 0.5), 0.0, 255.0)
+    return x
 
 
 def _multiple(side: int, of: int) -> int:
@@ -170,11 +181,16 @@ def _number(op: Builder, size: Size) -> ir.Value:
     return op.Cast(size if isinstance(size, ir.Value) else op.constant([size], T.INT64), to=int(T.DOUBLE))
 
 
+def _larger(op: Builder, one: ir.Value, other: ir.Value) -> ir.Value:
+    """The larger of two whole numbers; at opset 7, ONNX Runtime has no Max of float64."""
+    return (one + other + op.Abs(one - other)) * 0.5
+
+
 def _rounded(op: Builder, size: ir.Value, multiple_of: int) -> Size:
-    whole = op.Max(op.Round(size), op.constant([1.0], T.DOUBLE))
+    whole = _larger(op, op.Round(size), op.constant([1.0], T.DOUBLE))
     if multiple_of > 1:
         step = op.constant([float(multiple_of)], T.DOUBLE)
-        whole = op.Max(op.Mul(op.Round(op.Div(whole, step)), step), step)
+        whole = _larger(op, op.Mul(op.Round(op.Div(whole, step)), step), step)
     return op.Cast(whole, to=int(T.INT64))
 
 
@@ -246,19 +262,18 @@ _STEPS: dict[str, Callable[..., ir.Value]] = {
 # The proof
 
 
-def _follow(converted: Converted, recipe: Recipe, image: ir.Value) -> None:
+def _follow(converted: Converted, recipe: Recipe, image: ir.Value, target: Target) -> None:
     """The example becomes a picture, and the reference the network on what the steps make of it.
 
     The steps run by themselves, so that the proof compares the network to the last digit; they are themselves
     compared with the recipe as `tonnx run` takes it, level by level.
     """
+    from PIL import Image
+
     name = image.name or ""
     before = converted.example[name]
-    height, width = before.shape[2:] if _layout(recipe) == "chw" else before.shape[1:3]
-    if any(step.name in _SIZES for step in recipe.before):
-        height, width = height + height // 3 + 5, width + width // 2 + 3
-    picture = _scene(len(before), height, width)
-    alone = _alone(recipe, before)
+    picture = _scene_for(recipe, before)
+    alone = _alone(recipe, before, target)
     _compare(recipe, picture, alone(picture))
     inner = converted.reference
     converted.example[name] = picture
@@ -268,21 +283,48 @@ def _follow(converted: Converted, recipe: Recipe, image: ir.Value) -> None:
     if inner is not None:
 
         def reference(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+            for one in inputs[name][:1]:
+                prepare(Image.fromarray(one), recipe)  # a size that the recipe refuses is none to compare at
             return inner({**inputs, name: alone(inputs[name])})
 
         converted.reference = reference
 
 
+def _scene_for(recipe: Recipe, before: np.ndarray) -> np.ndarray:
+    """Pictures from which the recipe makes what the network takes: larger ones, as a rule; smaller ones for padding."""
+    from PIL import Image
+
+    height, width = before.shape[2:] if _layout(recipe) == "chw" else before.shape[1:3]
+    sizes = [(height, width)]
+    if any(step.name in _SIZES for step in recipe.before):
+        larger, smaller = (height + height // 3 + 5, width + width // 2 + 3), (height - height // 3, width - width // 4)
+        sizes = [larger, smaller, (height, width)]
+    failure: TonnxError | None = None
+    for size in sizes:
+        scene = _scene(len(before), *size)
+        try:
+            if prepare(Image.fromarray(scene[0]), recipe).pixels().shape == before.shape[1:]:
+                return scene
+        except TonnxError as error:
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return _scene(len(before), *sizes[0])  # the network says no sizes, or the proof will say that they do not fit
+
+
 def _scene(count: int, height: int, width: int) -> np.ndarray:
-    """Pictures with slopes and edges: on noise, every filter looks wrong."""
+    """Pictures with slopes and edges: on noise, a bicubic filter that is cut off elsewhere is two levels off."""
     random = np.random.default_rng(0)
     coarse = random.integers(0, 256, (count, 4, 5, 3)).repeat(-(-height // 4), 1).repeat(-(-width // 5), 2)
     slope = np.linspace(0, 60, width).astype(np.int64)[None, None, :, None]
     return np.clip(coarse[:, :height, :width] + slope, 0, 255).astype(np.uint8)
 
 
-def _alone(recipe: Recipe, before: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+def _alone(recipe: Recipe, before: np.ndarray, target: Target) -> Callable[[np.ndarray], np.ndarray]:
+    """The steps at the opset of the file: written out for an old one, they may round a half the other way."""
     from tonnx import serialize
+    from tonnx.legalise import legalise
+    from tonnx.passes import clean_up
     from tonnx.proof.session import Session
 
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="preprocessing")
@@ -295,7 +337,10 @@ def _alone(recipe: Recipe, before: np.ndarray) -> Callable[[np.ndarray], np.ndar
         ready = _steps(op, image, recipe, port)
     ready.name = "ready"
     graph.outputs.append(ready)
-    session = Session(serialize.to_bytes(ir.Model(graph, ir_version=10)))
+    model = ir.Model(graph, ir_version=10)
+    legalise(model, target if target.opset >= OLDEST_RUN else Target(OLDEST_RUN))
+    clean_up(model)
+    session = Session(serialize.to_bytes(model))
     return lambda pictures: session.run({"image": pictures})["ready"]
 
 

@@ -86,6 +86,10 @@ class Model:
         feeds = self._named(args, kwargs)
         return self.run({name: self._array(self.inputs[name], value) for name, value in feeds.items()})
 
+    def __repr__(self) -> str:
+        made = ", ".join(map(str, self.outputs.values()))
+        return f"<tonnx model: {', '.join(map(str, self.inputs.values()))} → {made}>"
+
     def predict(self, picture: Any) -> Any:
         """One picture (a path or Pillow's) through the recipe: an `Answer` with ``lines``, ``data``, ``picture``."""
         from tonnx.run.pipeline import predict
@@ -167,10 +171,12 @@ def _from_numbers(port: Port, value: Any) -> np.ndarray:
     what = f"the input {port} cannot be made of {type(value).__name__}"
     if value is None:
         raise InvalidArgument(what)
+    if isinstance(value, (bytes, bytearray)):
+        raise InvalidArgument(what, hint="open a picture first: PIL.Image.open(io.BytesIO(…)); or np.frombuffer")
     try:
         made = np.asarray(value, dtype=port.dtype)
     except (TypeError, ValueError, OverflowError) as error:
-        raise InvalidArgument(what, why=str(error)) from error
+        raise InvalidArgument(what, why=str(error)[:200]) from error
     if port.dtype is not None and port.dtype.kind in "iub" and not np.array_equal(made, np.asarray(value)):
         raise InvalidArgument(what, why=f"not all of its values are of {port.dtype.name}")
     return made

@@ -97,6 +97,8 @@ def read_recipe(source: str | os.PathLike[str] | Mapping[str, Any] | Recipe) -> 
         return source
     if isinstance(source, Mapping):
         return parse(source, str(source.get("name", "recipe")))
+    if not isinstance(source, (str, os.PathLike)):
+        raise InvalidArgument(f"a recipe is a name, a file or a dict, not {type(source).__name__}")
     text = os.fspath(source)
     if text in ready_recipes():
         return parse(_read_file(_READY / f"{text}.toml"), text)

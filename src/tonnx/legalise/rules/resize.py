@@ -182,11 +182,9 @@ def _keep_aspect(op: Builder, plan: Plan, policy: str) -> None:
 
 def _antialias(op: Builder, plan: Plan, style: Style) -> ir.Value:
     x = plan.node.need("X")
-    for axis, size, out, scale, ratio in zip(plan.axes, plan.inputs, plan.sizes, plan.scales, plan.ratios, strict=True):
+    for axis, out, scale, ratio in zip(plan.axes, plan.sizes, plan.scales, plan.ratios, strict=True):
         if ratio == 1.0:
             continue
-        if not isinstance(size, int) or not isinstance(out, int) or isinstance(scale, ir.Value):
-            raise Blocked("antialiasing between sizes known only at run time")
         x = antialias_axis(op, x, axis, out, scale, style)
     return op.Identity(x) if x is plan.node["X"] else x
 
