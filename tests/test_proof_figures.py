@@ -13,6 +13,7 @@ import pytest
 from tonnx.errors import InvalidArgument
 from tonnx.proof import Tolerance, compare, default_tolerance, other_sizes, resize
 from tonnx.proof import compare as compare_function
+from tonnx.proof.inputs import redraw
 
 NAN, INF = float("nan"), float("inf")
 
@@ -195,6 +196,14 @@ def test_masks_and_constants_are_tiled(example: np.ndarray, rng: np.random.Gener
     expected = np.take(np.take(example, np.arange(rows + 1) % rows, 0), np.arange(columns + 2) % columns, 1)
     np.testing.assert_array_equal(drawn, expected)
     assert drawn.dtype == example.dtype
+
+
+@pytest.mark.parametrize("size", [2, 3, 7, 20])
+def test_the_bounds_of_intervals_stay_in_order(size: int, rng: np.random.Generator) -> None:
+    bounds = np.array([[-1, 0, 0, 2, 9], [3, 4, 5, 6, 7]], np.float32)
+    for drawn in (resize(bounds, (3, size), rng), redraw(bounds, rng)):
+        assert (np.diff(drawn, axis=1) >= 0).all()
+        assert drawn.min() >= -1 and drawn.max() <= 9 and drawn.dtype == np.float32
 
 
 def test_whole_numbers_stay_whole(rng: np.random.Generator) -> None:
