@@ -66,7 +66,7 @@ def test_a_loop_without_end_is_ended() -> None:
     body = helper.make_graph([go_on, more], "body", ins, outs)
     loop = helper.make_node("Loop", ["", "yes", "x"], ["y"], body=body)
     model = model_bytes([loop], {"x": state}, {"y": state}, {"yes": np.array(True)})
-    with pytest.raises(VerificationFailed, match="did not end within 0.5 s"):
+    with pytest.raises(VerificationFailed, match=r"did not end within 0\.5 s"):
         Session(model).run({"x": np.ones(2, np.float32)}, patience=0.5)
 
 

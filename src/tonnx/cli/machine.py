@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from tonnx.proof import Verification
-    from tonnx.proof.locate import Difference
+    from tonnx.proof.located import Difference
     from tonnx.result import ExportResult
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-Dim = int | ir.SymbolicDim
+from tonnx.infer.dims import Dim
 
 
 def slid(dims: Sequence[Dim], kernel: Sequence[Dim] | None, attributes: Mapping[str, Any]) -> list[Dim]:

@@ -1,0 +1,104 @@
+"""Dimensions, and the sizes that a graph computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+Dim = int | ir.SymbolicDim
+Dims = list[Dim]
+UNKNOWN = ir.SymbolicDim(None)
+
+
+def dims_of(value: ir.Value | None) -> Dims | None:
+    """The dimensions of a value, or None when its rank is unknown."""
+    if value is None or value.shape is None:
+        return None
+    return list(value.shape.dims)
+
+
+def same_dim(a: object, b: object) -> bool:
+    """Whether two dimensions are known to be equal."""
+    if isinstance(a, int) or isinstance(b, int):
+        return a == b
+    return isinstance(a, ir.SymbolicDim) and isinstance(b, ir.SymbolicDim) and a.value == b.value is not None
+
+
+def constant(value: ir.Value | None) -> np.ndarray | None:
+    """The contents of a value that is known before run time."""
+    if value is None or value.const_value is None:
+        return None
+    return value.const_value.numpy()
+
+
+DIM = "tonnx.dim"
+"""Key in ``Value.meta`` of a size: the name of the symbolic dimension that it holds."""
+
+
+def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:
+    """The numbers in a vector of sizes, each fixed, named or unknown; None if not even how many is known."""
+    if value is None:
+        return None
+    if (known := constant(value)) is not None:
+        return [int(v) for v in known.reshape(-1)]
+    if (name := value.meta.get(DIM)) is not None:
+        return [ir.SymbolicDim(name)]
+    found = _sizes_from(value.producer(), depth) if depth else None
+    if found is not None:
+        return found
+    dims = dims_of(value)
+    if dims is None or len(dims) > 1 or not all(isinstance(d, int) for d in dims):
+        return None
+    return [UNKNOWN] * (dims[0] if dims else 1)  # type: ignore[operator, return-value]
+
+
+def _sizes_from(node: ir.Node | None, depth: int) -> Dims | None:
+    if node is None or node.domain != "" or not node.inputs:
+        return None
+    if node.op_type == "Shape":
+        dims = dims_of(node.inputs[0])
+        bounds = [None if (a := node.attributes.get(name)) is None else a.as_int() for name in ("start", "end")]
+        return None if dims is None else dims[slice(*bounds)]
+    if node.op_type == "Concat":
+        parts = [sizes_in(x, depth - 1) for x in node.inputs]
+        return None if None in parts else [size for part in parts for size in part or ()]
+    if node.op_type in ("Identity", "Cast"):
+        return sizes_in(node.inputs[0], depth - 1)
+    if node.op_type == "Gather":
+        sizes, at = sizes_in(node.inputs[0], depth - 1), constant(node.inputs[1])
+        inside = sizes is not None and at is not None and all(-len(sizes) <= i < len(sizes) for i in at.reshape(-1))
+        return [sizes[int(i)] for i in at.reshape(-1)] if inside else None  # type: ignore[index, union-attr]
+    return None
+
+
+def ints_in(value: ir.Value | None) -> list[int] | None:
+    array = constant(value)
+    return None if array is None else [int(v) for v in array.reshape(-1)]
+
+
+def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
+    """Multidirectional broadcasting; a pair of unequal unknown dims gives an unknown one."""
+    if None in shapes:
+        return None
+    known = [shape for shape in shapes if shape is not None]
+    rank = max((len(shape) for shape in known), default=0)
+    result: Dims = []
+    for i in range(rank):
+        dim: Dim = 1
+        for shape in known:
+            at = i - rank + len(shape)
+            if at < 0:
+                continue
+            other = shape[at]
+            if isinstance(other, int):
+                if other != 1:  # a fixed size other than 1 wins: the others must be 1 or the same
+                    dim = other
+            elif isinstance(dim, int):
+                if dim == 1:
+                    dim = other
+            elif not same_dim(dim, other):
+                dim = UNKNOWN
+        result.append(dim)
+    return result
