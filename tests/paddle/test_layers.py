@@ -235,6 +235,7 @@ class Fails(nn.Layer):
         (Fails(), {"input_spec": X}, CaptureError, ["return paddle.matmul(y, paddle.ones([7, 7]))", "test_layers.py:"]),
         (Trained(), {}, InvalidArgument, ["missing a required argument: 'x'", "input_spec=[InputSpec("]),
         (Trained, {}, InvalidArgument, ["Trained is a class"]),
+        (Trained(), {"input_spec": [[None, 4]]}, InvalidArgument, ["plain shape [None, 4]", "InputSpec([None, 4]"]),
         (Trained(), {"args": paddle.ones([2, 5])}, CaptureError, ["test_layers.py:", "dimension"]),
         (Trained(), {"input_spec": X, "dynamic_axes": {"q": [0]}}, InvalidArgument, ["names 'q'", "inputs: x"]),
         (Trained(), {"input_spec": X, "dynamic_axes": {"x": [7]}}, InvalidArgument, ["no axis 7"]),

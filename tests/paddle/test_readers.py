@@ -221,6 +221,8 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(InvalidArgument, match="does not exist"):
         load(tmp_path / "net")
+    with pytest.raises(InvalidArgument, match=r"weights of a Paddle model(.|\n)*linear\.json"):
+        load(FIXTURES / "linear.pdiparams")
     shutil.copy(FIXTURES / "linear.json", tmp_path)
     with pytest.raises(InvalidArgument, match=r"weights(.|\n)*linear\.pdiparams"):
         load(tmp_path)

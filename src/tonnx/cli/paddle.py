@@ -18,7 +18,7 @@ _SUFFIXES = (".json", ".pdmodel")
 def is_paddle(target: str) -> bool:
     """Whether MODEL is the file, the folder or the prefix of a saved Paddle model."""
     path = Path(target)
-    if target.endswith(_SUFFIXES) or path.name == "__model__" or path.is_dir():
+    if target.endswith((*_SUFFIXES, ".pdiparams")) or path.name == "__model__" or path.is_dir():
         return True
     return any(Path(target + suffix).is_file() for suffix in _SUFFIXES)
 

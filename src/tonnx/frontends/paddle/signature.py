@@ -54,6 +54,12 @@ def bind(function: Any, args: Any, kwargs: Mapping[str, Any] | None, input_spec:
     if isinstance(input_spec, Mapping):
         call = Call(_named(function, [], dict(input_spec)))
     else:
+        for part in _listed(input_spec):
+            if isinstance(part, (list, tuple)) and part and all(d is None or isinstance(d, int) for d in part):
+                raise InvalidArgument(
+                    f"input_spec has the plain shape {list(part)}",
+                    hint=f'say what it is of: InputSpec({list(part)}, "float32", "x")',
+                )
         call = Call(_named(function, _listed(input_spec), {}))
     if not given and not kwargs:
         return call
