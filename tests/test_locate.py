@@ -435,9 +435,7 @@ def test_a_failed_export_names_operator_node_and_line(tmp_path: Path, monkeypatc
 
 def test_a_fault_at_other_sizes_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """The example passes: located on the inputs of the trial that does not."""
-    wrong_rule(
-        monkeypatch, "aten::tanh", lambda op, x: op.Tanh(x) + op.cast(op.Shape(x, start=0, end=1) - 3, x.dtype)
-    )
+    wrong_rule(monkeypatch, "aten::tanh", lambda op, x: op.Tanh(x) + op.cast(op.Shape(x, start=0, end=1) - 3, x.dtype))
     with pytest.raises(tonnx.VerificationFailed, match="output 'output'") as caught:
         tonnx.export(deep(2), (X,), dynamic_axes={"x": {0: "batch"}})
     assert caught.value.verification.trials[0].ok
@@ -496,6 +494,54 @@ def test_in_a_file_that_says_nothing(fault: str, place: int, tmp_path: Path) -> 
     located = tonnx.verify(path, model, (X,), values=False, sizes=False).located
     assert [node.index for node in located.nodes] == [index]
     assert located.module == f"blocks.{place}.{MODULES[operator]}".rstrip(".")
+
+
+def test_what_is_normalised_already_does_not_mislead(tmp_path: Path) -> None:
+    """The norm's own output in the place of what it divides makes all right, too; but the fault is behind that."""
+    torch.manual_seed(0)
+    model, path = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3), nn.Tanh()), tmp_path / "net.onnx"
+    x = torch.randn(4, 8) * 3
+    bad = exported(model, (x,), path, opset=13)
+    index = next(i for i, node in enumerate(bad.graph.node) if node.op_type == "Sqrt")
+    bad.graph.node[index].op_type = "Abs"
+    strip(bad)
+    onnx.save(bad, path)
+    located = tonnx.verify(path, model, (x,), values=False, sizes=False).located
+    assert index in [node.index for node in located.nodes]
+    assert located.operator == "aten.layer_norm.default" and located.module == "1"
+
+
+def test_copies_behind_the_fault_are_not_named(tmp_path: Path) -> None:
+    """What other exporters put behind the last layer: a product with 1, an Identity."""
+    torch.manual_seed(0)
+    model, path = nn.Sequential(nn.Linear(8, 5), nn.Softmax(-1)), tmp_path / "net.onnx"
+    x = torch.randn(4, 8)
+    bad = exported(model, (x,), path, output_names=["y"])
+    index = next(i for i, node in enumerate(bad.graph.node) if node.op_type == "Softmax")
+    bad.graph.node[index].attribute[0].i = 0
+    bad.graph.node[index].output[0] = "before"
+    bad.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "one"))
+    bad.graph.node.append(helper.make_node("Mul", ["before", "one"], ["between"]))
+    bad.graph.node.append(helper.make_node("Identity", ["between"], ["y"]))
+    strip(bad)
+    onnx.save(bad, path)
+    located = tonnx.verify(path, model, (x,), values=False, sizes=False).located
+    assert [node.index for node in located.nodes] == [index] and located.operator == "aten.softmax.int"
+
+
+def test_a_file_of_folded_norms_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of its nodes says that it was a convolution, and that its value is a norm's: still the same model."""
+    torch.manual_seed(0)
+    layers = [part for _ in range(6) for part in (nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3, eps=0.01))]
+    model, path, x = nn.Sequential(*layers).eval(), tmp_path / "net.onnx", torch.randn(2, 3, 4, 4)
+    assert [node.op_type for node in exported(model, (x,), path).graph.node] == ["Conv"] * 6
+
+    def guessed(*_: Any) -> None:
+        raise AssertionError("the file says which values are which")
+
+    monkeypatch.setattr("tonnx.proof.locate.by_contents", guessed)
+    result = tonnx.verify(path, model, (x,), values=False, sizes=False, locate=True)
+    assert len(result.differences) == 6 and all(difference.comparison.ok for difference in result.differences)
 
 
 def test_two_faults_in_a_file_that_says_nothing(tmp_path: Path) -> None:

@@ -230,6 +230,80 @@ def test_browser_stays_quick_with_5000_nodes(browser: Any, tmp_path: Path) -> No
     assert _errors(browser) == []
 
 
+def _functions(path: Path) -> Path:
+    """Two calls of one function that calls another; and two Ifs without names."""
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("my", 1)]
+    leaky = helper.make_node("LeakyRelu", ["X"], ["Y"])
+    leaky.attribute.append(onnx.AttributeProto(name="alpha", type=onnx.AttributeProto.FLOAT, ref_attr_name="slope"))
+    inner = helper.make_function("my", "Inner", ["X"], ["Y"], [leaky], opsets, ["slope"])
+    body = [helper.make_node("Inner", ["X"], ["h"], domain="my", slope=0.5), helper.make_node("Add", ["h", "X"], ["Y"])]
+    outer = helper.make_function("my", "Outer", ["X"], ["Y"], body, opsets)
+    sides = [
+        helper.make_graph(
+            [helper.make_node(name, ["b"], ["s"])], name, [], [helper.make_value_info("s", onnx.TypeProto())]
+        )
+        for name in ("Neg", "Abs")
+    ]
+    nodes = [
+        helper.make_node("Outer", ["x"], ["a"], "first/Outer", domain="my"),
+        helper.make_node("Outer", ["a"], ["b"], "second/Outer", domain="my"),
+        *(helper.make_node("If", ["c"], [name], then_branch=sides[0], else_branch=sides[1]) for name in ("y", "z")),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xyz"]
+    ends.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    graph = helper.make_graph(nodes, "g", [ends[0], ends[3]], ends[1:3])
+    onnx.save(helper.make_model(graph, opset_imports=opsets, functions=[inner, outer], ir_version=8), path)
+    return path
+
+
+def test_functions_are_shown_where_they_are_called(tmp_path: Path) -> None:
+    data = _data(tonnx.report(_functions(tmp_path / "f.onnx")))
+    nodes, texts, names = data["graph"]["nodes"], data["graph"]["texts"], data["graph"]["values"]["names"]
+    seen = [(texts[n[0]], [texts[part] for part in n[5]], [names[v] for v in n[2]], n[8]) for n in nodes]
+    assert seen[:8] == [
+        ("my::Outer", ["first"], ["x"], -1),
+        ("my::Inner", ["first", "Outer body"], ["x"], 0),
+        ("LeakyRelu", ["first", "Outer body", "Inner #1 body"], ["x"], 1),
+        ("Add", ["first", "Outer body"], ["h", "x"], 0),
+        ("my::Outer", ["second"], ["a"], -1),
+        ("my::Inner", ["second", "Outer body"], ["a"], 4),
+        ("LeakyRelu", ["second", "Outer body", "Inner #5 body"], ["a"], 5),
+        ("Add", ["second", "Outer body"], ["h", "a"], 4),
+    ]
+    assert nodes[3][2][0] != nodes[7][2][0], "each call has values of its own"
+    assert nodes[2][4] == [["alpha", "slope of the call"]]
+    assert [texts[n[5][-1]] for n in nodes if n[8] >= 8] == [
+        f"If #{number} {side}_branch" for number in (8, 11) for side in ("else", "then")
+    ]
+    assert all(data["times"][i] > 0 for i in (2, 3, 6, 7)), "timed call by call"
+    assert data["stages"][-1]["operators"] == {"my::Outer": 2, "If": 2, "Neg": 2, "Abs": 2}
+
+
+def test_browser_puts_bodies_between_their_node_and_what_reads_it(browser: Any, tmp_path: Path) -> None:
+    _open(browser, tonnx.report(_functions(tmp_path / "f.onnx"), profile=False))
+    browser.find_element("id", "all").click()
+    rows = browser.execute_script("return tonnx.view.shown.of.map(box => box.y)")
+    assert rows[0] < rows[1] < rows[2] < rows[3] < rows[4] < rows[5] < rows[6] < rows[7] < rows[8] < rows[9]
+    inside = browser.execute_script(
+        "const f = tonnx.view.frames; return f.every(one => !one.outer || (one.top > one.outer.top"
+        " && one.bottom < one.outer.bottom && one.left > one.outer.left && one.right < one.outer.right))"
+    )
+    assert inside, "a frame lies inside of the one around it"
+    search = browser.find_element("id", "search")
+    search.send_keys("leaky")
+    (first, _) = browser.find_elements("css selector", "#results li")
+    assert first.text == "LeakyRelu first.Outer body.Inner #1 body #2"
+    first.click()
+    browser.find_element("id", "deeper").click()
+    assert "slope of the call" in browser.find_element("id", "details").text, "what was chosen stays chosen"
+    browser.find_element("id", "none").click()
+    assert not browser.find_element("id", "details").is_displayed()
+    search.clear()
+    search.send_keys("nothing of that name")
+    assert not browser.find_element("id", "results").is_displayed()
+    assert _errors(browser) == []
+
+
 def test_numbers_are_finite_json(tmp_path: Path) -> None:
     """NaN and infinity in a constant must not end up in the page's JSON."""
     nodes = [

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs", nargs="+", metavar="INPUT", help="pictures, folders, globs; or arrays: data.npz, x.npy, x=file.npy"
     )
     parser.add_argument(
-        "--recipe", metavar="R", help="a ready recipe or a TOML or YAML file; by default the one in the model"
+        "--recipe", metavar="R", help="a ready recipe, or a TOML, YAML or JSON file; by default the one in the model"
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="where pictures and numbers are written; here by default")
     parser.add_argument("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")

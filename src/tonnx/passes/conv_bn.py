@@ -73,7 +73,10 @@ def _fuse(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> bool:
         layer.resize_inputs(3)
     layer.replace_input_with(2, _weight(graph, None, f"{names[0]}.bias", new_bias))
     forget(between)
+    name = norm.outputs[0].name
     replace_node(norm, [between])
+    if not between.is_graph_output():  # it holds what the norm gave, and is called so
+        between.name = name
     return True
 
 

@@ -31,8 +31,13 @@ def stamped(cutter: Cutter, steps: Mapping[str, Step], key: str = VALUE) -> dict
                 names[value.name] = name
                 operator = origin_of(node).operator if key == VALUE else ""
                 known += bool(operator)
-                strange += bool(operator) and operator != steps[name].operator
+                strange += bool(operator) and operator not in _operators(steps, name)
     return {} if strange > max(2, _FOREIGN * known) else names
+
+
+def _operators(steps: Mapping[str, Step], name: str) -> set[str]:
+    """That of the value, and those right before it: a layer keeps its own when the norm behind it is folded into it."""
+    return {steps[one].operator for one in (name, *steps[name].inputs) if one in steps}
 
 
 @dataclass(frozen=True)
@@ -88,9 +93,7 @@ def by_contents(
     return Found(matched, shapes, own, twins({name: mark_of(array) for name, array in outputs.items()}))
 
 
-def _trusted(
-    cutter: Cutter, named: Mapping[str, str], ours: Mapping[str, Mark], theirs: Mapping[str, Mark]
-) -> bool:
+def _trusted(cutter: Cutter, named: Mapping[str, str], ours: Mapping[str, Mark], theirs: Mapping[str, Mark]) -> bool:
     """Whether equal names mean equal values: all but a few of those that are made from equal ones are equal."""
     equal = {value for value in named if ours[value].same(theirs[value])}
     first = [v for v in named if v not in equal and not _depends_on_other(cutter, v, named, equal)]

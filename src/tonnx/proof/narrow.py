@@ -19,6 +19,8 @@ from tonnx.proof.trace import Step, Trace
 _STEPS = 12
 """Values of the model that are tried, the first ones without a match."""
 _TESTS = 48
+_BEHIND = 8
+"""Values behind the first one with which all is right that are tried as well."""
 
 
 def narrow(
@@ -32,12 +34,12 @@ def narrow(
     steps: Sequence[Step],
     tolerances: Tolerances,
 ) -> tuple[str, str] | None:
-    """The earliest value of the file, and the model's that it should hold, after which all is right; or None.
+    """The value of the file, and the model's that it should hold, after which all is right; or None.
 
     ``end`` is the model's value that the region should compute, ``steps`` are those before it that have no match.
     """
     tried = [step.name for step in steps[:_STEPS] if step.name in found.ours]
-    if not tried:
+    if not tried and end is None:
         return None
     arrays = _arrays(trace, feeds, pairs, region, [*tried, *([end] if end is not None else ())])
     expected = pairs.outputs.get(region.value, arrays.get(end or ""))
@@ -47,16 +49,42 @@ def narrow(
     if any(array is None for array in given.values()):
         return None
     made = [name for index in region.nodes for name in cutter.proto.graph.node[index].output if name in found.kinds]
+    known = {value: array for value, array in given.items() if array is not None}
+
+    def right(value: str, name: str) -> bool:
+        return _is_right(cutter, {**known, value: arrays[name]}, region.value, expected, tolerances)
+
     tests = 0
     for name in tried:
-        for value in (value for value in made if found.kinds[value] == found.ours[name] and value != region.value):
+        places = [value for value in made if found.kinds[value] == found.ours[name] and value != region.value]
+        for place, value in enumerate(places):
             tests += 1
             if tests > _TESTS:
                 return None
-            fed = {**given, value: arrays[name]}
-            if _is_right(cutter, fed, region.value, expected, tolerances):  # type: ignore[arg-type]
-                return value, name
-    return None
+            if right(value, name):
+                hits = [value, *(v for v in places[place + 1 : place + 1 + _BEHIND] if right(v, name))]
+                return _meant(cutter, known, hits, tolerances), name
+    if end is None or end not in found.ours:
+        return None
+    # Perhaps what follows the fault only hands on what the region should compute.
+    copies = [value for value in made if found.kinds[value] == found.ours[end] and value != region.value][-_BEHIND:]
+    first = _meant(cutter, known, [*copies, region.value], tolerances)
+    return (first, end) if first != region.value and right(first, end) else None
+
+
+def _meant(cutter: Cutter, given: Mapping[str, np.ndarray], hits: list[str], tolerances: Tolerances) -> str:
+    """Which of these values of the file is the model's: with its value in the place of each, all is right.
+
+    The last one, or the first that is the same in the file, a copy. An earlier one may be right by chance only: what
+    is normalised already does not change when it is normalised again.
+    """
+    if len(hits) == 1:
+        return hits[0]
+    try:
+        own = cutter.run(cutter.between(hits, given), given, hits)
+    except (VerificationFailed, InvalidModel):
+        return hits[-1]
+    return next(value for value in hits if tolerances.compare(value, own[hits[-1]], own[value]).ok)
 
 
 def _arrays(

@@ -6,6 +6,7 @@ The page holds thousands of nodes, so a node is a short list and strings that re
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -15,6 +16,9 @@ from tonnx.provenance import origin_of
 
 _LONGEST = 200
 """Characters of an attribute that are shown."""
+MOST_IN_FUNCTIONS = 20_000
+"""Nodes from which on functions are not gone into: calls in calls can be without end."""
+_NOWHERE = ir.Node("", "", ())
 
 
 def graph_data(model: ir.Model) -> dict[str, Any]:
@@ -47,23 +51,58 @@ def _dim_name(name: str | None) -> str:
     return "?" if not name or name.startswith("unk__") else name
 
 
-def walk(model: ir.Model) -> Iterator[tuple[ir.Node, tuple[str, ...]]]:
-    """Every node with its place among the modules; the body of an If or Loop is a module of its own."""
-    yield from _graph_nodes(model.graph, ())
+@dataclass(frozen=True)
+class Spot:
+    """A node and its place among the modules; what an If, a Loop or a function runs is a module of its own."""
+
+    node: ir.Node
+    path: tuple[str, ...]
+    owner: int = -1
+    """The number of the node that runs it."""
+    call: int = -1
+    """The number of the call, if it is in a function: a function is there once, but is shown wherever it is called."""
 
 
-def _graph_nodes(graph: Iterable[ir.Node], inside: tuple[str, ...]) -> Iterator[tuple[ir.Node, tuple[str, ...]]]:
-    for node in graph:
-        path = (*inside, *_module_path(node))
-        yield node, path
-        for attribute in node.attributes.values():
-            bodies = _bodies(attribute)
-            for number, body in enumerate(bodies):
-                label = f"{node.name or node.op_type} {attribute.name}" + (f" {number}" if len(bodies) > 1 else "")
-                yield from _graph_nodes(body, (*path, label))
+def walk(model: ir.Model) -> Iterator[Spot]:
+    """Every node, bodies right after the node that runs them."""
+    return _Walk(model).nodes(model.graph, Spot(_NOWHERE, ()), ())
+
+
+class _Walk:
+    def __init__(self, model: ir.Model) -> None:
+        self._functions = model.functions
+        self._count = 0
+
+    def nodes(self, body: Iterable[ir.Node], within: Spot, calls: tuple[tuple[str, str, str], ...]) -> Iterator[Spot]:
+        base = _module_path(within.node)
+        for node in body:
+            module = _module_path(node)
+            # A body says again where the node stands that runs it.
+            module = module[len(base) :] if within.owner >= 0 and module[: len(base)] == base else module
+            spot = Spot(node, (*within.path, *module), within.owner, within.call)
+            number = self._count
+            self._count += 1
+            yield spot
+            for attribute in node.attributes.values():
+                bodies = _bodies(attribute)
+                for place, graph in enumerate(bodies):
+                    label = f"{_label(node, number)} {attribute.name}" + (f" {place}" if len(bodies) > 1 else "")
+                    yield from self.nodes(graph, Spot(node, (*spot.path, label), number, spot.call), calls)
+            key = node.op_identifier()
+            if key in self._functions and key not in calls and self._count < MOST_IN_FUNCTIONS:
+                inside = Spot(node, (*spot.path, f"{_label(node, number)} body"), number, number)
+                yield from self.nodes(self._functions[key], inside, (*calls, key))
+
+
+def _label(node: ir.Node, number: int) -> str:
+    """Short, and of this node only."""
+    last = (node.name or "").rpartition("/")[2]
+    return last or f"{node.op_type} #{number}"
 
 
 def _bodies(attribute: ir.Attr) -> list[ir.Graph]:
+    if attribute.is_ref():
+        return []
     if attribute.type == ir.AttributeType.GRAPH:
         return [attribute.as_graph()]
     if attribute.type == ir.AttributeType.GRAPHS:
@@ -84,26 +123,33 @@ class _Collector:
     def __init__(self, model: ir.Model) -> None:
         self._model = model
         self._texts: dict[str, int] = {}
-        self._values: dict[ir.Value, int] = {}
+        self._values: dict[tuple[ir.Value, int], int] = {}
         self._types: list[int] = []
         self._names: list[str] = []
         self._fixed: list[int] = []
         """Values that no node makes: 1 for a weight, 2 for an input of a graph, 0 for all others."""
 
     def data(self) -> dict[str, Any]:
-        nodes = []
-        for node, path in walk(self._model):
+        nodes: list[list[Any]] = []
+        for spot in walk(self._model):
+            node = spot.node
             origin = origin_of(node)
+            inputs = [self._value(value, spot.call) for value in node.inputs]
+            function = self._model.functions.get(node.op_identifier())
+            if function is not None:  # what it reads is what the call gives it
+                given = [*inputs, *[-1] * len(function.inputs)]
+                self._values |= {(value, len(nodes)): given[i] for i, value in enumerate(function.inputs)}
             nodes.append(
                 [
                     self._text(operator_of(node)),
                     node.name or "",
-                    [self._value(value) for value in node.inputs],
-                    [self._value(value) for value in node.outputs],
+                    inputs,
+                    [self._value(value, spot.call) for value in node.outputs],
                     [[a.name, _shown(a)] for a in node.attributes.values()],
-                    [self._text(part) for part in path],
+                    [self._text(part) for part in spot.path],
                     self._text(origin.operator),
                     self._text(origin.source),
+                    spot.owner,
                 ]
             )
         return {
@@ -117,19 +163,22 @@ class _Collector:
     def _text(self, text: str) -> int:
         return self._texts.setdefault(text, len(self._texts))
 
-    def _value(self, value: ir.Value | None) -> int:
+    def _value(self, value: ir.Value | None, call: int = -1) -> int:
         if value is None:
             return -1
-        if value not in self._values:
-            self._values[value] = len(self._names)
+        key = (value, call)
+        if key not in self._values:
+            self._values[key] = len(self._names)
             self._names.append(value.name or "")
             self._types.append(self._text(value_type(value)))
             kind = 1 if value.is_initializer() else 2 if value.is_graph_input() else 0
             self._fixed.append(kind)
-        return self._values[value]
+        return self._values[key]
 
 
 def _shown(attribute: ir.Attr) -> str:
+    if attribute.is_ref():
+        return f"{attribute.ref_attr_name} of the call"
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):
         return "(graph)"
     if attribute.type == ir.AttributeType.TENSOR:

@@ -22,26 +22,17 @@ class GraphView {
     this.shown = place(visible(this.hierarchy), measure);
     this.byRow = [];
     for (const box of this.shown.boxes) (this.byRow[box.row] ||= []).push(box);
-    this.frames = this.openFrames();
+    this.frames = frame(this.shown);
+    this.keepSelected();
     this.hooks.arranged?.(this);
     this.draw();
   }
-  // Frames around open modules: the bounds of what is visible inside.
-  openFrames() {
-    const frames = new Map();
-    for (const box of this.shown.boxes) {
-      if (box.kind) continue;
-      let at = box.group ? box.group.parent : this.hierarchy.home[box.node];
-      for (; at && at.parent; at = at.parent) {
-        if (at.size === 1) continue;
-        let frame = frames.get(at);
-        if (!frame) frames.set(at, frame = { group: at, left: Infinity, right: -Infinity, top: Infinity, bottom: -Infinity });
-        frame.left = Math.min(frame.left, box.x - box.w / 2); frame.right = Math.max(frame.right, box.x + box.w / 2);
-        frame.top = Math.min(frame.top, box.y); frame.bottom = Math.max(frame.bottom, box.y + HEIGHT);
-      }
-    }
-    const depth = group => { let d = 0; for (let at = group; at.parent; at = at.parent) d++; return d; };
-    return [...frames.values()].sort((a, b) => depth(a.group) - depth(b.group));
+  // The box of the node that was chosen, if it is still to be seen.
+  keepSelected() {
+    const chosen = this.selected;
+    if (!chosen) return;
+    const same = box => chosen.group ? box.group === chosen.group : chosen.kind ? box.kind === chosen.kind && box.value === chosen.value : box.node === chosen.node;
+    this.select(this.shown.boxes.find(same) || null);
   }
   resize() {
     const ratio = window.devicePixelRatio || 1;
@@ -78,20 +69,21 @@ class GraphView {
     c.translate(this.x, this.y); c.scale(this.scale, this.scale);
     const left = -this.x / this.scale, top = -this.y / this.scale;
     const right = left + width / this.scale, bottom = top + height / this.scale;
-    const first = Math.max(0, Math.floor(top / ROW) - 1), last = Math.min(this.byRow.length - 1, Math.ceil(bottom / ROW));
+    const first = rowAt(this.shown.heights, top), last = rowAt(this.shown.heights, bottom);
     c.lineWidth = 1 / Math.max(this.scale, 0.6);
     for (const frame of this.frames) {
-      if (frame.bottom + 20 < top || frame.top - 20 > bottom || frame.right + 20 < left || frame.left - 20 > right) continue;
+      if (frame.bottom < top || frame.top > bottom || frame.right + BESIDE < left || frame.left - BESIDE > right) continue;
       c.fillStyle = colour("--group"); c.strokeStyle = colour("--group-line");
-      c.beginPath(); c.roundRect(frame.left - 12, frame.top - 16, frame.right - frame.left + 24, frame.bottom - frame.top + 26, 8);
+      c.beginPath(); c.roundRect(frame.left - BESIDE, frame.top, frame.right - frame.left + 2 * BESIDE, frame.bottom - frame.top, 8);
       c.fill(); c.stroke();
-      if (this.scale > 0.35) { c.fillStyle = colour("--dim"); c.font = "10px system-ui, sans-serif"; c.fillText(frame.group.name, frame.left - 6, frame.top - 5); }
+      if (this.scale > 0.35) { c.fillStyle = colour("--dim"); c.font = "10px system-ui, sans-serif"; c.fillText(fitted(c, frame.group.name, frame.right - frame.left + BESIDE), frame.left - 6, frame.top + 11); }
     }
     c.strokeStyle = colour("--dim");
     for (const edge of this.shown.edges) {
       const { from, to } = edge;
       if (Math.max(from.row, to.row) < first || Math.min(from.row, to.row) > last) continue;
       c.globalAlpha = this.selected && (from === this.selected || to === this.selected) ? 1 : 0.35;
+      c.setLineDash(edge.runs ? [3, 3] : []);
       c.beginPath();
       c.moveTo(from.x, from.y + HEIGHT);
       // An edge that skips rows goes around the boxes between.
@@ -101,7 +93,7 @@ class GraphView {
       else c.bezierCurveTo(from.x, from.y + HEIGHT + bend, to.x, to.y - bend, to.x, to.y);
       c.stroke();
     }
-    c.globalAlpha = 1;
+    c.globalAlpha = 1; c.setLineDash([]);
     c.textAlign = "center"; c.textBaseline = "middle"; c.font = "12px system-ui, sans-serif";
     for (let row = first; row <= last; row++) for (const box of this.byRow[row] || []) {
       if (box.x + box.w / 2 < left || box.x - box.w / 2 > right) continue;
@@ -125,7 +117,7 @@ class GraphView {
   at(event) {
     const bounds = this.canvas.getBoundingClientRect();
     const x = (event.clientX - bounds.left - this.x) / this.scale, y = (event.clientY - bounds.top - this.y) / this.scale;
-    for (const box of this.byRow[Math.floor(y / ROW)] || [])
+    for (const box of this.byRow[rowAt(this.shown.heights, y)] || [])
       if (Math.abs(x - box.x) <= box.w / 2 && y >= box.y && y <= box.y + HEIGHT) return box;
     return null;
   }
@@ -148,7 +140,6 @@ class GraphView {
     const before = this.shown.boxes.find(box => box.group === group) || this.shown.of[firstNode(group)];
     const place = before && { x: before.x * this.scale + this.x, y: before.y * this.scale + this.y };
     group.open = open;
-    this.selected = null;
     this.arrange();
     const after = this.shown.boxes.find(box => box.group === group) || this.shown.of[firstNode(group)];
     if (place && after) { this.x = place.x - after.x * this.scale; this.y = place.y - after.y * this.scale; this.draw(); }

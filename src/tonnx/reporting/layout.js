@@ -1,7 +1,9 @@
 "use strict";
 // The hierarchy of modules, what of it is visible, and where it is drawn. Everything is linear in nodes and edges.
 
-const ROW = 62, GAP = 26, HEIGHT = 30;
+const GAP = 26, HEIGHT = 30, BETWEEN = 32;
+// What a frame around an open module needs above, below and at each side of what is inside.
+const ABOVE = 16, BELOW = 10, BESIDE = 12;
 
 class Hierarchy {
   // A group is {id, name, path, parent, groups, nodes, size, open}; leaves are node numbers.
@@ -60,6 +62,13 @@ class Hierarchy {
   }
 }
 
+// The modules that have a frame around what is in this one, the outermost first.
+function frames(group) {
+  const found = [];
+  for (let at = group; at && at.parent; at = at.parent) if (at.size > 1) found.push(at);
+  return found.reverse();
+}
+
 // The visible boxes and the edges between them.
 function visible(hierarchy) {
   const { graph } = hierarchy;
@@ -70,7 +79,7 @@ function visible(hierarchy) {
     if (!box) {
       const home = hierarchy.home[i], operator = graph.texts[node[0]];
       const label = group ? `${group.name} ▸${group.size}` : home.size === 1 && home.name ? `${home.name} · ${operator}` : operator;
-      box = { index: boxes.length, node: group ? -1 : i, group, label, operator, first: i, members: [], ins: [], outs: [] };
+      box = { index: boxes.length, node: group ? -1 : i, group, around: frames(group ? group.parent : home), label, operator, first: i, members: [], ins: [], outs: [], reads: [], owner: of[node[8]] || null };
       boxes.push(box);
       if (group) byGroup.set(group, box);
     }
@@ -79,8 +88,8 @@ function visible(hierarchy) {
   });
   const ends = [];
   const end = (value, kind) => {
-    const box = { index: boxes.length, node: -1, group: null, label: graph.values.names[value], kind, value,
-      first: kind === "input" ? -1 : graph.nodes.length, members: [], ins: [], outs: [] };
+    const box = { index: boxes.length, node: -1, group: null, around: [], label: graph.values.names[value], kind, value,
+      first: kind === "input" ? -1 : graph.nodes.length, members: [], ins: [], outs: [], reads: [], owner: null };
     boxes.push(box); ends.push(box);
     return box;
   };
@@ -91,11 +100,10 @@ function visible(hierarchy) {
     const key = from.index * 1e6 + to.index;
     let edge = edges.get(key);
     if (!edge) {
-      edge = { from, to, values: [] };
+      edge = { from, to, runs: value < 0 };
       edges.set(key, edge);
       from.outs.push(edge); to.ins.push(edge);
     }
-    if (edge.values.length < 4) edge.values.push(value);
   };
   graph.nodes.forEach((node, i) => {
     for (const value of node[2]) {
@@ -104,6 +112,12 @@ function visible(hierarchy) {
       if (maker !== undefined) join(of[maker], of[i], value);
       else if (inputs.has(value)) join(inputs.get(value), of[i], value);
     }
+    // The body of an If, Loop or function hangs below the node that runs it.
+    const owner = node[8], beside = value => value >= 0 && graph.nodes[hierarchy.maker.get(value)]?.[8] === owner;
+    if (owner >= 0 && !node[2].some(beside)) join(of[owner], of[i], -1);
+    // What a body reads from outside has to be there before the node that runs it.
+    for (let at = owner; at >= 0; at = graph.nodes[at][8])
+      for (const value of node[2]) { const maker = hierarchy.maker.get(value); if (maker < at) of[at].reads.push(of[maker]); }
   });
   for (const value of graph.outputs) {
     const maker = hierarchy.maker.get(value);
@@ -122,8 +136,11 @@ function place(shown, measure) {
     box.w = Math.max(46, Math.min(230, measure(box.label) + 24));
     let row = 0;
     // A module may lie both before and behind another; such edges are drawn, but do not push boxes down.
-    for (const edge of box.ins) if (edge.from.first < box.first) row = Math.max(row, edge.from.row + 1);
-    box.row = row;
+    // What reads the result of an If, Loop or function comes below its body.
+    for (const { from, runs } of box.ins) if (from.first < box.first) row = Math.max(row, (runs ? from.row : from.deepest) + 1);
+    for (const from of box.reads) if (from.first < box.first) row = Math.max(row, from.deepest + 1);
+    box.row = box.deepest = row;
+    for (let at = box.owner; at; at = at.owner) at.deepest = Math.max(at.deepest, row);
     (rows[row] ||= []).push(box);
   }
   // An input goes right above its first reader, not to the top of everything.
@@ -141,7 +158,7 @@ function place(shown, measure) {
     for (let i = rows.length - 1; i >= 0; i--) if (rows[i]) spread(rows[i], box => mean(box.outs, edge => edge.to.x) ?? box.x);
     for (const row of rows) if (row) spread(row, box => mean(box.ins, edge => edge.from.x) ?? box.x);
   }
-  for (const box of shown.boxes) box.y = box.row * ROW;
+  shown.rows = rows.length;
   return shown;
 }
 
@@ -155,14 +172,62 @@ function mean(edges, of) {
 function spread(row, wish) {
   for (const box of row) box.want = wish(box) ?? 0;
   row.sort((a, b) => a.want - b.want || a.first - b.first);
-  let right = -Infinity;
+  let before = null;
   for (const box of row) {
-    box.x = Math.max(box.want, right + GAP + box.w / 2);
-    right = box.x + box.w / 2;
+    box.x = before ? Math.max(box.want, before.x + (before.w + box.w) / 2 + apart(before, box)) : box.want;
+    before = box;
   }
   // Pushing went to the right only: move the whole row back by what it was pushed on average.
   let shift = 0;
   for (const box of row) shift += box.x - box.want;
   shift /= row.length;
   for (const box of row) box.x -= shift;
+}
+
+// Between two boxes side by side there has to be room for the frames that end there.
+function apart(one, other) {
+  let common = 0;
+  while (common < one.around.length && one.around[common] === other.around[common]) common++;
+  return GAP + BESIDE * Math.min(8, Math.max(0, one.around.length + other.around.length - 2 * common - 1));
+}
+
+// Frames around open modules, the outermost first; gives every box and frame its height.
+function frame(shown) {
+  const found = new Map();
+  for (const box of shown.boxes) {
+    let inner = null;
+    for (const group of box.around) {
+      if (!found.has(group)) found.set(group, { group, outer: inner, depth: inner ? inner.depth + 1 : 0, left: Infinity, right: -Infinity, first: Infinity, last: -1, above: 1, below: 1 });
+      inner = found.get(group);
+    }
+    if (inner) widen(inner, box.x - box.w / 2, box.x + box.w / 2, box.row, box.row);
+  }
+  const frames = [...found.values()].sort((a, b) => a.depth - b.depth), inside = frames.filter(inner => inner.outer).reverse();
+  for (const inner of inside) widen(inner.outer, inner.left - BESIDE, inner.right + BESIDE, inner.first, inner.last);
+  // Where two frames begin or end at one row, the outer one lies around the inner one and its title.
+  for (const { outer, first, last, above, below } of inside) {
+    if (outer.first === first) outer.above = Math.max(outer.above, above + 1);
+    if (outer.last === last) outer.below = Math.max(outer.below, below + 1);
+  }
+  const above = new Array(shown.rows).fill(0), below = new Array(shown.rows).fill(0);
+  for (const one of frames) { above[one.first] = Math.max(above[one.first], one.above); below[one.last] = Math.max(below[one.last], one.below); }
+  shown.heights = [];
+  for (let row = 0, y = above[0] * ABOVE; row < shown.rows; row++) {
+    shown.heights.push(y);
+    y += HEIGHT + Math.max(BETWEEN, 6 + ABOVE * (above[row + 1] || 0) + BELOW * below[row]);
+  }
+  for (const box of shown.boxes) box.y = shown.heights[box.row];
+  for (const one of frames) { one.top = shown.heights[one.first] - ABOVE * one.above; one.bottom = shown.heights[one.last] + HEIGHT + BELOW * one.below; }
+  return frames;
+}
+function widen(one, left, right, first, last) {
+  one.left = Math.min(one.left, left); one.right = Math.max(one.right, right);
+  one.first = Math.min(one.first, first); one.last = Math.max(one.last, last);
+}
+
+// The last row that begins at or above a height; 0 if none does.
+function rowAt(heights, y) {
+  let low = 0, high = heights.length;
+  while (high - low > 1) { const middle = (low + high) >> 1; if (heights[middle] <= y) low = middle; else high = middle; }
+  return low;
 }

@@ -6,12 +6,12 @@ const $ = id => document.getElementById(id);
 const element = (tag, attributes = {}, ...children) => {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) name in made ? made[name] = value : made.setAttribute(name, value);
-  made.append(...children.filter(child => child !== null && child !== undefined));
+  made.append(...children.filter(child => child !== null && child !== undefined && child !== false));
   return made;
 };
 const size = bytes => bytes < 1e3 ? `${bytes} B` : bytes < 1e6 ? `${(bytes / 1e3).toFixed(1)} kB` : bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
 const figure = number => number === null || number === undefined ? "–" : number === 0 ? "0" : Math.abs(number) < 1e-3 || Math.abs(number) >= 1e5 ? number.toExponential(2) : number.toPrecision(4);
-const time = seconds => seconds >= 1 ? `${seconds.toFixed(2)} s` : seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(2)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
+const time = seconds => !seconds ? "–" : seconds >= 1 ? `${seconds.toFixed(2)} s` : seconds >= 1e-3 ? `${(seconds * 1e3).toFixed(2)} ms` : `${(seconds * 1e6).toFixed(1)} µs`;
 
 // A table: columns are [title, function of a row, "n" for numbers].
 function table(rows, columns, onRow) {
@@ -21,9 +21,9 @@ function table(rows, columns, onRow) {
     if (onRow) { line.style.cursor = "pointer"; line.addEventListener("click", () => onRow(row)); }
     return line;
   });
-  return element("div", { className: "scroll" }, element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
+  return element("div", { className: "scroll" }, element("table", {}, columns.some(([title]) => title) && element("thead", {}, head), element("tbody", {}, ...body)));
 }
-const line = share => element("span", { className: "line", style: `width:${(share * 220).toFixed(1)}px` });
+const line = share => share > 0 && element("span", { className: "line", style: `width:${(share * 220).toFixed(1)}px` });
 
 let view;
 theme();
@@ -55,7 +55,7 @@ function summary() {
   document.title = `${file.name} – tonnx report`;
   $("title").textContent = file.name;
   const verified = data.verification && data.verification.compared ? (data.verification.ok ? "✓ equal" : "✗ differs") : "not compared";
-  const facts = [["opset", file.opset], ["IR", file.ir_version], ["nodes", data.graph.nodes.length], ["parameters", file.parameters.toLocaleString("en")],
+  const facts = [["opset", file.opset], ["IR", file.ir_version], ["nodes", Object.values(data.stages[data.stages.length - 1].operators).reduce((all, one) => all + one, 0)], ["parameters", file.parameters.toLocaleString("en")],
     ["weights", size(file.weights)], ["file", size(file.size)], ["verification", verified], ["made by", file.producer || "?"]];
   $("facts").append(...facts.map(([name, value]) => element("div", { className: "fact" }, element("b", {}, String(value)), element("span", {}, name))));
   const ports = [...data.inputs.map(port => ["input", port]), ...data.outputs.map(port => ["output", port])];
@@ -75,7 +75,7 @@ function graph() {
   $("colour").addEventListener("change", () => { view.colourOf = colours[$("colour").value]; view.draw(); });
   $("fit").addEventListener("click", () => view.fit());
   for (const [id, change] of [["deeper", h => h.deeper()], ["all", h => h.setAll(true)], ["none", h => h.setAll(false)]])
-    $(id).addEventListener("click", () => { change(view.hierarchy); view.selected = null; view.arrange(); view.fit(); });
+    $(id).addEventListener("click", () => { change(view.hierarchy); view.arrange(); view.fit(); });
   const text = nodes.map((node, i) => `${node[1]} ${data.graph.texts[node[0]]} ${view.hierarchy.home[i].path} ${data.graph.texts[node[6]]} ${node[3].map(v => data.graph.values.names[v] ?? "").join(" ")}`.toLowerCase());
   $("search").addEventListener("input", () => search(text));
   $("search").addEventListener("keydown", event => { if (event.key === "Enter") $("results").firstElementChild?.click(); });
@@ -97,14 +97,15 @@ function search(text) {
   const wanted = $("search").value.trim().toLowerCase();
   const results = $("results");
   results.replaceChildren();
-  results.hidden = !wanted;
+  results.hidden = true;
   if (!wanted) { $("found").textContent = ""; return; }
   const found = [];
   text.forEach((entry, i) => { if (entry.includes(wanted)) found.push(i); });
   $("found").textContent = `${found.length} found`;
+  results.hidden = !found.length;
   for (const i of found.slice(0, 200)) {
     const node = data.graph.nodes[i];
-    const entry = element("li", {}, `${data.graph.texts[node[0]]} ${node[1]}`);
+    const entry = element("li", {}, `${data.graph.texts[node[0]]} ${node[1] || `${view.hierarchy.home[i].path} #${i}`}`);
     entry.addEventListener("click", () => view.show(i));
     results.append(entry);
   }
@@ -199,7 +200,7 @@ function treemap(place, items) {
     for (const item of slice) {
       const piece = item.bytes / part;
       const at = wide ? { left, top: top + along * height, width: width * share, height: height * piece } : { left: left + along * width, top, width: width * piece, height: height * share };
-      const hue = 205 + (hash(item.name.split(/[./]/)[0]) % 120);
+      const hue = 205 + (hash(item.name.split(/[./]/)[0]) * 47 % 160);
       const made = element("div", { title: `${item.name}: ${size(item.bytes)}`, style: `left:${at.left}%;top:${at.top}%;width:${at.width}%;height:${at.height}%;background:hsl(${hue} 45% 42%)` }, item.name);
       box.append(made);
       along += piece;
@@ -238,15 +239,23 @@ function differences() {
   const seen = found.map((entry, i) => entry && { i, abs: entry[0] ?? 1e30, ok: entry[2] }).filter(Boolean);
   const low = 1e-10, lines = [];
   const top = Math.max(low * 10, ...seen.map(entry => entry.abs)), span = Math.log10(top / low);
-  for (const entry of seen) {
-    const y = 200 - 190 * Math.max(0, Math.log10(Math.max(entry.abs, low) / low)) / span;
-    lines.push(`<circle cx="${(10 + 980 * entry.i / Math.max(1, found.length - 1)).toFixed(1)}" cy="${y.toFixed(1)}" r="3" data-node="${entry.i}" fill="${entry.ok ? "var(--bar)" : "var(--bad)"}"/>`);
-  }
-  const plot = element("div");
+  const height = number => 200 - 190 * Math.max(0, Math.log10(Math.max(number, low) / low)) / span;
+  const plot = element("div", { className: "along" });
+  const powers = Array.from({ length: Math.floor(span + 1e-9) + 1 }, (_, i) => i - 10).filter(power => power % Math.ceil(span / 8) === 0);
+  for (const power of powers) lines.push(`<path d="M0 ${height(10 ** power).toFixed(1)}H1000" stroke="var(--line)"/>`);
+  // A line of no length with round ends is a dot that stays round however wide the plot is.
+  for (const entry of seen)
+    lines.push(`<path class="dot" d="M${(60 + 930 * entry.i / Math.max(1, found.length - 1)).toFixed(1)} ${height(entry.abs).toFixed(1)}h0" data-node="${entry.i}" stroke="${entry.ok ? "var(--bar)" : "var(--bad)"}"/>`);
   plot.innerHTML = `<svg class="plot" viewBox="0 0 1000 210" preserveAspectRatio="none">${lines.join("")}</svg>`;
+  for (const power of powers) plot.append(element("span", { style: `top:${(height(10 ** power) / 2.1).toFixed(2)}%` }, `1e${power}`));
+  for (const dot of plot.querySelectorAll(".dot")) {
+    const entry = found[dot.dataset.node], node = data.graph.nodes[dot.dataset.node], title = document.createElementNS("http://www.w3.org/2000/svg", "title");
+    title.textContent = `${data.graph.texts[node[0]]} ${node[1]}: ${figure(entry[0])}`;
+    dot.append(title);
+  }
   plot.addEventListener("click", event => { const i = event.target.dataset?.node; if (i !== undefined) { view.show(Number(i)); $("graph").scrollIntoView(); } });
   const worst = seen.filter(entry => !entry.ok).slice(0, 50);
-  $("differences-body").append(element("p", { className: "dim" }, `largest absolute difference of ${seen.length} values, in the order of the graph, logarithmic from ${figure(low)} to ${figure(top)}`), plot);
+  $("differences-body").append(element("p", { className: "dim" }, `largest absolute difference of ${seen.length} values, in the order of the graph; a click shows the node`), plot);
   if (worst.length) $("differences-body").append(element("h3", {}, "out of tolerance, first to last"), table(worst, [["node", e => data.graph.nodes[e.i][1]], ["operator", e => data.graph.texts[data.graph.nodes[e.i][0]]],
     ["source", e => data.graph.texts[data.graph.nodes[e.i][7]]], ["max abs", e => figure(e.abs), "n"]], e => { view.show(e.i); $("graph").scrollIntoView(); }));
 }

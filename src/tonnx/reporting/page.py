@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tonnx.benching import Bench
     from tonnx.proof import Verification
-    from tonnx.proof.locate import Difference, Located
+    from tonnx.proof.located import Difference, Located
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("layout.js", "graph.js", "page.js")
@@ -64,7 +64,8 @@ def report(
         raise InvalidArgument(f"cannot write {target}", why=f"the folder {target.parent} does not exist")
     model = reading.reader(path)()
     load(model)
-    reading.infer(model)
+    if not _described(model):
+        reading.infer(model)
     data = model_data(model, Path(path))
     if profile:
         data["times"], note = _times(path, model, inputs or {}, sizes or {})
@@ -112,6 +113,12 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
     }
 
 
+def _described(model: ir.Model) -> bool:
+    """Whether the file says the types and shapes of all of its values itself; inferring them takes long."""
+    values = (value for node in model.graph.all_nodes() for value in node.outputs if value.name)
+    return all(value.shape is not None and value.type is not None for value in values)
+
+
 def render(data: Mapping[str, Any]) -> str:
     """One HTML file with everything in it."""
     html = (_HERE / "page.html").read_text(encoding="utf-8")
@@ -144,11 +151,12 @@ def _times(
 ) -> tuple[list[float] | None, str]:
     """Seconds by node; where the model does not run on invented inputs, why not."""
     from tonnx.benching.measure import check_given, make_inputs, size_key
+    from tonnx.proof.session import Session
     from tonnx.reporting.profile import node_times
-    from tonnx.run.model import load
+    from tonnx.run.model import Model
 
     try:
-        loaded = load(path)
+        loaded = Model(Session(path, optimised=False), path=path)  # only asked what it takes
     except TonnxError as error:
         return None, f"nodes were not timed: {error.why or error.what}"
     check_given(loaded, sizes, inputs)
@@ -164,8 +172,9 @@ def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
     """For each node, how far its output is from the model's: absolute, and in units of what is allowed."""
     by_value = {difference.value: difference.comparison for difference in found}
     rows: list[Any] = []
-    for node, _ in collect.walk(model):
-        seen = [by_value[v.name] for v in node.outputs if v.name in by_value]
+    for spot in collect.walk(model):
+        known = by_value if spot.call < 0 else {}  # in a function, names mean something else
+        seen = [known[v.name] for v in spot.node.outputs if v.name in known]
         worst = max(seen, key=lambda comparison: comparison.excess, default=None)
         rows.append(None if worst is None else [finite(worst.max_abs), finite(worst.excess), worst.ok])
     return rows
@@ -173,12 +182,15 @@ def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
 
 def _write(target: Path, text: str) -> None:
     """All of it or nothing."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(name, 0o644)
-        os.replace(name, target)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(text)
+            os.chmod(name, 0o644)
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {target}", why=error.strerror or str(error)) from error

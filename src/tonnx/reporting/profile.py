@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,22 @@ import onnx
 
 from tonnx.errors import InvalidModel
 from tonnx.proof.session import one_line
+from tonnx.reporting.collect import MOST_IN_FUNCTIONS
 
-_RUNS = 5
+_RUNS, _EVENTS = 5, 8000
+"""Runs, and how many nodes are timed at most in all of them together: reading the profile takes longer than running."""
+_KERNEL = re.compile(r"(?:^|_)n(\d+)_kernel_time$")
+"""In a function, ONNX Runtime puts the function's name before the node's."""
 
 
-def node_times(path: str | os.PathLike[str], feeds: Mapping[str, np.ndarray], runs: int = _RUNS) -> list[float]:
-    """Seconds for each node, of all graphs in the order of `collect.walk`; the median over the runs."""
+def node_times(path: str | os.PathLike[str], feeds: Mapping[str, np.ndarray]) -> list[float]:
+    """Seconds for each node, of all graphs in the order of `collect.walk`; the mean over the runs."""
     import onnxruntime
 
     model = onnx.load(os.fspath(path), load_external_data=False)
-    count = _number(model.graph, 0)
+    owners = _Numbering(model).owners
+    count = len(owners)
+    runs = max(1, min(_RUNS, _EVENTS // max(1, count)))
     folder = str(Path(path).resolve().parent)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -43,7 +50,7 @@ def node_times(path: str | os.PathLike[str], feeds: Mapping[str, np.ndarray], ru
             events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
         except Exception as error:  # ONNX Runtime's errors have no base class of their own
             raise InvalidModel("ONNX Runtime does not run the model", where=str(path), why=one_line(error)) from error
-    return _by_node(events, count, runs)
+    return _by_node(events, owners, runs)
 
 
 def _runnable(model: onnx.ModelProto, folder: str, feeds: Mapping[str, np.ndarray]) -> bytes:
@@ -58,27 +65,51 @@ def _runnable(model: onnx.ModelProto, folder: str, feeds: Mapping[str, np.ndarra
     return next(upward.ways_up(model, shapes))[0]
 
 
-def _number(graph: onnx.GraphProto, start: int) -> int:
-    """Name every node after its place, bodies right after the node that has them."""
-    for node in graph.node:
-        node.name = f"n{start}"
-        start += 1
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                start = _number(attribute.g, start)
-            for body in attribute.graphs:
-                start = _number(body, start)
-    return start
+class _Numbering:
+    """Names every node after its place, in the order of `collect.walk`; ``owners`` has the nodes that run them."""
+
+    def __init__(self, model: onnx.ModelProto) -> None:
+        self.owners: list[int] = []
+        self._model = model
+        self._functions = {_key(function, function.name): function for function in model.functions}
+        self._nodes(model.graph.node, -1, ())
+
+    def _nodes(self, body: Iterable[onnx.NodeProto], owner: int, calls: tuple[tuple[str, str, str], ...]) -> None:
+        for node in body:
+            number = len(self.owners)
+            node.name = f"n{number}"
+            self.owners.append(owner)
+            for attribute in node.attribute:
+                for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                    self._nodes(graph.node, number, calls)
+            key = _key(node, node.op_type)
+            function = None if key in calls else self._functions.get(key)
+            if function is not None and number + 1 < MOST_IN_FUNCTIONS:
+                self._nodes(self._own(node, function).node, number, (*calls, key))
+
+    def _own(self, node: onnx.NodeProto, function: onnx.FunctionProto) -> onnx.FunctionProto:
+        """Every call gets a function of its own, so that its nodes are told from those of other calls."""
+        own = self._model.functions.add()
+        own.CopyFrom(function)
+        own.name = node.op_type = f"{function.name}_{node.name}"
+        return own
 
 
-def _by_node(events: list[dict[str, object]], count: int, runs: int) -> list[float]:
-    totals: list[list[float]] = [[] for _ in range(count)]
+def _key(where: onnx.NodeProto | onnx.FunctionProto, name: str) -> tuple[str, str, str]:
+    domain = "" if where.domain == "ai.onnx" else where.domain
+    return domain, name, getattr(where, "overload", "")
+
+
+def _by_node(events: list[dict[str, object]], owners: list[int], runs: int) -> list[float]:
+    totals: list[list[float]] = [[] for _ in owners]
     for event in events:
-        name = str(event.get("name", ""))
-        if event.get("cat") != "Node" or not name.endswith("_kernel_time"):
-            continue
-        number = name[1 : -len("_kernel_time")]
-        if name.startswith("n") and number.isdigit() and int(number) < count:
-            totals[int(number)].append(float(event["dur"]) * 1e-6)  # type: ignore[arg-type]
+        name = _KERNEL.search(str(event.get("name", "")))
+        if event.get("cat") == "Node" and name is not None and int(name[1]) < len(owners):
+            totals[int(name[1])].append(float(event["dur"]) * 1e-6)  # type: ignore[arg-type]
     # A body runs many times in one run of the model: what counts is the sum of a run.
-    return [float(np.sum(times) - times[0]) / runs if len(times) > 1 else float(np.sum(times)) for times in totals]
+    found = [float(np.sum(times) - times[0]) / runs if len(times) > 1 else float(np.sum(times)) for times in totals]
+    own = list(found)
+    for owner, seconds in zip(owners, found, strict=True):
+        if owner >= 0:  # the time of an If or Loop has that of its body in it
+            own[owner] = max(0.0, own[owner] - seconds)
+    return own
