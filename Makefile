@@ -1,4 +1,4 @@
-# Needs only python3 (3.10 or later), pip and make: every target sets up what it uses, once.
+# Needs only python3 (3.11 or later), pip and make: every target sets up what it uses, once.
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
 #   make test          ruff, mypy and all quick tests
@@ -72,8 +72,8 @@ chromium:
 # --- set-up -------------------------------------------------------------------------------------------------
 
 $(PY):
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
-		|| { echo "tonnx needs Python 3.10 or later; this is $$($(PYTHON) -V). Try: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "these targets need Python 3.11 or later; this is $$($(PYTHON) -V). Try: make PYTHON=python3.12"; exit 1; }
 	@echo "setup: creating $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 

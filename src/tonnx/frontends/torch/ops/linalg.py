@@ -63,7 +63,8 @@ def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
         column = op.Gather(m, i, axis=2)  # (matrices, n)
         ready = op.Less(sizes.arange(op, count), i)
-        best = op.ArgMax(op.Where(ready, op.constant(-1, dtype), op.Abs(column)), axis=1, keepdims=0)
+        size = op.cast(op.Abs(column), T.FLOAT)  # exact enough to choose by, and old opsets choose floats only
+        best = op.ArgMax(op.Where(ready, op.constant(-1, T.FLOAT), size), axis=1, keepdims=0)
         here, there = unit(op, op.Unsqueeze(i, [0]), count, dtype), unit(op, best, count, dtype)
         own, pivot = (op.MatMul(op.Unsqueeze(row, [1]), m) for row in (here, there))  # (matrices, 1, columns)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
