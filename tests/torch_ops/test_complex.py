@@ -31,6 +31,22 @@ def written(x: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def through_views(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Writes to parts, mirror images and other readings of complex numbers, and of reals as such."""
+    z = x.clone()
+    z.real[:, 0] = 3
+    z[1:].imag = z[1:].real * 2
+    z.conj().add_(1j)
+    torch.view_as_real(z)[..., 0].mul_(2)
+    z.view(torch.float32)[..., -1] = 5
+    z.mH[:, 0] = 2j
+    w = y.clone()
+    torch.view_as_complex(w.view(-1, 2)).mul_(1j)
+    w.view(torch.complex64)[0] = 4
+    w.copy_(w.to(torch.complex64) * (1 + 1j))
+    return z * 1j, w
+
+
 def spectrum(x: torch.Tensor, **options: Any) -> torch.Tensor:
     return torch.stft(x, 8, 4, window=HANN, return_complex=True, **options)
 
@@ -56,6 +72,16 @@ CASES = [
     Case("equal", lambda x: (x == x.conj(), x != 0), [Z]),
     Case("norm", lambda x: x.norm(dim=-1), [Z]),
     Case("in place", written, [Z]),
+    Case("through views", through_views, [Z, r(3, 4)]),
+    Case("made of ones", lambda x: x + torch.ones(4, dtype=x.dtype) + x.new_ones(4) * torch.ones_like(x)
+         + torch.eye(4, dtype=x.dtype)[:3], [Z]),
+    Case("joined with reals", lambda x, y: (torch.hstack([x, y]), torch.vstack([y, x]), torch.block_diag(x, y)),
+         [Z[0], r(3, 4)]),
+    Case("infinity", lambda x, y: (torch.complex(y, x.real), torch.where(y > 0, x, y), torch.cat([x, y[None]]), y == x),
+         [Z[0], torch.tensor([float("inf"), 1, -1, 2])]),
+    Case("circular functions", lambda x: x.sin() + x.cos() * x.sinh() - x.cosh() + (x * 60).tanh(), [Z]),
+    Case("power 0", lambda x: x**0, [Z * 0]),
+    Case("as another dtype", lambda x, y: (x.view(torch.float32), y.view(torch.complex64) * 1j), [Z, r(3, 4)]),
     Case("fft", lambda x: torch.view_as_real(fft.fft(x)), [r(2, 8)], "all", has=["DFT"]),
     Case("fft, opset 9", lambda x: torch.view_as_real(fft.fft(x)), [r(2, 8)], opset=9, has_not=["DFT"]),
     Case("fft, opset 26", lambda x: fft.ifft(fft.fft(x, n=12)).real, [r(2, 8)], opset=26),
@@ -69,6 +95,7 @@ CASES = [
     Case("stft", lambda x: torch.view_as_real(spectrum(x)), [r(2, 32)], "all"),
     Case("stft, one signal", lambda x: spectrum(x, center=False, onesided=False, normalized=True).abs(), [r(32)]),
     Case("istft", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN), [r(2, 32)], "all"),
+    Case("istft, filled up", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN, length=70), [r(2, 32)], "all"),
     Case("istft, length", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN, length=30), [r(2, 32)], opset=13),
 ]  # fmt: skip
 

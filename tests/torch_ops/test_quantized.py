@@ -157,6 +157,16 @@ def test_quantised_as_it_goes(name: str) -> None:
     assert kind in {node.op_type for node in result.model.graph}
 
 
+@pytest.mark.parametrize(("version", "size"), [(4, 1.0), (None, 1.0), (4, 1e-3), (4, 1e-5)])
+def test_the_step_of_an_input(version: int | None, size: float) -> None:
+    """Exactly PyTorch's: 7 bits, 8 in layers of old versions, and no smaller than it allows."""
+    torch.manual_seed(0)
+    model = dynamic(nn.Sequential(nn.Linear(64, 8, bias=False)), nn.Linear)
+    model[0].version = version  # type: ignore[index, union-attr]
+    result = tonnx.export(model, torch.randn(4, 64) * size, rtol=1e-5, atol=1e-5 * size)
+    assert result.verification is not None and result.verification.ok
+
+
 def test_embedding() -> None:
     model = nn.Sequential(nn.Embedding(20, 8)).eval()
     model[0].qconfig = aq.float_qparams_weight_only_qconfig

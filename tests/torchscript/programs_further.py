@@ -266,9 +266,11 @@ def sorted_at_run_time(x: Tensor):
     for i in range(x.size(0)):
         ls.append(float(x[i].sum()))
     s = sorted(ls)
+    ls.sort(reverse=bool(x.sum() > 0))
     return (
         a,
         ks,
+        ls[0],
         s[0],
         torch.tensor(s),
         s[-1],

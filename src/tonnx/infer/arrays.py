@@ -295,10 +295,15 @@ def _pad(call: Call) -> Inferred:
     dims, pads = call.dims(0), call.ints(1, "pads")
     if dims is None:
         return None
-    if pads is None or call.present(3):
+    axes = call.ints(3) if call.present(3) else list(range(len(dims)))
+    if axes is None:
         return [UNKNOWN] * len(dims)
-    rank = len(dims)
-    totals = [pads[i] + pads[rank + i] for i in range(rank)]
+    if pads is None:
+        touched = {axis % len(dims) for axis in axes}
+        return [UNKNOWN if i in touched else dim for i, dim in enumerate(dims)]
+    totals = [0] * len(dims)
+    for i, axis in enumerate(axes):
+        totals[axis] = pads[i] + pads[len(axes) + i]
     return [d + t if isinstance(d, int) else (d if t == 0 else UNKNOWN) for d, t in zip(dims, totals, strict=True)]
 
 

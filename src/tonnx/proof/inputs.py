@@ -131,7 +131,7 @@ def _is_monotonic(example: np.ndarray, axis: int) -> bool:
 
 
 def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Repeat or cut the example along each axis; the bounds of intervals are spread anew, to stay in order."""
+    """Repeat or cut the example along each axis. What is in order stays so: bounds of intervals are spread anew."""
     bounds = example.dtype.kind == "f" and np.isfinite(example).all() and np.unique(_sample(example)).size > 2
     for axis, size in enumerate(shape):
         if size == example.shape[axis]:
@@ -143,7 +143,10 @@ def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             part = (places % 1).reshape([-1] + [1] * (example.ndim - axis - 1))
             example = (low + (high - low) * part).astype(example.dtype)
         else:
-            example = np.take(example, np.arange(size) % example.shape[axis], axis)
+            # Integers in order (offsets of bags, ends of sequences) go on with the last one: a start over is no order.
+            places, count = np.arange(size), example.shape[axis]
+            stays = _is_integer(example.dtype) and _is_monotonic(example, axis)
+            example = np.take(example, np.minimum(places, count - 1) if stays else places % count, axis)
     return example
 
 

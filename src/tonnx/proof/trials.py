@@ -213,7 +213,7 @@ def prove(
         # Seeded by trial, so that one trial can be repeated without those before it.
         inputs = draw(example, dynamic, sizes, np.random.default_rng([seed, index]))
         label = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
-        trials.append(prover.other(label, sizes, inputs))
+        trials.append(prover.invented(label, sizes, inputs, expected))
         if failing is None and not trials[-1].ok:
             failing = inputs
     held = {name: array for name, array in example.items() if name in fixed}
@@ -284,7 +284,7 @@ class _Prover:
     def invented(
         self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray], usual: Sequence[np.ndarray] | None
     ) -> Trial:
-        """Other values: the model is not made for all of them."""
+        """Values that were drawn or made up: the model is not made for all, and some lie on the edge of a branch."""
         trial = self.other(label, sizes, inputs)
         if trial.ok or self.reference is None:
             return trial

@@ -10,6 +10,7 @@ from functools import cache
 from types import FrameType
 
 _CAPTURE = os.path.join(os.path.dirname(__file__), "capture.py")
+_TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))  # the second from Python 3.11
 
 
 @cache
@@ -21,7 +22,7 @@ def _handlers(file: str) -> list[tuple[int, int, int]]:
         return []
     found = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Try):
+        if isinstance(node, _TRIES):
             catches = [handler for handler in node.handlers if not isinstance(handler.body[-1], ast.Raise)]
             if catches:
                 found.append((node.body[0].lineno, node.body[-1].end_lineno or 0, catches[0].lineno))

@@ -23,7 +23,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tonnx.build import Builder, Size
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.pairs import is_complex, join, part
+from tonnx.frontends.torch.pairs import is_complex, join, marked, part, unmarked
 from tonnx.infer import dims_of, same_dim
 
 Lower = Callable[[str, Builder, dict[str, Any]], Any]
@@ -184,8 +184,8 @@ def _inverse(
     if name in _INVERSES:
         return view_inverse(op, name, base, value, {**arguments(maker), "index_of_output": index})
     same_bits = base.dtype == value.dtype
-    if name in _RESHAPES and same_bits:
-        return op.reshape(value, op.sizes(base))
+    if (name in _RESHAPES and same_bits) or (name in _OF_PAIRS and (is_complex(base) or is_complex(value))):
+        return view_inverse(op, name, base, value, {})
     parent = _parent(view)
     if parent is not None and same_bits and _same_place(view.meta.get("val"), parent.meta.get("val")):
         return value  # detach, contiguous, to, dropout, … gave back the tensor itself
@@ -194,11 +194,8 @@ def _inverse(
 
 def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
     """``base`` after a write of ``value`` through the view ``name``; ``arguments`` are those of the view."""
-    if is_complex(base):
-        if not is_complex(value):
-            raise NotInvertible(f"a write through {name} of complex numbers cannot be expressed")
-        parts = [(part(op, base, i), part(op, value, i)) for i in (0, 1)]
-        return join(op, *(view_inverse(op, name, one, other, arguments) for one, other in parts))
+    if is_complex(base) or is_complex(value):
+        return _pairs_back(op, name, base, value, arguments)
     if name in _INVERSES:
         return _INVERSES[name](op, base, value, arguments)
     if name in _RESHAPES and base.dtype == value.dtype:
@@ -206,6 +203,28 @@ def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, argume
     if name in ("expand", "expand_as") and _of_one_shape(base, value):
         return value
     raise NotInvertible(f"a write through {name} cannot be expressed")
+
+
+_OF_PAIRS = frozenset("real imag view_as_real view_as_complex conj _conj".split())
+"""Views that only complex numbers have."""
+
+
+def _pairs_back(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
+    """`view_inverse` where the base is complex, or the view."""
+    from tonnx.frontends.torch.ops.complex import conj
+
+    if name in ("real", "imag"):
+        return join(op, *((value, part(op, base, 1)) if name == "real" else (part(op, base, 0), value)))
+    if name in _RESHAPES or name in ("view_as_real", "view_as_complex"):  # also `view` as another dtype
+        made = op.reshape(unmarked(op, value), op.sizes(base))
+        return marked(op, made) if is_complex(base) else made
+    if not (is_complex(base) and is_complex(value)):
+        raise NotInvertible(f"a write through {name} of complex numbers cannot be expressed")
+    if name in ("conj", "_conj"):
+        return conj(op, value)
+    value = conj(op, value) if name in ("adjoint", "mH") else value
+    parts = [(part(op, base, i), part(op, value, i)) for i in (0, 1)]
+    return join(op, *(view_inverse(op, name, one, other, arguments) for one, other in parts))
 
 
 def _of_one_shape(one: ir.Value, other: ir.Value) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.build import Builder
+from tonnx.errors import UnsupportedArgument
 
 T = ir.DataType
 COMPLEX = "tonnx.complex"
@@ -20,19 +21,22 @@ COMPLEX = "tonnx.complex"
 REAL_OF = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
 
 COMPONENTWISE = frozenset(
-    """view reshape _unsafe_view flatten unflatten squeeze unsqueeze permute transpose t mT adjoint_ movedim moveaxis
+    """view reshape _unsafe_view flatten unflatten squeeze unsqueeze permute transpose t mT movedim moveaxis
     swapaxes swapdims numpy_T select slice narrow split split_with_sizes chunk unbind tensor_split hsplit vsplit dsplit
     unsafe_split unsafe_chunk expand expand_as broadcast_to repeat repeat_interleave tile cat concat concatenate stack
     hstack vstack dstack clone detach alias contiguous lift_fresh lift_fresh_copy detach_ index index_select gather take
     take_along_dim flip fliplr flipud roll rot90 diagonal diag diag_embed diagonal_copy tril triu unfold sum mean cumsum
     nansum where masked_fill masked_scatter index_put _unsafe_index_put scatter scatter_add index_add index_copy
     index_fill slice_scatter select_scatter diagonal_scatter pad constant_pad_nd reflection_pad1d reflection_pad2d
-    replication_pad1d replication_pad2d copy zeros ones full empty zeros_like ones_like full_like empty_like new_zeros
-    new_ones new_full new_empty fill zero view_as reshape_as _reshape_alias unsqueeze_copy expand_copy view_copy
+    replication_pad1d replication_pad2d zeros full empty zeros_like full_like empty_like new_zeros new_full new_empty
+    fill zero view_as reshape_as _reshape_alias unsqueeze_copy expand_copy view_copy
     permute_copy meshgrid atleast_1d atleast_2d atleast_3d ravel block_diag trace neg positive as_strided negative
     resolve_conj resolve_neg im2col col2im squeeze_copy fft_fftshift fft_ifftshift column_stack scalar_tensor""".split()
 )
 """Real and imaginary part go the same way, each for itself."""
+
+REAL_ONLY = frozenset("ones ones_like new_ones eye".split())
+"""What these make has no imaginary part."""
 
 _FILLED = frozenset("value fill_value src source values s".split())
 """Arguments that hold numbers to fill in: of a real one, the imaginary part is 0."""
@@ -87,6 +91,8 @@ def join(op: Builder, real: ir.Value, imaginary: ir.Value) -> ir.Value:
 
 def componentwise(op: Builder, function: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """What a rule for reals gives for each part, as pairs."""
+    if arguments.get("reduce") in ("multiply", "prod"):
+        raise UnsupportedArgument("products of complex numbers that meet in one place are not supported")
     made = []
     for which in (0, 1):
         given = {name: _component(op, item, which, name in _FILLED) for name, item in arguments.items()}
@@ -102,7 +108,8 @@ def componentwise(op: Builder, function: Callable[..., Any], arguments: Mapping[
 
 def _component(op: Builder, item: Any, which: int, filled: bool) -> Any:
     if isinstance(item, (list, tuple)):
-        return [_component(op, one, which, filled) for one in item]
+        mixed = filled or any(map(is_complex, item))  # tensors to be joined, of which some are real
+        return [_component(op, one, which, mixed) for one in item]
     if is_complex(item):
         return part(op, item, which)
     if isinstance(item, complex):
@@ -110,7 +117,7 @@ def _component(op: Builder, item: Any, which: int, filled: bool) -> Any:
     if isinstance(item, ir.DataType):
         return REAL_OF.get(item, item)
     if filled and which and isinstance(item, ir.Value):
-        return op.Mul(item, 0.0) if item.dtype in (T.FLOAT, T.DOUBLE, T.FLOAT16) else op.Sub(item, item)
+        return op.Expand(op.constant(0, item.dtype), op.vector(op.sizes(item)))
     if filled and which and isinstance(item, (int, float)):
         return 0.0
     return item
@@ -126,7 +133,17 @@ def as_pairs(op: Builder, x: ir.Value) -> ir.Value:
     if is_complex(x):
         return x
     x = x if x.dtype in (T.FLOAT, T.DOUBLE, T.FLOAT16) else op.cast(x, T.FLOAT)
-    return marked(op, op.Mul(op.Unsqueeze(x, [-1]), op.constant([1.0, 0.0], x.dtype)))
+    return marked(op, beside_zero(op, op.Unsqueeze(x, [-1])))
+
+
+def beside_zero(op: Builder, x: ir.Value, which: int = 0) -> ir.Value:
+    """Reals with a last axis of size 1 as that part of pairs. Padded, not multiplied: infinity times 0 is NaN."""
+    return op.Pad(x, [which, 1 - which], None, [-1])
+
+
+def real_alone(op: Builder, function: Callable[..., Any], arguments: Mapping[str, Any]) -> ir.Value:
+    """What a rule for reals makes, as pairs without imaginary part."""
+    return as_pairs(op, function(op, **{name: _component(op, item, 0, False) for name, item in arguments.items()}))
 
 
 # Views that need not take pairs apart

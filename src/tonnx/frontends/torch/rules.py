@@ -86,13 +86,16 @@ def complex_rule(namespace: str, name: str, overload: str) -> Rule | None:
     name = name.rstrip("_") if not name.startswith("__") and name != "_" else name
     rules = load()
     own = rules.get(f"{namespace}.{name}.{overload}@complex") or rules.get(f"{namespace}.{name}@complex")
-    if own is not None or name not in pairs.COMPONENTWISE:
+    alone = name in pairs.REAL_ONLY
+    if own is not None or not (alone or name in pairs.COMPONENTWISE):
         return own
     real = rule_for(namespace, name, overload)
     if real is None:
         return None
 
     def function(op: Any, **arguments: Any) -> Any:
+        if alone:
+            return pairs.real_alone(op, real.function, arguments)
         made = pairs.directly(op, name, real.function, arguments)
         return pairs.componentwise(op, real.function, arguments) if made is None else made
 

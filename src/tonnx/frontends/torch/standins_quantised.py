@@ -62,8 +62,9 @@ def quantised_layers(model: torch.nn.Module) -> Iterator[None]:
         for module, packed in found.items():
             pack = unpacked(packed._packed_params)  # type: ignore[union-attr]
             tensors, axis = _tensors(pack)
-            reduced = bool(module.version is None or module.version >= 4) and not pack.settings.get("all_bits")
             relu = kind_of(module) == LINEAR[1]
+            # As in their forward: layers saved by an old PyTorch use all 8 bits.
+            reduced = (relu or (module.version or 0) >= 4) and not pack.settings.get("all_bits")  # type: ignore[operator]
             vars(module)["forward"] = partial(_forward, tensors, axis, reduced, relu)
             del module._modules["_packed_params"]
         yield

@@ -62,8 +62,9 @@ class Walk:
         self._memory: Memory | None = None
         self._module: torch.nn.Module = torch.nn.Module()
         self._named: ir.Graph | None = None
-        self._is_body = False
         """The graph whose values are named after the program's: bodies and decompositions repeat its names."""
+        self._is_body = False
+        """Whether this is the body of a branch or loop, whose values are marked as such."""
         self.blocks: dict[Node, Block] = {}
         """The recorded loops and branches of the graph, by the node that ends each."""
 

@@ -36,7 +36,7 @@ def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
     content = walk.store.elements(one)
     if isinstance(content, Grown):
         reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
-        return growing.as_number(reduce(content.value, [0], keepdims=1))
+        return growing.as_number(reduce(_numbers(walk, content, "max() or min()"), [0], keepdims=1))
     return numbers.lowest(walk.op, kind, content)
 
 
@@ -81,20 +81,29 @@ def _how_many(walk: Walk, marks: ir.Value) -> ir.Value:
 
 def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
     content = walk.store.elements(cell)
+    reverse = numbers.known(reverse)
     ordered: Any
-    if _at_run_time(content):
-        value = _numbers(walk, content, "sorting")
-        assert value.dtype is not None
-        kept = walk.op.cast(value, T.INT64) if value.dtype == T.BOOL else value
-        count = walk.op.vector([walk.op.size(value, 0)])
-        largest, _ = walk.op.TopK(kept, count, axis=0, largest=int(bool(reverse)), sorted=1)
-        ordered = Grown(walk.op.cast(largest, value.dtype), value.dtype, None, True)
+    if _at_run_time(content, reverse):
+        ordered = _ordered(walk, _numbers(walk, content, "sorting"), reverse)
     else:
         ordered = sorted(content, reverse=bool(reverse))
     if node.kind() == "aten::sorted":
         return List(ordered)
     walk.store.set_elements(cell, ordered)
     return None
+
+
+def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> Grown:
+    op, dtype = walk.op, value.dtype
+    assert dtype is not None
+    kept = op.cast(value, T.INT64) if dtype == T.BOOL else value
+    count = op.vector([op.size(value, 0)])
+    if isinstance(reverse, ir.Value):
+        down, up = (op.TopK(kept, count, axis=0, largest=largest, sorted=1)[0] for largest in (1, 0))
+        made = op.Where(growing.number(op, reverse, T.BOOL), down, up)
+    else:
+        made, _ = op.TopK(kept, count, axis=0, largest=int(bool(reverse)), sorted=1)
+    return Grown(op.cast(made, dtype), dtype, None, True)
 
 
 def _marks(walk: Walk, content: Any, item: Any, doing: str) -> ir.Value:

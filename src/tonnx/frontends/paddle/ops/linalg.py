@@ -7,9 +7,12 @@ import onnx_ir as ir
 from tonnx.build import Builder
 from tonnx.frontends.paddle.rules import Value, lower
 from tonnx.frontends.torch.ops import create as torch_create
+from tonnx.frontends.torch.ops import linalg
 from tonnx.frontends.torch.ops.linalg import identity, is_vector, power, root_of, solved, spread, turned
 
 T = ir.DataType
+
+
 @lower("inverse")
 def inverse(op: Builder, x: Value) -> ir.Value:
     return solved(op, x, identity(op, x))
@@ -53,12 +56,7 @@ def cholesky_solve(op: Builder, x: Value, y: Value, *, upper: bool = False) -> i
 
 @lower("det", "determinant")
 def det(op: Builder, x: Value) -> ir.Value:
-    return _determinant(op, x)
-
-
-def _determinant(op: Builder, x: ir.Value) -> ir.Value:
-    assert x.shape is not None
-    return op.Det(x, _shape=x.shape.dims[:-2])
+    return linalg.det(op, x)
 
 
 @lower("slogdet")
@@ -69,7 +67,8 @@ def slogdet(op: Builder, x: Value) -> ir.Value:
 
 @lower("slogdet_v2")
 def slogdet_v2(op: Builder, x: Value) -> tuple[ir.Value, ir.Value]:
-    value = _determinant(op, x)
+    """Of the determinant itself, which may overflow: so it does in Paddle."""
+    value = linalg.det(op, x)
     return op.Sign(value), op.Log(op.Abs(value))
 
 

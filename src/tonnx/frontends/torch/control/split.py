@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from tonnx.frontends.torch.control.exits import falls, own
+from tonnx.frontends.torch.control.exits import falls
 from tonnx.frontends.torch.control.names import NESTED
 from tonnx.frontends.torch.control.sites import binds
 
@@ -62,7 +62,7 @@ class Split(ast.NodeTransformer):
             return statement if self._marked(statement) else None
         if not isinstance(statement, _SIMPLE):
             return None
-        found = next((e for e in _choices(statement) if e.lineno in self._lines and not binds(e)), None)
+        found = next((e for e in _choices(statement) if _lines(e) & self._lines and not binds(e)), None)
         if found is None:
             return None
         one, other = (_put(statement, found, instead) for instead in (found.body, found.orelse))
@@ -75,17 +75,30 @@ class Split(ast.NodeTransformer):
             if isinstance(statement, ast.If):
                 lines |= self._marked(statement)
             elif isinstance(statement, _SIMPLE):
-                lines |= {choice.lineno for choice in _choices(statement)} & self._lines
+                lines |= set().union(*map(_lines, _choices(statement))) & self._lines
         return lines
 
 
-def _choices(statement: ast.stmt) -> list[ast.IfExp]:
-    """The conditional expressions of a statement that it computes itself."""
-    inside: set[int] = set()
-    for node in own([statement]):
-        if isinstance(node, (*NESTED, *_COMPREHENSIONS)):
-            inside |= {id(inner) for inner in ast.walk(node)}
-    return [node for node in own([statement]) if isinstance(node, ast.IfExp) and id(node) not in inside]
+def _choices(node: ast.AST) -> Iterator[ast.IfExp]:
+    """The conditional expressions that a statement computes itself, whatever others decide: none inside their sides."""
+    if isinstance(node, (*NESTED, *_COMPREHENSIONS)):
+        return
+    children: Iterable[ast.AST] = ast.iter_child_nodes(node)
+    if isinstance(node, ast.IfExp):
+        yield node
+        children = [node.test]
+    elif isinstance(node, ast.BoolOp):
+        children = node.values[:1]  # the others may not be reached
+    elif isinstance(node, ast.Compare):
+        children = [node.left, *node.comparators[:1]]
+    for child in children:
+        yield from _choices(child)
+
+
+def _lines(choice: ast.IfExp) -> set[int]:
+    """The lines of a conditional expression, and of those inside its sides."""
+    inner = (other for side in (choice.body, choice.orelse) for other in _choices(side))
+    return {choice.lineno}.union(*map(_lines, inner))
 
 
 def _put(statement: ast.stmt, found: ast.AST, instead: ast.AST) -> ast.stmt:

@@ -10,8 +10,20 @@ import onnx_ir as ir
 
 from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.torch.ops import linear, parts, special
-from tonnx.frontends.torch.pairs import REAL_OF, as_pairs, is_complex, join, marked, part, split, unmarked, with_pairs
+from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import cast, linear, parts, special
+from tonnx.frontends.torch.pairs import (
+    REAL_OF,
+    as_pairs,
+    beside_zero,
+    is_complex,
+    join,
+    marked,
+    part,
+    split,
+    unmarked,
+    with_pairs,
+)
 from tonnx.frontends.torch.rules import lower
 from tonnx.frontends.torch.values import Number, Operand, axes_of, to_float
 
@@ -22,8 +34,10 @@ T = ir.DataType
 
 @lower("aten.complex@complex")
 def complex_(op: Builder, real: ir.Value, imag: ir.Value) -> ir.Value:
-    shape = op.Add(real, op.Mul(imag, 0.0)), op.Add(imag, op.Mul(real, 0.0))  # they broadcast
-    return join(op, *shape) if real.shape != imag.shape else join(op, real, imag)
+    if real.shape == imag.shape:
+        return join(op, real, imag)
+    both = (beside_zero(op, op.Unsqueeze(x, [-1]), which) for which, x in enumerate((real, imag)))
+    return marked(op, op.Add(*both))  # they broadcast
 
 
 @lower("aten.polar@complex")
@@ -39,6 +53,28 @@ def view_as_complex(op: Builder, x: ir.Value) -> ir.Value:
 @lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")
 def view_as_real(op: Builder, x: ir.Value) -> ir.Value:
     return unmarked(op, x)
+
+
+@lower("aten.view.dtype@complex")
+def view_dtype(op: Builder, x: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """Pairs read as twice as many reals, or the other way round."""
+    own, wanted = x.dtype, REAL_OF.get(dtype, dtype)
+    if own != wanted:
+        raise UnsupportedArgument(f"the bits of complex numbers of two {own} cannot be read as {dtype}")
+    if is_complex(x) == (dtype in REAL_OF):
+        return x
+    *lead, last = op.sizes(x)
+    if not is_complex(x):
+        return marked(op, op.reshape(x, [*lead, sizes.divide(op, last, 2), 2]))
+    return op.reshape(unmarked(op, x), [*lead[:-1], sizes.multiply(op, lead[-1], 2)])
+
+
+@lower("aten.copy@complex")
+def copy(op: Builder, x: ir.Value, src: ir.Value) -> ir.Value:
+    """A real tensor takes the real part."""
+    if is_complex(x):
+        return marked(op, cast.copy(op, x, as_pairs(op, src)))
+    return cast.copy(op, x, part(op, src, 0))
 
 
 @lower("aten.real@complex", which=0)
@@ -113,7 +149,7 @@ def _both(op: Builder, x: Operand, other: Operand) -> tuple[ir.Value, ir.Value, 
 
 
 def _extended(op: Builder, x: ir.Value, is_pair: bool) -> ir.Value:
-    return x if is_pair else op.Mul(x, op.constant([1.0, 0.0], x.dtype))
+    return x if is_pair else beside_zero(op, x)
 
 
 @lower("aten.add@complex", sign=1)
@@ -122,7 +158,8 @@ def add(op: Builder, x: Operand, other: Operand, alpha: Number = 1, *, sign: int
     if alpha != 1:
         other = mul(op, other, alpha)
     a, b, first, second = _both(op, x, other)
-    a, b = _extended(op, a, first), _extended(op, b, second)
+    a = _extended(op, a, first)
+    b = b if second else op.Mul(b, op.constant([1.0, 0.0], b.dtype))  # as PyTorch: times alpha, NaN beside infinity
     return marked(op, op.Add(a, b) if sign > 0 else op.Sub(a, b))
 
 
@@ -167,8 +204,10 @@ def pow_(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
         for _ in range(int(exponent) - 1):
             made = mul(op, made, x)
         return made
-    base = x if is_complex(x) else _number(op, x)
-    return exp(op, mul(op, log(op, base), exponent))  # type: ignore[arg-type]
+    base = _number(op, x)
+    if isinstance(exponent, (int, float)) and exponent == 0:  # of 0 as well, which has no logarithm
+        return marked(op, op.Expand(op.constant([1.0, 0.0], base.dtype), op.vector(op.sizes(base))))
+    return exp(op, mul(op, log(op, base), exponent))
 
 
 def _number(op: Builder, x: Operand) -> ir.Value:
@@ -212,9 +251,31 @@ def sigmoid(op: Builder, x: ir.Value) -> ir.Value:
     return reciprocal(op, add(op, exp(op, marked(op, op.Neg(x))), 1, sign=1))
 
 
-@lower("aten.cos@complex", "aten.sin@complex", "aten.tanh@complex", "aten.sinh@complex", "aten.cosh@complex")
-def refused(op: Builder, x: ir.Value) -> ir.Value:
-    raise UnsupportedArgument("a function of complex numbers that is not supported", hint="write it with torch.exp")
+@lower("aten.cosh@complex", kinds=("Cosh", "Cos", "Sinh", "Sin"))
+@lower("aten.sinh@complex", kinds=("Sinh", "Cos", "Cosh", "Sin"))
+def cosh_or_sinh(op: Builder, x: ir.Value, *, kinds: Sequence[str]) -> ir.Value:
+    """f(a)·g(b) + i·h(a)·k(b)."""
+    a, b = split(op, x)
+    f, g, h, k = (getattr(op, kind) for kind in kinds)
+    return marked(op, op.Concat(op.Mul(f(a), g(b)), op.Mul(h(a), k(b)), axis=-1))
+
+
+@lower("aten.cos@complex", kinds=("Cos", "Cosh", "Sin", "Sinh"), sign=-1.0)
+@lower("aten.sin@complex", kinds=("Sin", "Cosh", "Cos", "Sinh"), sign=1.0)
+def cos_or_sin(op: Builder, x: ir.Value, *, kinds: Sequence[str], sign: float) -> ir.Value:
+    made = cosh_or_sinh(op, x, kinds=kinds)
+    return made if sign > 0 else conj(op, made)
+
+
+@lower("aten.tanh@complex")
+def tanh(op: Builder, x: ir.Value) -> ir.Value:
+    """(sinh 2a + i·sin 2b) / (cosh 2a + cos 2b), times 2·exp(-2|a|): so nothing overflows."""
+    a, b = split(op, x)
+    small = op.Exp(op.Mul(op.Abs(a), -2.0))
+    twice, square, one = op.Mul(b, 2.0), op.Mul(small, small), op.constant(1.0, x.dtype)
+    below = op.Add(op.Add(one, square), op.Mul(op.Mul(small, 2.0), op.Cos(twice)))
+    over = op.Mul(op.Sign(a), op.Sub(one, square)), op.Mul(op.Mul(small, 2.0), op.Sin(twice))
+    return marked(op, op.Div(op.Concat(*over, axis=-1), below))
 
 
 @lower("aten.eq@complex", negated=False)

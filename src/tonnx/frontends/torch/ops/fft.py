@@ -191,7 +191,21 @@ def _trimmed(op: Builder, x: ir.Value, count: int, length: int | None) -> ir.Val
     """Without the padding at both ends, or as long as was asked for, with zeros where there is no more."""
     if length is None:
         return op.Slice(x, [count], [-count], [1]) if count else x
-    size = op.size(x, 1)
-    missing = count + length - size if isinstance(size, int) else 0
-    x = op.Pad(x, [0, 0, 0, missing]) if missing > 0 else x
-    return op.Slice(x, [count], [count + length], [1])
+    return op.Slice(resized(op, x, 1, count + length), [count], [count + length], [1])
+
+
+def resized(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
+    """Cut, or filled up with zeros, along one axis."""
+    size = op.size(x, axis)
+    if isinstance(size, int) and size == count:
+        return x
+    pairs = is_complex(x)
+    made = sizes.cut(op, x, axis, 0, count)
+    if not (isinstance(size, int) and isinstance(count, int) and size >= count):
+        missing = sizes.larger(op, sizes.subtract(op, count, size), 0)
+        made = op.Pad(made, op.vector([0, missing]), None, [axis])
+    dims = list(x.shape.dims)  # type: ignore[union-attr]
+    dims[axis] = count if isinstance(count, int) else ir.SymbolicDim(None)
+    if made.const_value is None:
+        made.shape = ir.Shape(dims)
+    return marked(op, made) if pairs else made

@@ -9,8 +9,8 @@ import onnx_ir as ir
 from tonnx.build import Builder, Size
 from tonnx.frontends.torch import sizes
 from tonnx.frontends.torch.ops.complex import conj
-from tonnx.frontends.torch.ops.fft import BY_COUNT, BY_ROOT, NONE, fft_c2c, fft_c2r, fft_r2c
-from tonnx.frontends.torch.pairs import as_pairs, is_complex, marked, part
+from tonnx.frontends.torch.ops.fft import BY_COUNT, BY_ROOT, NONE, fft_c2c, fft_c2r, fft_r2c, resized
+from tonnx.frontends.torch.pairs import as_pairs, is_complex, part
 from tonnx.frontends.torch.rules import lower
 
 T = ir.DataType
@@ -26,23 +26,6 @@ def _rank(op: Builder, x: ir.Value) -> int:
     return op.rank(x) - is_complex(x)
 
 
-def _resized(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
-    """Cut, or filled up with zeros, along one axis."""
-    size = op.size(x, axis)
-    if isinstance(size, int) and size == count:
-        return x
-    pairs = is_complex(x)
-    made = sizes.cut(op, x, axis, 0, count)
-    if not (isinstance(size, int) and isinstance(count, int) and size >= count):
-        missing = sizes.larger(op, sizes.subtract(op, count, size), 0)
-        made = op.Pad(made, op.vector([0, missing]), None, [axis])
-    dims = list(x.shape.dims)  # type: ignore[union-attr]
-    dims[axis] = count if isinstance(count, int) else ir.SymbolicDim(None)
-    if made.const_value is None:
-        made.shape = ir.Shape(dims)
-    return marked(op, made) if pairs else made
-
-
 def _along(
     op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: Sequence[int] | None
 ) -> tuple[ir.Value, list[int], list[Size]]:
@@ -55,7 +38,7 @@ def _along(
     wanted = [op.size(x, a) for a in axes] if s is None else list(s)
     wanted = [op.size(x, a) if isinstance(w, int) and w == -1 else w for a, w in zip(axes, wanted, strict=True)]
     for axis, count in zip(axes, wanted, strict=True):
-        x = _resized(op, x, axis, count)
+        x = resized(op, x, axis, count)
     return x, axes, wanted
 
 
@@ -158,7 +141,7 @@ def irfftn(
     given = None if s is None else s[-1]
     if given is None or (isinstance(given, int) and given == -1):
         given = sizes.multiply(op, sizes.add(op, op.size(x, last), -1), 2)
-    x = _resized(op, x, last, sizes.add(op, sizes.divide(op, given, 2), 1))
+    x = resized(op, x, last, sizes.add(op, sizes.divide(op, given, 2), 1))
     if s is not None:
         x, _, _ = _along(op, x, list(s)[:-1], others)
     if forward:

@@ -50,6 +50,18 @@ def flat(op: Builder, x: ir.Value) -> ir.Value:
     return op.reshape(x, [op.product(own[:-2]), *own[-2:]])
 
 
+def _exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+    """Row i and the one from there on whose element in column i is largest: where they are, and the rows themselves."""
+    dtype = m.dtype or T.DOUBLE
+    ready = op.Less(sizes.arange(op, count), i)
+    column = op.Gather(m, i, axis=2)  # (matrices, n)
+    size = op.cast(op.Abs(column), T.FLOAT)  # exact enough to choose by, and old opsets choose floats only
+    best = op.ArgMax(op.Where(ready, op.constant(-1, T.FLOAT), size), axis=1, keepdims=0)
+    here, there = unit(op, op.Unsqueeze(i, [0]), count, dtype), unit(op, best, count, dtype)
+    own, pivot = (op.MatMul(op.Unsqueeze(row, [1]), m) for row in (here, there))  # (matrices, 1, columns)
+    return here, there, own, pivot
+
+
 def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     """X of A·X = B for matrices (…, n, n) and (…, n, m): Gauss and Jordan's elimination with row exchange."""
     assert a.dtype is not None
@@ -61,12 +73,7 @@ def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     both = flat(op, op.Concat(op.cast(a, dtype), op.cast(b, dtype), axis=-1))
 
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-        column = op.Gather(m, i, axis=2)  # (matrices, n)
-        ready = op.Less(sizes.arange(op, count), i)
-        size = op.cast(op.Abs(column), T.FLOAT)  # exact enough to choose by, and old opsets choose floats only
-        best = op.ArgMax(op.Where(ready, op.constant(-1, T.FLOAT), size), axis=1, keepdims=0)
-        here, there = unit(op, op.Unsqueeze(i, [0]), count, dtype), unit(op, best, count, dtype)
-        own, pivot = (op.MatMul(op.Unsqueeze(row, [1]), m) for row in (here, there))  # (matrices, 1, columns)
+        here, there, own, pivot = _exchanged(op, m, i, count)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
         scaled = op.Div(pivot, op.Unsqueeze(op.Gather(pivot, i, axis=2), [2]))
         factor = op.Sub(op.Unsqueeze(op.Gather(swapped, i, axis=2), [2]), op.Unsqueeze(here, [2]))
@@ -234,13 +241,41 @@ def det(op: Builder, x: ir.Value) -> ir.Value:
 
 @lower("aten.linalg_slogdet", "aten.slogdet")
 def slogdet(op: Builder, x: ir.Value) -> list[ir.Value]:
-    value = det(op, x)
-    return [op.Sign(value), op.Log(op.Abs(value))]
+    """By the factors of the determinant, which itself would overflow: that of 100 rows is easily 1e±100."""
+    count, dtype = op.size(x, -1), x.dtype or T.FLOAT
+    if isinstance(count, int) and not count:  # no factors at all: 1
+        return [op.Expand(op.constant(number, dtype), op.vector(op.sizes(x)[:-2])) for number in (1, 0)]
+    factors = _pivots(op, x)
+    sign = op.cast(op.ReduceProd(op.cast(op.Sign(factors), T.FLOAT), [-1], keepdims=0), dtype)
+    return [sign, op.cast(op.ReduceSum(op.Log(op.Abs(factors)), [-1], keepdims=0), dtype)]
+
+
+def _pivots(op: Builder, x: ir.Value) -> ir.Value:
+    """Numbers whose product is the determinant, (…, n): what elimination leaves on the diagonal."""
+    count = op.size(x, -1)
+
+    def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
+        here, there, own, pivot = _exchanged(op, m, i, count)
+        swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
+        # A row that changes places changes its sign, so that the determinant stays.
+        moved = op.Mul(there, op.Sub(op.constant(1.0, T.DOUBLE), here))
+        swapped = op.Sub(swapped, op.Mul(op.Unsqueeze(moved, [2]), op.Mul(own, 2.0)))
+        top = op.Unsqueeze(op.Gather(pivot, i, axis=2), [2])
+        nothing = op.Equal(top, op.constant(0.0, T.DOUBLE))  # then there is nothing below, either
+        below = op.cast(op.Greater(sizes.arange(op, count), i), T.DOUBLE)
+        factor = op.Unsqueeze(op.Mul(op.Gather(swapped, i, axis=2), below), [2])
+        return op.Sub(swapped, op.Mul(factor, op.Div(pivot, op.Where(nothing, op.constant(1.0, T.DOUBLE), top))))
+
+    done = looped(op, count, flat(op, op.cast(x, T.DOUBLE)), step)
+    diagonal = op.ReduceSum(op.Mul(done, create.eye(op, count, None, T.DOUBLE)), [-1], keepdims=0)
+    return op.reshape(diagonal, op.sizes(x)[:-1])
 
 
 @lower("aten.logdet")
 def logdet(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Log(det(op, x))
+    sign, size = slogdet(op, x)
+    negative = op.Less(sign, op.constant(0.0, sign.dtype))
+    return op.Where(negative, op.constant(float("nan"), size.dtype), size)
 
 
 @lower("aten.linalg_matrix_power")

@@ -138,9 +138,14 @@ def on_the_fly(op: Builder, x: ir.Value, reduce_range: bool) -> tuple[ir.Value, 
     nothing = op.constant(0.0, T.FLOAT)
     low, high = op.Min(op.ReduceMin(x, keepdims=0), nothing), op.Max(op.ReduceMax(x, keepdims=0), nothing)
     width = op.Div(op.Sub(high, low), most)
-    scale = op.Where(op.Equal(width, nothing), op.constant(0.1, T.FLOAT), width)
-    zero = op.cast(op.Clip(op.Round(op.Neg(op.Div(low, scale))), 0.0, most), T.UINT8)
+    step = op.Where(op.Equal(width, nothing), op.constant(0.1, T.FLOAT), width)
+    zero = op.cast(op.Clip(op.Round(op.Neg(op.Div(low, step))), 0.0, most), T.UINT8)
+    scale = op.Max(step, op.constant(_SMALLEST_SCALE, T.FLOAT))
     return op.QuantizeLinear(x, scale, zero), scale, zero
+
+
+_SMALLEST_SCALE = 6.1e-5
+"""PyTorch's: it widens the range around the same zero point if the step would be smaller."""
 
 
 @lower("quantized.linear_dynamic", after="")
