@@ -222,7 +222,7 @@ def test_token_ids_stay_in_range(dtype: Any, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
-    [((1, 6), [[0, 1, 2, 3, 0, 1]]), ((1, 2), [[0, 1]]), ((2, 4), [[0, 1, 2, 3], [0, 1, 2, 3]])],
+    [((1, 6), [[0, 1, 2, 3, 3, 3]]), ((1, 2), [[0, 1]]), ((2, 4), [[0, 1, 2, 3], [0, 1, 2, 3]])],
 )
 def test_positions_stay_positions(shape: tuple[int, ...], expected: Any, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(resize(np.arange(4)[None], shape, rng), expected)

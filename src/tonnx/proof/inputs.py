@@ -132,7 +132,8 @@ def _is_monotonic(example: np.ndarray, axis: int) -> bool:
 
 def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Repeat or cut the example along each axis. What is in order stays so: bounds of intervals are spread anew."""
-    bounds = example.dtype.kind == "f" and np.isfinite(example).all() and np.unique(_sample(example)).size > 2
+    graded = example.dtype.kind not in "OSUT" and np.unique(_sample(example)).size > 2  # masks have two values
+    bounds = graded and example.dtype.kind == "f" and np.isfinite(example).all()
     for axis, size in enumerate(shape):
         if size == example.shape[axis]:
             continue
@@ -145,7 +146,7 @@ def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         else:
             # Integers in order (offsets of bags, ends of sequences) go on with the last one: a start over is no order.
             places, count = np.arange(size), example.shape[axis]
-            stays = _is_integer(example.dtype) and _is_monotonic(example, axis)
+            stays = graded and _is_integer(example.dtype) and _is_monotonic(example, axis)
             example = np.take(example, np.minimum(places, count - 1) if stays else places % count, axis)
     return example
 
