@@ -228,6 +228,10 @@ def test_positions_stay_positions(shape: tuple[int, ...], expected: Any, rng: np
     np.testing.assert_array_equal(resize(np.arange(4)[None], shape, rng), expected)
 
 
+def test_offsets_stay_in_order(rng: np.random.Generator) -> None:
+    np.testing.assert_array_equal(resize(np.array([0, 2, 2]), (5,), rng), [0, 2, 2, 2, 2])
+
+
 def test_empty_examples_and_empty_targets(rng: np.random.Generator) -> None:
     cache = resize(np.zeros((1, 2, 0, 4), np.float32), (1, 2, 3, 4), rng)
     assert cache.shape == (1, 2, 3, 4)

@@ -131,9 +131,10 @@ def _is_monotonic(example: np.ndarray, axis: int) -> bool:
 
 
 def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """Repeat or cut the example along each axis. What is in order stays so: bounds of intervals are spread anew."""
-    graded = example.dtype.kind not in "OSUT" and np.unique(_sample(example)).size > 2  # masks have two values
-    bounds = graded and example.dtype.kind == "f" and np.isfinite(example).all()
+    """Repeat or cut the example along each axis. What is in order and no mask stays in order."""
+    values = np.unique(_sample(example)) if example.dtype.kind not in "OSUT" else np.empty(0)
+    bounds = example.dtype.kind == "f" and values.size > 2 and np.isfinite(values).all()  # of intervals
+    offsets = _is_integer(example.dtype) and not np.isin(values, (0, 1)).all()  # of bags, or ends of sequences
     for axis, size in enumerate(shape):
         if size == example.shape[axis]:
             continue
@@ -144,10 +145,9 @@ def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
             part = (places % 1).reshape([-1] + [1] * (example.ndim - axis - 1))
             example = (low + (high - low) * part).astype(example.dtype)
         else:
-            # Integers in order (offsets of bags, ends of sequences) go on with the last one: a start over is no order.
             places, count = np.arange(size), example.shape[axis]
-            stays = graded and _is_integer(example.dtype) and _is_monotonic(example, axis)
-            example = np.take(example, np.minimum(places, count - 1) if stays else places % count, axis)
+            go_on = offsets and _is_monotonic(example, axis)  # with the last one: a start over would be no order
+            example = np.take(example, np.minimum(places, count - 1) if go_on else places % count, axis)
     return example
 
 
