@@ -15,6 +15,7 @@ from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, Values, lower
 from tonnx.frontends.torch import sizes
+from tonnx.frontends.torch.ops import fft as torch_fft
 from tonnx.frontends.torch.ops import special as torch_special
 from tonnx.frontends.torch.values import is_float
 
@@ -214,19 +215,10 @@ def fft_r2c(
     at = [axis % op.rank(x) for axis in axes]
     counts = [op.size(x, axis) for axis in at]
     *others, last = at
-    made = _of_reals(op, op.Unsqueeze(x, [-1]), last, onesided)
+    made = torch_fft.of_reals(op, op.Unsqueeze(x, [-1]), last, onesided)
     made = _transformed(op, made, others, True)
     made = made if forward else conj(op, made)  # of reals, the inverse is the mirror image
     return _normalized(op, made, counts, normalization, forward)
-
-
-def _of_reals(op: Builder, x: ir.Value, axis: int, onesided: bool) -> ir.Value:
-    assert x.shape is not None
-    size = op.size(x, axis)
-    dims = [*x.shape.dims[:-1], 2]
-    if onesided:
-        dims[axis] = size // 2 + 1 if isinstance(size, int) else ir.SymbolicDim(None)
-    return op.DFT(x, None, op.constant(axis, T.INT64), onesided=int(onesided), _shape=dims)
 
 
 @lower("fft_c2r@complex")
@@ -260,6 +252,6 @@ def stft(
     framed = frame(op, x, frame_length=n_fft, hop_length=hop_length)
     rank = op.rank(framed)
     rows = op.Mul(op.Transpose(framed, perm=[*range(rank - 2), rank - 1, rank - 2]), window)
-    spectra = _of_reals(op, op.Unsqueeze(rows, [-1]), rank - 1, onesided)
+    spectra = torch_fft.of_reals(op, op.Unsqueeze(rows, [-1]), rank - 1, onesided)
     made = op.Transpose(spectra, perm=[*range(rank - 2), rank - 1, rank - 2, rank])
     return op.Div(made, math.sqrt(n_fft)) if normalized else made
