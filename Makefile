@@ -50,10 +50,10 @@ test-opsets: $(DEV)
 
 # The same as a table: docs/paddle-models.md. For some of them: make test-paddle ONLY="--models LeNet --opsets 9"
 test-paddle: $(DEV)
-	@$(PY) -m tests.paddle.models --write docs/paddle-models.md $(ONLY)
+	@$(PY) -m tests.frontends.paddle.models --write docs/paddle-models.md $(ONLY)
 
 docs-paddle: $(DEV)
-	@$(PY) -m tests.paddle.table --write
+	@$(PY) -m tests.frontends.paddle.table --write
 
 bench: $(MODELS) $(STOCK)
 	@$(PY) bench/export_speed.py

@@ -22,10 +22,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.target import CANON, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up
-from tonnx.target import CANON, Target
 
 LARGEST = "cait_xxs24_224"
 """The model of the zoo with most nodes."""

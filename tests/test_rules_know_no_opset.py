@@ -8,7 +8,7 @@ from pathlib import Path
 import tonnx
 
 PACKAGE = Path(tonnx.__file__).parent
-SOURCES = sorted((PACKAGE / "frontends").rglob("*.py"))
+SOURCES = sorted(path for part in ("frontends", "lowering") for path in (PACKAGE / part).rglob("*.py"))
 DECLARED = 0
 """Lowerings with ``when=``, which hold for some opsets only: each needs a reason, and there are none."""
 

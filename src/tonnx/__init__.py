@@ -18,14 +18,14 @@ from tonnx.errors import (
 )
 
 if TYPE_CHECKING:
-    from tonnx.api import export
+    from tonnx.api.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
+    from tonnx.api.export import export
+    from tonnx.api.result import ExportResult
+    from tonnx.api.retarget import RetargetResult, retarget
+    from tonnx.api.verify import VerifyResult, verify
     from tonnx.benching import Bench, bench
-    from tonnx.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
     from tonnx.reporting import report
-    from tonnx.result import ExportResult
-    from tonnx.retargeting import RetargetResult, retarget
     from tonnx.run.model import Model, load
-    from tonnx.verifying import VerifyResult, verify
 
 __version__ = "0.1.0"
 
@@ -33,18 +33,18 @@ __version__ = "0.1.0"
 _LATER = {
     "Bench": "tonnx.benching",
     "bench": "tonnx.benching",
-    "export": "tonnx.api",
-    "ExportResult": "tonnx.result",
+    "export": "tonnx.api.export",
+    "ExportResult": "tonnx.api.result",
     "load": "tonnx.run.model",
-    "lower": "tonnx.custom",
+    "lower": "tonnx.api.custom",
     "Model": "tonnx.run.model",
-    "register_custom_op_symbolic": "tonnx.custom",
+    "register_custom_op_symbolic": "tonnx.api.custom",
     "report": "tonnx.reporting",
-    "retarget": "tonnx.retargeting",
-    "RetargetResult": "tonnx.retargeting",
-    "unregister_custom_op_symbolic": "tonnx.custom",
-    "verify": "tonnx.verifying",
-    "VerifyResult": "tonnx.verifying",
+    "retarget": "tonnx.api.retarget",
+    "RetargetResult": "tonnx.api.retarget",
+    "unregister_custom_op_symbolic": "tonnx.api.custom",
+    "verify": "tonnx.api.verify",
+    "VerifyResult": "tonnx.api.verify",
 }
 _MODULES = ("paddle",)
 """Drop-ins under the name of what they replace."""

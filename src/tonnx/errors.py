@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tonnx.proof import Verification
-    from tonnx.proof.located import Located
+    from tonnx.proof.locate.located import Located
 
 
 class TonnxError(Exception):

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidArgument, RetargetError
-from tonnx.result import ExportResult
 
 __all__ = ["DEFAULT_OPSET", "export"]
 
@@ -57,7 +57,7 @@ def export(
         raise InvalidArgument(
             f"the path must end with the name of a file, not {os.fspath(path)!r}", hint='such as "folder/linear_net"'
         )
-    from tonnx.api import export as export_to
+    from tonnx.api.export import export as export_to
 
     file = os.fspath(path) + ".onnx"
     options, notes = options_of(configs)

@@ -18,11 +18,11 @@ import onnxruntime
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tonnx.build import Builder, Names
 from tonnx.errors import RetargetError
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.target import Target
 from tonnx.legalise import Report, legalise
 from tonnx.passes import clean_up
-from tonnx.target import Target
 
 ALL = (24, 21, 18, 17, 15, 13, 11, 10, 9, 8, 7)
 Array = np.ndarray

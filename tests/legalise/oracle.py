@@ -21,8 +21,8 @@ from onnx.reference import ReferenceEvaluator
 
 from tests.legalise.harness import retarget, session
 from tonnx.errors import RetargetError
+from tonnx.ir.target import OLDEST_RUN
 from tonnx.proof import upward
-from tonnx.target import OLDEST_RUN
 
 # Numbers of fewer bits than the tolerance of a case was made for.
 _COARSE = {"float16": 5e-3, "bfloat16": 2e-2}

@@ -18,10 +18,10 @@ from functools import cache
 from pathlib import Path
 
 from tests.legalise.oracle import Case, Verdict, all_cases, expanded_cases, old_cases, verdict
+from tonnx.ir.target import CANON, OLDEST, OLDEST_RUN
 from tonnx.legalise.rules import load
 from tonnx.legalise.schemas import versions
 from tonnx.legalise.table import DOWN, UP, Step, key
-from tonnx.target import CANON, OLDEST, OLDEST_RUN
 
 TARGETS = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 18, 20, 21, 23, 24, 26)
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "opsets.md"

@@ -16,8 +16,8 @@ import onnx
 import pytest
 
 import tonnx
+from tests.frontends.paddle.archive import check as check_paddle
 from tests.legalise.harness import Array, blocked, check, model_of, random, retarget
-from tests.paddle.archive import check as check_paddle
 from tonnx.proof import Session, upward
 
 ALL = (6, 5, 4, 3, 2, 1)

@@ -10,10 +10,10 @@ import pytest
 import tonnx
 from tests.legalise.harness import check, model_of, random, retarget, run
 from tonnx.errors import RetargetError
+from tonnx.ir.target import CANON, OLDEST
 from tonnx.legalise.rules import load
 from tonnx.legalise.schemas import versions
 from tonnx.legalise.table import DOWN, UP, key
-from tonnx.target import CANON, OLDEST
 
 X = random(3, 4)
 

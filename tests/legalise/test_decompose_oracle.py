@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.legalise.oracle import all_cases, cases, verdict
+from tonnx.ir.target import CANON, OLDEST
 from tonnx.legalise.schemas import versions
-from tonnx.target import CANON, OLDEST
 
 BIRTHS = {
     name: schemas[0].since_version for name, schemas in versions().items() if OLDEST < schemas[0].since_version <= CANON

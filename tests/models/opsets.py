@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from tests.models import zoo
-from tonnx import serialize
 from tonnx.errors import RetargetError, TonnxError
 from tonnx.frontends.torch.convert import convert
+from tonnx.io import write as onnx_writer
+from tonnx.ir.target import CANON, OLDEST_RUN, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
-from tonnx.target import CANON, OLDEST_RUN, Target
 
 COMMON = (9, 11, 13, 17, 18, 20, 23, 26)
 EVERY = tuple(range(OLDEST_RUN, CANON + 1))
@@ -74,7 +74,7 @@ def measure(name: str, opsets: Sequence[int] = ()) -> Row:
             clean_up(model)
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
-                serialize.write(model, path)
+                onnx_writer.write(model, path)
                 found = prove(
                     path,
                     remembered,

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import tonnx
-from tests.torch_ops import torchvision_eager
+from tests.lowering import torchvision_eager
 
 pytestmark = pytest.mark.models
 

@@ -52,7 +52,7 @@ def _loaded(target: str) -> Any:
 
 def _saved(target: str, threads: int | None) -> Run:
     """A saved Paddle model in Paddle's own predictor, with its optimisations."""
-    from tonnx.frontends.paddle.load import load
+    from tonnx.frontends.paddle.read.load import load
 
     loaded = load(target)
     try:

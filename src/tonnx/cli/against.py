@@ -75,8 +75,8 @@ def example_for(
 
 
 def _inputs(path: Path) -> dict[str, Any]:
-    from tonnx.reading import reader
-    from tonnx.retargeting import inputs_of
+    from tonnx.api.retarget import inputs_of
+    from tonnx.io.read import reader
 
     return {str(value.name): value for value in inputs_of(reader(path)())}
 
@@ -84,7 +84,7 @@ def _inputs(path: Path) -> dict[str, Any]:
 def _drawn(inputs: dict[str, Any], specs: Sequence[InputSpec], seed: int) -> dict[str, np.ndarray]:
     import onnx_ir as ir
 
-    from tonnx.retargeting import random_array
+    from tonnx.api.retarget import random_array
 
     free = iter([name for name in inputs if name not in {spec.name for spec in specs}])
     arrays = {}

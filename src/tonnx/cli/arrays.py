@@ -41,8 +41,8 @@ def arrays_for(model: str | Path, paths: Sequence[str]) -> dict[str, np.ndarray]
     """The values for the inputs of an ONNX file. As many files as it has inputs are those, in order."""
     if not paths:
         return {}
-    from tonnx.reading import reader
-    from tonnx.retargeting import inputs_of
+    from tonnx.api.retarget import inputs_of
+    from tonnx.io.read import reader
 
     names = [str(value.name) for value in inputs_of(reader(model)())]
     arrays = read_arrays(paths, names)
@@ -77,7 +77,7 @@ def _torch(file: Path) -> Any:
         import torch
     except ImportError as error:
         raise MissingDependency(f"reading {file} needs torch", hint="save the values as .npz") from error
-    from tonnx.frontends.torch.weights import as_numpy
+    from tonnx.frontends.torch.operators.weights import as_numpy
 
     def array(value: Any) -> np.ndarray:
         if not isinstance(value, torch.Tensor):

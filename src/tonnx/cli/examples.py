@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 from tonnx.cli.load import Loaded
 from tonnx.cli.specs import InputSpec
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.torch.call.program import program_inputs
+from tonnx.frontends.torch.call.signature import bind_call
 from tonnx.frontends.torch.convert import as_module
-from tonnx.frontends.torch.program import program_inputs
-from tonnx.frontends.torch.signature import bind_call
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.cli.paddle import export_layer, export_paddle, is_paddle
-from tonnx.target import CANON, DEFAULT, OLDEST
+from tonnx.ir.target import CANON, DEFAULT, OLDEST
 
 if TYPE_CHECKING:
-    from tonnx.result import ExportResult
+    from tonnx.api.result import ExportResult
 
 HELP = "a PyTorch or Paddle model to ONNX, proven"
 
@@ -172,7 +172,7 @@ def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], con
 
     with importable(options.model):
         loaded = load(options.model)
-        from tonnx.api import export
+        from tonnx.api.export import export
         from tonnx.cli.arrays import read_arrays
         from tonnx.cli.examples import make_example
 
@@ -203,7 +203,7 @@ def _data(result: ExportResult) -> dict[str, Any]:
 
 
 def _details(result: ExportResult) -> str:
-    from tonnx.history import operator_counts
+    from tonnx.ir.history import operator_counts
 
     counts = operator_counts(result.model)
     width = max(map(len, counts), default=0)

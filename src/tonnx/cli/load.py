@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from tonnx.errors import InvalidArgument, MissingDependency, TonnxError
-from tonnx.frontends.archives import is_torch_file, load_torch_file
+from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 
 WRITTEN = "it is written path/file.py:name or package.module:name, or is an archive such as model.pt or program.pt2"
 

@@ -6,16 +6,16 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
-from tonnx.history import operator_counts
+from tonnx.ir.history import operator_counts
 from tonnx.proof.compare import EDGES
 from tonnx.proof.data import comparison_data, finite
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
+    from tonnx.api.result import ExportResult
     from tonnx.proof import Verification
-    from tonnx.proof.located import Difference
-    from tonnx.result import ExportResult
+    from tonnx.proof.locate.located import Difference
 
 
 def export_data(result: ExportResult) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tonnx.cli.specs import InputSpec
 
 if TYPE_CHECKING:
-    from tonnx.result import ExportResult
+    from tonnx.api.result import ExportResult
 
 _SUFFIXES = (".json", ".pdmodel")
 
@@ -35,7 +35,7 @@ def input_shapes(given: list[InputSpec]) -> dict[str, list[int | str | None]]:
 
 def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common: Any) -> ExportResult:
     """Export the saved model that MODEL names."""
-    from tonnx.api import export
+    from tonnx.api.export import export
     from tonnx.cli.arrays import read_arrays
 
     return export(
@@ -72,7 +72,7 @@ def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: 
         loaded = load_any(options.model)
         if not any(kind.__module__.partition(".")[0] == "paddle" for kind in type(loaded.model).__mro__):
             return None
-        from tonnx.api import export
+        from tonnx.api.export import export
         from tonnx.cli.arrays import read_arrays
 
         arrays = read_arrays(options.inputs)

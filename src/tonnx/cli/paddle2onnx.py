@@ -19,7 +19,7 @@ from tonnx.cli.console import Console, Report
 from tonnx.errors import InvalidArgument
 
 if TYPE_CHECKING:
-    from tonnx.result import ExportResult
+    from tonnx.api.result import ExportResult
 
 HELP = "a saved Paddle model to ONNX, with the flags of the command paddle2onnx"
 CONFLICTS = "resolve"  # there, -v is the version
@@ -83,7 +83,7 @@ def _data(result: ExportResult) -> dict[str, Any]:
 
 
 def _convert(options: argparse.Namespace, console: Console) -> ExportResult:
-    from tonnx.api import export
+    from tonnx.api.export import export
     from tonnx.paddle import folder_for, options_of, with_opset
 
     program = _program(options)

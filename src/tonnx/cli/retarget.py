@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
-from tonnx.target import CANON, OLDEST
+from tonnx.ir.target import CANON, OLDEST
 
 if TYPE_CHECKING:
-    from tonnx.retargeting import RetargetResult
+    from tonnx.api.retarget import RetargetResult
 
 HELP = "any ONNX file to another opset, proven"
 
@@ -44,8 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Retarget, report."""
+    from tonnx.api.retarget import retarget
     from tonnx.cli.arrays import arrays_for
-    from tonnx.retargeting import retarget
 
     result = retarget(
         options.model,

@@ -84,7 +84,7 @@ def names(text: str) -> list[str]:
 def opset(text: str) -> int:
     """An opset that tonnx writes."""
     from tonnx.errors import InvalidArgument
-    from tonnx.target import Target
+    from tonnx.ir.target import Target
 
     try:
         return Target(int(text)).opset

@@ -24,7 +24,7 @@ from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 
 if TYPE_CHECKING:
-    from tonnx.verifying import VerifyResult
+    from tonnx.api.verify import VerifyResult
 
 HELP = "any ONNX file compared with its model; where it departs"
 
@@ -70,9 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Load, compare, report."""
+    from tonnx.api.verify import verify
     from tonnx.cli.against import example_for, is_python, load_against
     from tonnx.cli.load import importable
-    from tonnx.verifying import verify
 
     path = Path(options.model)
     given = [*options.input, *options.input_shapes]

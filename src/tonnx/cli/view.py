@@ -34,7 +34,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     if not Path(options.model).is_file():
         raise InvalidArgument(f"there is no file {options.model}")
     if options.netron:
-        from tonnx.reading import reader
+        from tonnx.io.read import reader
 
         reader(options.model)()  # Netron would serve anything, and fail in the browser
         return _netron(options, console)

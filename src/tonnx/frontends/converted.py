@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 
 if TYPE_CHECKING:
-    from tonnx.proof.trace import Trace
+    from tonnx.proof.locate.trace import Trace
 
 Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 """The original model as a function on arrays: inputs by name to outputs in order."""
@@ -39,7 +39,7 @@ class Converted:
     rtol: float | None = None
     """The relative tolerance where the user gives none; None: that of each output's dtype."""
     trace: Callable[[], Trace] | None = None
-    """The values inside the original, for `tonnx.proof.locate`; made only when it is asked for."""
+    """The values inside the original, for `tonnx.proof.locate.search`; made only when it is asked for."""
 
 
 def add_output(op: Builder, value: ir.Value, name: str) -> ir.Value:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call, constant_of
 
 # Attribute, and by how much the rank that it counts in exceeds that of the first input.

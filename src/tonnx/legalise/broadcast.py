@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.fold import LIMIT
-from tonnx.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
+from tonnx.ir.build import Builder
+from tonnx.ir.fold import LIMIT
+from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
 from tonnx.legalise.call import Blocked, constant_of
 
 T = ir.DataType

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from tonnx.infer import Dims, dims_of
-from tonnx.schema import Signature
+from tonnx.ir.infer import Dims, dims_of
+from tonnx.ir.schema import Signature
 
 
 class Blocked(Exception):

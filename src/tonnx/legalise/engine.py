@@ -15,17 +15,17 @@ from operator import is_
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names, UnknownRank
 from tonnx.errors import Blocker, InvalidModel, RetargetError
+from tonnx.ir.build import Builder, Names, UnknownRank
+from tonnx.ir.rewrite import inner_graphs, names_in, no_collection, replace_node
+from tonnx.ir.schema import signature
+from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.bodies import LEGAL
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.counts import COUNT
+from tonnx.legalise.exact_integers import COUNT
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
-from tonnx.rewrite import inner_graphs, names_in, no_collection, replace_node
-from tonnx.schema import signature
-from tonnx.target import Target
 
 
 @dataclass

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from tonnx import reading
-from tonnx.build import Builder
 from tonnx.errors import LoweringError, RetargetError
+from tonnx.io import read
+from tonnx.ir.build import Builder
+from tonnx.ir.rewrite import inner_graphs
+from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise.engine import legalise
-from tonnx.rewrite import inner_graphs
-from tonnx.target import CANON, OLDEST, Target
 
 
 def stand_in(operand: ir.Value, name: str) -> ir.Value:
@@ -42,7 +42,7 @@ def graft(
         from onnx_ir.passes.common import InlinePass
 
         InlinePass()(model)
-    reading.infer(model)
+    read.infer(model)
     if opset != op.opset:
         try:
             legalise(model, Target(op.opset))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked
-from tonnx.legalise.forms import arange
+from tonnx.legalise.versioned_ops import arange
 
 T = ir.DataType
 

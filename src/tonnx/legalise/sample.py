@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import arange, number, split, unsqueeze
+from tonnx.legalise.versioned_ops import arange, number, split, unsqueeze
 
 T = ir.DataType
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tonnx.registry import Registry
+from tonnx.ir.registry import Registry
 
 RuleFunction = Callable[..., Any]
 

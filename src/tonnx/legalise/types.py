@@ -20,12 +20,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
+from tonnx.ir.provenance import carry, forget
+from tonnx.ir.schema import Formal, Signature, signature
+from tonnx.ir.target import CANON
 from tonnx.legalise.call import Blocked
-from tonnx.legalise.counts import is_count
-from tonnx.provenance import carry, forget
-from tonnx.schema import Formal, Signature, signature
-from tonnx.target import CANON
+from tonnx.legalise.exact_integers import is_count
 
 T = ir.DataType
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
-from tonnx.infer import constant, dims_of
-from tonnx.provenance import forget
-from tonnx.rewrite import names_in, replace_node
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.provenance import forget
+from tonnx.ir.rewrite import names_in, replace_node
 
 _GEMM_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # those that every runtime multiplies
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.rewrite import all_graphs, replace_node
+from tonnx.ir.rewrite import all_graphs, replace_node
 
 _NOT_REPEATABLE = frozenset(
     "RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli Dropout Constant".split()

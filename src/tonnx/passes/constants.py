@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.fold import fold
-from tonnx.rewrite import replace_node
+from tonnx.ir.fold import fold
+from tonnx.ir.rewrite import replace_node
 
 SMALL = 1 << 16
 """Bytes that may be added to the file without a second thought."""

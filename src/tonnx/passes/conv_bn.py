@@ -11,9 +11,9 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.infer import constant
-from tonnx.provenance import forget
-from tonnx.rewrite import replace_node
+from tonnx.ir.infer import constant
+from tonnx.ir.provenance import forget
+from tonnx.ir.rewrite import replace_node
 
 
 def fuse_conv_bn(model: ir.Model) -> Counter[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.rewrite import all_graphs
+from tonnx.ir.rewrite import all_graphs
 
 
 def remove_dead(model: ir.Model) -> int:

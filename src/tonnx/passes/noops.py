@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
-from tonnx.infer import constant, dims_of, same_dim
-from tonnx.rewrite import all_graphs, names_in, replace_node
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import constant, dims_of, same_dim
+from tonnx.ir.rewrite import all_graphs, names_in, replace_node
 
 _UNIT = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 _RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")

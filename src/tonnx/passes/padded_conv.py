@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.infer import constant
-from tonnx.rewrite import replace_node
+from tonnx.ir.infer import constant
+from tonnx.ir.rewrite import replace_node
 
 
 def fuse_padding(model: ir.Model) -> int:

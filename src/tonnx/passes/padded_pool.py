@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
-from tonnx.infer import constant
-from tonnx.rewrite import all_graphs, names_in
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import constant
+from tonnx.ir.rewrite import all_graphs, names_in
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
+from tonnx.ir.rewrite import no_collection
 from tonnx.passes.bias import fuse_bias
 from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
@@ -15,7 +16,6 @@ from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.padded_pool import keep_padding_before_pool
-from tonnx.rewrite import no_collection
 
 
 @dataclass

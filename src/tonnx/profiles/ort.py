@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.schema import Signature
+from tonnx.ir.schema import Signature
 
 T = ir.DataType
 

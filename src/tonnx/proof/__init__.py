@@ -1,9 +1,9 @@
 """The proof that a file computes what a model computes. Knows arrays and ONNX, no framework."""
 
 from tonnx.proof.compare import Comparison, Tolerance, compare, default_tolerance
-from tonnx.proof.inputs import other_sizes, resize
 from tonnx.proof.session import Session, check_model
-from tonnx.proof.trials import OutputSummary, Trial, Verification, prove
+from tonnx.proof.trials.inputs import other_sizes, resize
+from tonnx.proof.trials.prove import OutputSummary, Trial, Verification, prove
 
 __all__ = [
     "Comparison",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.api.result import signature_of
 from tonnx.errors import CaptureError, InvalidArgument, TonnxError
+from tonnx.proof.locate.trace import Trace
 from tonnx.proof.session import one_line
-from tonnx.proof.trace import Trace
-from tonnx.result import signature_of
 
 Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
 

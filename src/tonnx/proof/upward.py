@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import onnx
 
-from tonnx.target import OLDEST_RUN, Target
+from tonnx.ir.target import OLDEST_RUN, Target
 
 _OPSET_IMPORT = 8  # its field number in ModelProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
@@ -122,15 +122,15 @@ def _is_misread(proto: onnx.ModelProto) -> bool:
 
 def by_our_rules(proto: onnx.ModelProto) -> bytes:
     """A model at opset 7, by the legaliser's way up. Raises RetargetError where there is none."""
-    from tonnx import reading, serialize
+    from tonnx.io import read, write
     from tonnx.legalise import legalise
     from tonnx.passes import clean_up
 
-    model = reading.reader(proto)()
-    reading.infer(model)
+    model = read.reader(proto)()
+    read.infer(model)
     legalise(model, Target(OLDEST_RUN))
     clean_up(model)
-    return serialize.to_bytes(model)
+    return write.to_bytes(model)
 
 
 def opset_of(model: str | bytes) -> int | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.history import operator_of
-from tonnx.provenance import origin_of
+from tonnx.ir.history import operator_of
+from tonnx.ir.provenance import origin_of
 
 _LONGEST = 200
 """Characters of an attribute that are shown."""

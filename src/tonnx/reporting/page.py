@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tonnx import history
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.ir import history
 from tonnx.proof.data import finite
 from tonnx.reporting import collect
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from tonnx.benching import Bench
     from tonnx.proof import Verification
-    from tonnx.proof.located import Difference, Located
+    from tonnx.proof.locate.located import Difference, Located
 
 _HERE = Path(__file__).parent
 _SCRIPTS = ("layout.js", "graph.js", "page.js")
@@ -56,16 +56,16 @@ def report(
         differences, located: the differences at the values inside and where they begin, as ``tonnx.verify`` gave them.
         bench: what ``tonnx.bench`` gave.
     """
-    from tonnx import reading
-    from tonnx.provenance import load
+    from tonnx.io import read
+    from tonnx.ir.provenance import load
 
     target = Path(f) if f is not None else Path(path).with_suffix(".html")
     if not target.parent.is_dir():
         raise InvalidArgument(f"cannot write {target}", why=f"the folder {target.parent} does not exist")
-    model = reading.reader(path)()
+    model = read.reader(path)()
     load(model)
     if not _described(model):
-        reading.infer(model)
+        read.infer(model)
     data = model_data(model, Path(path))
     if profile:
         data["times"], note = _times(path, model, inputs or {}, sizes or {})

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names, Size
 from tonnx.errors import InvalidArgument, TonnxError, VerificationFailed
 from tonnx.frontends.converted import Converted
+from tonnx.ir.build import Builder, Names, Size
+from tonnx.ir.target import CANON, OLDEST_RUN, Target
 from tonnx.run.before import prepare
 from tonnx.run.recipe import METADATA_KEY, Recipe, Step
-from tonnx.target import CANON, OLDEST_RUN, Target
 
 T = ir.DataType
 _SIZES = frozenset(("resize", "crop", "pad"))
@@ -322,7 +322,7 @@ def _scene(count: int, height: int, width: int) -> np.ndarray:
 
 def _alone(recipe: Recipe, before: np.ndarray, target: Target) -> Callable[[np.ndarray], np.ndarray]:
     """The steps at the opset of the file: written out for an old one, they may round a half the other way."""
-    from tonnx import serialize
+    from tonnx.io import write
     from tonnx.legalise import legalise
     from tonnx.passes import clean_up
     from tonnx.proof.session import Session
@@ -340,7 +340,7 @@ def _alone(recipe: Recipe, before: np.ndarray, target: Target) -> Callable[[np.n
     model = ir.Model(graph, ir_version=10)
     legalise(model, target if target.opset >= OLDEST_RUN else Target(OLDEST_RUN))
     clean_up(model)
-    session = Session(serialize.to_bytes(model))
+    session = Session(write.to_bytes(model))
     return lambda pictures: session.run({"image": pictures})["ready"]
 
 

@@ -201,7 +201,7 @@ def _from_tensor(value: Any) -> np.ndarray:
     """A torch or paddle tensor as an array, bfloat16 included."""
     name = str(value.dtype)
     if hasattr(value, "detach") and "torch" in name:
-        from tonnx.frontends.torch.weights import as_numpy
+        from tonnx.frontends.torch.operators.weights import as_numpy
 
         return as_numpy(value)
     array: np.ndarray = value.numpy()

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Names
+from tonnx.api.stages import Progress, Stages
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.axes import axis_names, checked_axes, name_axes, unknown_axes_name
 from tonnx.frontends.converted import Converted, Reference, add_output
-from tonnx.frontends.paddle.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
-from tonnx.frontends.paddle.load import Loaded, load
-from tonnx.frontends.paddle.meeting import fits, joined, one_by_one
-from tonnx.frontends.paddle.reference import first_that_runs, predictor
-from tonnx.frontends.paddle.walk import Walk
+from tonnx.frontends.dynamic_axes import axis_names, checked_axes, name_axes, unknown_axes_name
+from tonnx.frontends.paddle.lower.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
+from tonnx.frontends.paddle.lower.unify_batch_dims import fits, joined, one_by_one
+from tonnx.frontends.paddle.lower.walk import Walk
+from tonnx.frontends.paddle.read.load import Loaded, load
+from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.target import CANON
 from tonnx.profiles import ort
-from tonnx.stages import Progress, Stages
-from tonnx.target import CANON
 
 if TYPE_CHECKING:
-    from tonnx.proof.trace import Trace
+    from tonnx.proof.locate.trace import Trace
 
 Original = Callable[[Mapping[str, str]], Reference | None]
 """Starts what the file is compared with: from the program's input names and those of the file to a reference."""
@@ -95,7 +95,7 @@ def lower(
 
 
 def _trace(loaded: Loaded, renamed: Mapping[str, str]) -> Trace:
-    from tonnx.frontends.paddle.trace import PaddleTrace
+    from tonnx.frontends.paddle.reference.trace import PaddleTrace
 
     return PaddleTrace(loaded, renamed)
 

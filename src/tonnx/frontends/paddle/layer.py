@@ -14,17 +14,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tonnx.api.stages import Progress, Stages
 from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
-from tonnx.frontends.axes import axis_names, checked_axes
 from tonnx.frontends.converted import Converted
+from tonnx.frontends.dynamic_axes import axis_names, checked_axes
 from tonnx.frontends.paddle import convert
-from tonnx.frontends.paddle.blame import blame
-from tonnx.frontends.paddle.dims import Wanted
-from tonnx.frontends.paddle.eager import Eager, inference, to_array
-from tonnx.frontends.paddle.load import Loaded, load
+from tonnx.frontends.paddle.lower.dims import Wanted
+from tonnx.frontends.paddle.read.load import Loaded, load
+from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
+from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import Call, Leaf, bind
-from tonnx.frontends.paddle.trace import PaddleTrace
-from tonnx.stages import Progress, Stages
+from tonnx.frontends.paddle.user_line import blame
 
 _ABSENT = object()
 

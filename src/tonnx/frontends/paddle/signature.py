@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.build import Names
 from tonnx.errors import InvalidArgument
+from tonnx.ir.build import Names
 
 
 @dataclass(frozen=True)

@@ -19,28 +19,28 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tonnx.build import Builder, Names
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
-from tonnx.frontends.torch.bind import stored_dtype
-from tonnx.frontends.torch.capture import Captured, describe, model_mode
-from tonnx.frontends.torch.dynamic import apply_dynamic_axes, apply_dynamic_shapes
-from tonnx.frontends.torch.pairs import COMPLEX
-from tonnx.frontends.torch.program import name_dimensions, program_call
-from tonnx.frontends.torch.quantisers import check_modules
-from tonnx.frontends.torch.reference import reference
-from tonnx.frontends.torch.results import add_results, result_names
-from tonnx.frontends.torch.script_trace import ScriptTrace
+from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes
+from tonnx.frontends.torch.call.program import name_dimensions, program_call
+from tonnx.frontends.torch.call.results import add_results, result_names
+from tonnx.frontends.torch.call.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
+from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
+from tonnx.frontends.torch.capture.torch_export import Captured, describe, model_mode
+from tonnx.frontends.torch.capture.torchscript import Scripted, captured_by, is_script
+from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
+from tonnx.frontends.torch.fx.trace import FxTrace
+from tonnx.frontends.torch.fx.walk import Walk
+from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.frontends.torch.reference.eager import reference
+from tonnx.frontends.torch.script.convert import Runnable, convert_script
+from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
-from tonnx.frontends.torch.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
-from tonnx.frontends.torch.symbolic import DimNames
-from tonnx.frontends.torch.trace import FxTrace
-from tonnx.frontends.torch.walk import Walk
-from tonnx.frontends.torch.weights import as_numpy
-from tonnx.frontends.torchscript.capture import Scripted, captured_by, is_script
-from tonnx.frontends.torchscript.convert import Runnable, convert_script
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.target import CANON
+from tonnx.lowering.complex import COMPLEX
 from tonnx.profiles import ort
-from tonnx.target import CANON
 
 
 def convert(

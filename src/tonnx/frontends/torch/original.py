@@ -13,17 +13,17 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.converted import Reference
-from tonnx.frontends.torch.capture import Captured, capture, describe, inference_mode
+from tonnx.frontends.torch.call.program import program_call
+from tonnx.frontends.torch.call.signature import Call, DimSpec, bind_call, path_name
+from tonnx.frontends.torch.capture.torch_export import Captured, capture, describe, inference_mode
+from tonnx.frontends.torch.capture.torchscript import is_script
 from tonnx.frontends.torch.convert import as_module
-from tonnx.frontends.torch.program import program_call
-from tonnx.frontends.torch.reference import from_numpy, state_kept, to_numpy
-from tonnx.frontends.torch.script_trace import ScriptTrace
-from tonnx.frontends.torch.signature import Call, DimSpec, bind_call, path_name
-from tonnx.frontends.torch.trace import FxTrace
-from tonnx.frontends.torch.weights import as_numpy
-from tonnx.frontends.torchscript.capture import is_script
+from tonnx.frontends.torch.fx.trace import FxTrace
+from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.frontends.torch.reference.eager import from_numpy, state_kept, to_numpy
+from tonnx.frontends.torch.script.trace import ScriptTrace
+from tonnx.proof.locate.trace import Opened, Step, Trace
 from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs
-from tonnx.proof.trace import Opened, Step, Trace
 
 FRAMEWORK = "PyTorch"
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tonnx.frontends.torch.rules import USERS, Rule, complex_rule, rule_for
-from tonnx.target import CANON
+from tonnx.ir.target import CANON
+from tonnx.lowering.rules import USERS, Rule, complex_rule, rule_for
 
 REFUSE, FALLBACK, EVERY, FALLTHROUGH = "ONNX", "ONNX_ATEN_FALLBACK", "ONNX_ATEN", "ONNX_FALLTHROUGH"
 """The four values of ``operator_export_type``."""
@@ -60,19 +60,19 @@ class Settings:
         names = (f"{namespace}.{name}.{overload}", f"{namespace}.{name}")
         for known in names:
             if known in self.table:
-                from tonnx.frontends.torch.translations import rule_of
+                from tonnx.frontends.torch.operators.translation_table import rule_of
 
                 return rule_of(self.table[known], schema)
         for known in names:
             if known in USERS:
                 return USERS[known]
-        from tonnx.frontends.torch.symbolics import registered, symbolic_rule
+        from tonnx.frontends.torch.operators.symbolic_functions import registered, symbolic_rule
 
         symbolic = registered(f"{namespace}::{name}", self.opset)
         if symbolic is not None and not (symbolic.__module__ or "").startswith(_LIBRARIES):
             return symbolic_rule(symbolic, schema, self.opset)
         if self.training != EVAL:
-            from tonnx.frontends.torch.training import RULES
+            from tonnx.lowering.training import RULES
 
             for known in names:
                 if known in RULES:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import TypeVar
 
 import torch
 from torch.fx import Node
@@ -14,6 +17,19 @@ import tonnx
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(tonnx.__file__) + os.sep)
+_ENTRANCES: set[CodeType] = set()
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def runs_the_model(function: _Function) -> _Function:
+    """Marks a function of ours in which the model runs: whoever called it is not the model."""
+    _ENTRANCES.add(function.__code__)  # type: ignore[attr-defined]
+    return function
+
+
+def outside_the_model(frame: FrameType) -> bool:
+    """Whether a frame, and so all that called it, is none of the model's; see `runs_the_model`."""
+    return frame.f_code in _ENTRANCES
 
 
 def module_of(node: Node) -> str:

@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 from functools import cache
 
+from tonnx.ir.target import OLDEST
 from tonnx.legalise.schemas import enter_type_only_steps
 from tonnx.legalise.table import DOWN, UP
-from tonnx.target import OLDEST
 
 
 @cache

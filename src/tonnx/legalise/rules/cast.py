@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
 from tonnx.legalise.table import UP, down, same
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.infer import Dims, dims_of, same_dim
+from tonnx.ir.build import Builder
+from tonnx.ir.infer import Dims, dims_of, same_dim
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.table import UP, down, same, up
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import END
 from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.versioned_ops import END
 
 T = ir.DataType
 

@@ -6,10 +6,10 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.forms import FLOATS, number, select
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import FLOATS, number, select
 
 T = ir.DataType
 

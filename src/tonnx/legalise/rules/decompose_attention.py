@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import arange, at_most, cut, fixed, number, reduce, split, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import arange, at_most, cut, fixed, number, reduce, split, unsqueeze
 
 T = ir.DataType
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call, constant_of
-from tonnx.legalise.forms import reduce, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import reduce, unsqueeze
 
 T = ir.DataType
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.fold import LIMIT
+from tonnx.ir.build import Builder
+from tonnx.ir.fold import LIMIT
+from tonnx.ir.schema import signature
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 from tonnx.legalise.table import down
-from tonnx.schema import signature
+from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 
 T = ir.DataType
 

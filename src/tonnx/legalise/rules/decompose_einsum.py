@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import arange, reduce, squeeze, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import arange, reduce, squeeze, unsqueeze
 
 Labels = tuple[str, ...]
 

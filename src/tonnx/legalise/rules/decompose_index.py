@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.counts import positions
-from tonnx.legalise.forms import COUNTS, arange, counted_by_loop, number, reduce, select, unsqueeze
+from tonnx.legalise.exact_integers import positions
 from tonnx.legalise.table import down, impossible
+from tonnx.legalise.versioned_ops import COUNTS, arange, counted_by_loop, number, reduce, select, unsqueeze
 
 T = ir.DataType
 

@@ -8,10 +8,10 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 
 T = ir.DataType
 

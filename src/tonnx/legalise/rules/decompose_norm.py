@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.forms import reduce
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import reduce
 
 T = ir.DataType
 

@@ -6,10 +6,10 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import clip, fixed, number, rounded, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import clip, fixed, number, rounded, unsqueeze
 
 T = ir.DataType
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
+from tonnx.ir.rewrite import replace_node
 from tonnx.legalise.bodies import inline
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import cut, fixed, split, squeeze, unsqueeze
 from tonnx.legalise.table import down, impossible
-from tonnx.rewrite import replace_node
+from tonnx.legalise.versioned_ops import cut, fixed, split, squeeze, unsqueeze
 
 T = ir.DataType
 

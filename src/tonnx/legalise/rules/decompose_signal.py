@@ -7,10 +7,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.forms import arange, cut, evaluated, fixed, unsqueeze
 from tonnx.legalise.table import down
+from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, unsqueeze
 
 T = ir.DataType
 

@@ -6,7 +6,7 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.broadcast import with_number
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.table import down

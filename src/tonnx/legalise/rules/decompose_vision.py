@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import arange, fixed, reduce, split, unsqueeze
 from tonnx.legalise.sample import sample, sampled_grid, spatial_sizes
 from tonnx.legalise.table import down, impossible
+from tonnx.legalise.versioned_ops import arange, fixed, reduce, split, unsqueeze
 
 T = ir.DataType
 

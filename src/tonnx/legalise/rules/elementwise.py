@@ -7,11 +7,11 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.infer import broadcast, dims_of, same_dim
+from tonnx.ir.build import Builder
+from tonnx.ir.infer import broadcast, dims_of, same_dim
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import arange
 from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.versioned_ops import arange
 
 T = ir.DataType
 # None: the element type is not known, behind a node of another domain. The type rule lets that pass, too.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.axes import count_from_front, indices_from_front, never_negative
 from tonnx.legalise.call import Call, constant_of
-from tonnx.legalise.counts import positions
+from tonnx.legalise.exact_integers import positions
 from tonnx.legalise.rules.reduce import REDUCTIONS
 from tonnx.legalise.table import UP, down, same
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
 from tonnx.legalise.table import UP, down, same
 

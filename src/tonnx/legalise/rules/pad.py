@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.table import UP, down, same, up
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.forms import END
 from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.versioned_ops import END
 
 REDUCTIONS = tuple(f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split())
 _SINCE_18 = tuple(name for name in REDUCTIONS if name != "ReduceSum")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.interpolate import Style, antialias_axis, resize_axis
 from tonnx.legalise.table import UP, down, same, up

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
+from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.rules.decompose_vision import region_means
 from tonnx.legalise.sample import sampled_grid

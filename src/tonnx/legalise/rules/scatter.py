@@ -7,11 +7,11 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.infer import dims_of, same_dim
+from tonnx.ir.build import Builder
+from tonnx.ir.infer import dims_of, same_dim
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import arange, reduce, unsqueeze
 from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.versioned_ops import arange, reduce, unsqueeze
 
 T = ir.DataType
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}

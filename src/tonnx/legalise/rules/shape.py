@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
+from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.forms import END, arange
 from tonnx.legalise.table import DOWN, UP, down, same, up
+from tonnx.legalise.versioned_ops import END, arange
 
 T = ir.DataType
 

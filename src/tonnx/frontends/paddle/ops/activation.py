@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import is_channels_last
-from tonnx.frontends.paddle.rules import Number, Value, lower
-from tonnx.frontends.torch.ops import activation as like_torch
-from tonnx.frontends.torch.ops import reduce as torch_reduce
-from tonnx.frontends.torch.values import is_float
+from tonnx.frontends.paddle.lower.fit import is_channels_last
+from tonnx.frontends.paddle.lower.rules import Number, Value, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import activation as like_torch
+from tonnx.lowering.ops import reduce as torch_reduce
+from tonnx.lowering.values import is_float
 
 T = ir.DataType
 

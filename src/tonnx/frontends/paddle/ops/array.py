@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.arrays import Array, Listed
-from tonnx.frontends.paddle.graph import Op
-from tonnx.frontends.paddle.rules import Ints, Value, lower
+from tonnx.frontends.paddle.lower.arrays import Array, Listed
+from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
 
 T = ir.DataType
 

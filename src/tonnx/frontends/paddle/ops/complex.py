@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import fft as torch_fft
-from tonnx.frontends.torch.ops import special as torch_special
-from tonnx.frontends.torch.values import is_float
+from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, Values, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import fft as torch_fft
+from tonnx.lowering.ops import special as torch_special
+from tonnx.lowering.values import is_float
 
 T = ir.DataType
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
-from tonnx.frontends.torch import sizes
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
 
 EXPLICIT, SAME, VALID = "EXPLICIT", "SAME", "VALID"
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import SIZES
-from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.lower.bind import SIZES
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, lower
 from tonnx.frontends.paddle.ops.complex import PARTS, paired
-from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, lower
-from tonnx.frontends.torch.ops import create as like_torch
-from tonnx.frontends.torch.values import as_value, is_integer
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import create as like_torch
+from tonnx.lowering.values import as_value, is_integer
 
 T = ir.DataType
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.frontends.paddle.rules import Value, lower
-from tonnx.infer import dims_of
+from tonnx.frontends.paddle.lower.rules import Value, lower
+from tonnx.ir.build import Builder
+from tonnx.ir.infer import dims_of
 
 T = ir.DataType
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.boxes import corners, in_pixels, joined, overlaps
-from tonnx.frontends.paddle.rules import Floats, Ints, Value, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import conv as torch_conv
+from tonnx.frontends.paddle.lower.boxes import corners, in_pixels, joined, overlaps
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import conv as torch_conv
 
 T = ir.DataType
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
-from tonnx.frontends.paddle.boxes import overlaps
-from tonnx.infer import UNKNOWN, Dim
+from tonnx.frontends.paddle.lower.boxes import overlaps
+from tonnx.ir.build import Builder, Size
+from tonnx.ir.infer import UNKNOWN, Dim
 
 T = ir.DataType
 _LEAST = 0.5

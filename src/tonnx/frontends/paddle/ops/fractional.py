@@ -8,9 +8,9 @@ from itertools import product
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Ints, Value, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.ir.build import Builder
 
 T = ir.DataType
 

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import axes_of
+from tonnx.frontends.paddle.lower.fit import axes_of
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, lower
 from tonnx.frontends.paddle.ops.conv import EXPLICIT, conv, conv_transpose
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import reduce as torch_reduce
-from tonnx.frontends.torch.ops import scatter as torch_scatter
-from tonnx.frontends.torch.ops import sort as torch_sort
-from tonnx.frontends.torch.values import axis_of, to_float
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import reduce as torch_reduce
+from tonnx.lowering.ops import scatter as torch_scatter
+from tonnx.lowering.ops import sort as torch_sort
+from tonnx.lowering.values import axis_of, to_float
 
 T = ir.DataType
 

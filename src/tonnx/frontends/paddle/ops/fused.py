@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.lower.rules import Value, Values, lower
 from tonnx.frontends.paddle.ops.activation import dropout
 from tonnx.frontends.paddle.ops.linear import fc, matmul
 from tonnx.frontends.paddle.ops.norm import layer_norm
-from tonnx.frontends.paddle.rules import Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import activation as torch_activation
-from tonnx.frontends.torch.ops import norm as torch_norm
+from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import activation as torch_activation
+from tonnx.lowering.ops import norm as torch_norm
 
 T = ir.DataType
 

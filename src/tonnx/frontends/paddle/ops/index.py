@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
-from tonnx.frontends.paddle.bind import SIZES
-from tonnx.frontends.paddle.graph import Op
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import index as like_torch
-from tonnx.frontends.torch.ops import parts as torch_parts
-from tonnx.frontends.torch.ops import sort as torch_sort
-from tonnx.frontends.torch.values import axis_of
+from tonnx.frontends.paddle.lower.bind import SIZES
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import index as like_torch
+from tonnx.lowering.ops import parts as torch_parts
+from tonnx.lowering.ops import sort as torch_sort
+from tonnx.lowering.values import axis_of
 
 T = ir.DataType
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.frontends.paddle.rules import Value, lower
-from tonnx.frontends.torch.ops import create as torch_create
-from tonnx.frontends.torch.ops import linalg
-from tonnx.frontends.torch.ops.linalg import identity, is_vector, power, root_of, solved, spread, turned
+from tonnx.frontends.paddle.lower.rules import Value, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import create as torch_create
+from tonnx.lowering.ops import linalg
+from tonnx.lowering.ops.linalg import identity, is_vector, power, root_of, solved, spread, turned
 
 T = ir.DataType
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Value, Values, lower
-from tonnx.frontends.torch.ops import linear as like_torch
-from tonnx.frontends.torch.ops import parts as torch_parts
-from tonnx.frontends.torch.values import promote
+from tonnx.frontends.paddle.lower.rules import Value, Values, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import linear as like_torch
+from tonnx.lowering.ops import parts as torch_parts
+from tonnx.lowering.values import promote
 
 
 def _turned(op: Builder, x: ir.Value) -> ir.Value:

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import SIZES
-from tonnx.frontends.paddle.fit import aligned
-from tonnx.frontends.paddle.rules import Number, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import compare as torch_compare
-from tonnx.frontends.torch.ops import math as like_torch
-from tonnx.frontends.torch.ops import special as torch_special
-from tonnx.frontends.torch.values import as_value, is_float, to_float
+from tonnx.frontends.paddle.lower.bind import SIZES
+from tonnx.frontends.paddle.lower.fit import aligned
+from tonnx.frontends.paddle.lower.rules import Number, Value, Values, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import compare as torch_compare
+from tonnx.lowering.ops import math as like_torch
+from tonnx.lowering.ops import special as torch_special
+from tonnx.lowering.values import as_value, is_float, to_float
 
 T = ir.DataType
 Binary = Callable[..., ir.Value]

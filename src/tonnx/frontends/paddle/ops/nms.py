@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.boxes import (
+from tonnx.frontends.paddle.lower.boxes import (
     ascending,
     counted_at_run_time,
     in_order,
@@ -20,10 +19,11 @@ from tonnx.frontends.paddle.boxes import (
     rows_at,
     rows_of_pictures,
 )
-from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.lower.rules import Value, lower
 from tonnx.frontends.paddle.ops.falling import select_falling
-from tonnx.frontends.paddle.rules import Value, lower
-from tonnx.frontends.torch import sizes
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
 
 T = ir.DataType
 _NEVER = float(np.finfo(np.float32).min)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.rules import Ints, Value, lower
-from tonnx.frontends.torch.ops import norm as like_torch
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import norm as like_torch
 
 T = ir.DataType
 _FEW = 16

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
-from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, lower
-from tonnx.frontends.torch.ops import pad as like_torch
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import pad as like_torch
 
 
 @lower("pad3d")

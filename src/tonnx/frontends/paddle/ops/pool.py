@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import pool as like_torch
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import pool as like_torch
 
 T = ir.DataType
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.frontends.paddle.boxes import (
+from tonnx.frontends.paddle.lower.boxes import (
     area,
     ascending,
     corners,
@@ -20,9 +19,10 @@ from tonnx.frontends.paddle.boxes import (
     rows_at,
     rows_of_pictures,
 )
+from tonnx.frontends.paddle.lower.rules import Value, Values, lower
 from tonnx.frontends.paddle.ops.nms import select
-from tonnx.frontends.paddle.rules import Value, Values, lower
-from tonnx.frontends.torch import sizes
+from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
 
 T = ir.DataType
 _GROWTH = math.log(1000.0 / 16.0)

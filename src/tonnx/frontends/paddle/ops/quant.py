@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import constant
-from tonnx.frontends.paddle.rules import Ints, Value, Values, lower
+from tonnx.frontends.paddle.lower.bind import constant
+from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, lower
+from tonnx.ir.build import Builder
 
 T = ir.DataType
 

@@ -6,11 +6,11 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Ints, Number, Sizes, Value, lower
-from tonnx.frontends.torch.ops import random as like_torch
-from tonnx.frontends.torch.values import as_value
+from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import random as like_torch
+from tonnx.lowering.values import as_value
 
 T = ir.DataType
 
@@ -89,7 +89,7 @@ def truncated_gaussian_random(
 ) -> ir.Value:
     """Through the inverse of the distribution, so that nothing has to be drawn again."""
     low, high = (0.5 * (1 + math.erf(bound / math.sqrt(2))) for bound in (a, b))
-    from tonnx.frontends.torch.ops.special import erfinv
+    from tonnx.lowering.ops.special import erfinv
 
     share = like_torch.uniform(op, list(shape), 2 * low - 1, 2 * high - 1)
     drawn = op.Clip(erfinv(op, share) * math.sqrt(2), a, b)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.fit import axes_of
-from tonnx.frontends.paddle.rules import Ints, Value, lower
-from tonnx.frontends.torch.ops import cumulate as torch_cumulate
-from tonnx.frontends.torch.ops import reduce as like_torch
-from tonnx.frontends.torch.ops import sort as torch_sort
-from tonnx.frontends.torch.values import axis_of, is_float
+from tonnx.frontends.paddle.lower.fit import axes_of
+from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import cumulate as torch_cumulate
+from tonnx.lowering.ops import reduce as like_torch
+from tonnx.lowering.ops import sort as torch_sort
+from tonnx.lowering.values import axis_of, is_float
 
 T = ir.DataType
 
@@ -122,7 +122,7 @@ def dist(op: Builder, x: Value, y: Value, *, p: float = 2.0) -> ir.Value:
 
 @lower("trace")
 def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ir.Value:
-    from tonnx.frontends.torch.ops.parts import diagonal
+    from tonnx.lowering.ops.parts import diagonal
 
     return like_torch.sum_(op, diagonal(op, x, offset, axis1, axis2), -1)
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import elements
-from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.rules import Floats, Sizes, Value, lower
-from tonnx.frontends.torch.ops import resize as like_torch
+from tonnx.frontends.paddle.lower.bind import elements
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Floats, Sizes, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import resize as like_torch
 
 T = ir.DataType
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Unused, Value, Values, lower
-from tonnx.frontends.torch.ops.rnn import GRU, LSTM, RNN_RELU, RNN_TANH, layers
+from tonnx.frontends.paddle.lower.rules import Unused, Value, Values, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops.rnn import GRU, LSTM, RNN_RELU, RNN_TANH, layers
 
 _KINDS = {"LSTM": LSTM, "GRU": GRU, "RNN_TANH": RNN_TANH, "RNN_RELU": RNN_RELU}
 

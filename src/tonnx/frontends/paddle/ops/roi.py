@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.boxes import corners, picture_of_rows
-from tonnx.frontends.paddle.rules import Ints, Value, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import math as torch_math
+from tonnx.frontends.paddle.lower.boxes import corners, picture_of_rows
+from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import math as torch_math
 
 T = ir.DataType
 

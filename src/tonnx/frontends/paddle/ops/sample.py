@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, lower
-from tonnx.frontends.torch.ops import conv as torch_conv
-from tonnx.frontends.torch.ops import sample as like_torch
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import conv as torch_conv
+from tonnx.lowering.ops import sample as like_torch
 
 _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 _PADDINGS = {"reflect": "reflection"}

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.graph import Op
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, Values, lower
 from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
-from tonnx.frontends.paddle.rules import Floats, Ints, Number, Sizes, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import scatter as like_torch
-from tonnx.frontends.torch.ops import shape as torch_shape
-from tonnx.frontends.torch.values import axis_of
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import scatter as like_torch
+from tonnx.lowering.ops import shape as torch_shape
+from tonnx.lowering.values import axis_of
 
 T = ir.DataType
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder, Size
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.bind import SIZES, sizes_of
-from tonnx.frontends.paddle.fit import channels_back, channels_first
-from tonnx.frontends.paddle.graph import Op
-from tonnx.frontends.paddle.rules import Ints, Sizes, Value, Values, lower
-from tonnx.frontends.torch import sizes
-from tonnx.frontends.torch.ops import index as torch_index
-from tonnx.frontends.torch.ops import parts as torch_parts
-from tonnx.frontends.torch.ops import shape as like_torch
-from tonnx.frontends.torch.values import axis_of, is_integer
+from tonnx.frontends.paddle.lower.bind import SIZES, sizes_of
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.ops import index as torch_index
+from tonnx.lowering.ops import parts as torch_parts
+from tonnx.lowering.ops import shape as like_torch
+from tonnx.lowering.values import axis_of, is_integer
 
 T = ir.DataType
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.build import Builder
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.rules import Value, lower
-from tonnx.frontends.torch import sizes
+from tonnx.frontends.paddle.lower.rules import Value, lower
+from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
 
 T = ir.DataType
 

@@ -1,0 +1,1 @@
+"""The public functions: options in, result out."""

@@ -1,0 +1,301 @@
+"""Any ONNX file at another opset: ``tonnx.retarget``. Needs neither torch nor paddle."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from tonnx.api.deliver import Proof, check_options, deliver
+from tonnx.api.result import format_size, signature_of
+from tonnx.api.stages import Progress, Stages
+from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
+from tonnx.io import read as reading
+from tonnx.io import write
+from tonnx.ir import provenance
+from tonnx.ir.target import CANON, OLDEST, Target
+from tonnx.legalise import legalise
+from tonnx.passes import clean_up, list_initializers
+from tonnx.proof import Session, Verification
+from tonnx.proof.locate.trace import Trace
+
+_ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1))
+"""Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
+
+
+@dataclass
+class RetargetResult:
+    """A model at another opset: what changed, and the proof."""
+
+    model: ir.Model
+    source: int
+    opset: int
+    before: Counter[str]
+    """Nodes by operator in the original."""
+    after: Counter[str]
+    path: Path | None = None
+    size: int = 0
+    verification: Verification | None = None
+    not_run: str = ""
+    notes: list[str] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The model as a protobuf. Made on demand: it copies the weights."""
+        return onnx.load_model_from_string(write.to_bytes(self.model))
+
+    def changes(self) -> list[tuple[str, int, int]]:
+        """Operator, nodes before, nodes after: where they differ."""
+        names = sorted({*self.before, *self.after})
+        return [(n, self.before[n], self.after[n]) for n in names if self.before[n] != self.after[n]]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.path or 'model'}: opset {self.source} → {self.opset}, IR {self.model.ir_version}, "
+            f"{self.before.total()} → {self.after.total()} nodes" + (f", {format_size(self.size)}" if self.size else "")
+        ]
+        for kind, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
+            lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
+        changes = self.changes()
+        if changes:
+            width = max(len("operator"), *(len(name) for name, _, _ in changes))
+            lines.append(f"  {'operator':<{width}}  before  after")
+            lines += [f"  {name:<{width}}  {before:>6}  {after:>5}" for name, before, after in changes]
+        lines += [f"  {note}" for note in self.notes]
+        if self.verification is not None:
+            lines += [f"  {line}" for line in str(self.verification).splitlines()]
+        return "\n".join(lines)
+
+
+def retarget(
+    model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
+    opset: int,
+    f: str | os.PathLike[str] | BinaryIO | None = None,
+    *,
+    inputs: Mapping[str, np.ndarray] | None = None,
+    verify: bool = True,
+    rtol: float | None = None,
+    atol: float | None = None,
+    external_data: bool | None = None,
+    progress: Progress | None = None,
+) -> RetargetResult:
+    """Take any ONNX model to exactly ``opset``, up or down, and prove that it still computes the same.
+
+    Example::
+
+        result = tonnx.retarget("model.onnx", 11, "model-11.onnx")
+        print(result)
+
+    Args:
+        model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
+        opset: 1 to 26. Below 7 the file is proven at opset 7, brought up by onnx's own version converter.
+        f: where to write; None writes nothing.
+        inputs: arrays by input name for the proof; random ones that fit the input types otherwise.
+        verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
+        rtol, atol: tolerances, by default those of each output's dtype.
+        external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+    """
+    target = Target(opset)
+    check_options(f, external_data, rtol, atol)
+    stages = Stages(progress)
+    with stages("read"):
+        read = reading.reader(model)
+        original = read()
+    source = original.opset_imports[""]
+    result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
+    given = checked_inputs(original, inputs)
+    with stages("legalise"):
+        result.model = _legalised(original, read, target, result.notes)
+    result.after = _count(result.model)
+    provenance.stamp(result.model)
+    proof = _proof(model, read, result, given, rtol, atol) if verify else None
+    deliver(result, f, stages, proof, external_data)
+    result.timings = stages.seconds
+    return result
+
+
+def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
+    """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
+    reading.infer(model)
+    provenance.remember(model)
+    try:
+        legalise(model, target)
+    except RetargetError:
+        model = read()  # the rules have changed half of the other one
+        done = [note for note in (_inlined(model), _unlisted(model)) if note]
+        if not done:
+            raise
+        reading.infer(model)
+        provenance.remember(model)
+        legalise(model, target)
+        notes += done
+    if model.functions:
+        model.ir_version = max(model.ir_version, 8)  # the first that has functions
+    clean_up(model)
+    return model
+
+
+def _inlined(model: ir.Model) -> str:
+    """A function's body has no types or shapes of its own: where a rule needs them, the calls have to be spelt out."""
+    if not model.functions:
+        return ""
+    count = len(model.functions)
+    source = model.opset_imports[""]
+    if OLDEST <= source <= CANON and any(f.opset_imports.get("", source) != source for f in model.functions.values()):
+        legalise(model, Target(source))
+    try:
+        InlinePass()(model)
+    except Exception as error:  # functions that call each other in a circle, or import other versions of a domain
+        raise InvalidModel("the functions of the model cannot be inlined", why=str(error)) from error
+    return f"inlined {count} function{'s' if count != 1 else ''}"
+
+
+def _unlisted(model: ir.Model) -> str:
+    """An initializer that is an input is only a default value: where an older version has an attribute, it is fixed."""
+    count = reading.unlist_initializers(model)
+    return f"{count} initializer{'s are' if count != 1 else ' is'} no longer among the inputs" if count else ""
+
+
+def _count(model: ir.Model) -> Counter[str]:
+    return Counter(node.op_type for node in model.graph.all_nodes())
+
+
+def _proof(
+    model: Any,
+    read: Callable[[], ir.Model],
+    result: RetargetResult,
+    given: Mapping[str, np.ndarray],
+    rtol: float | None,
+    atol: float | None,
+) -> Proof:
+    """What to compare with: the original in ONNX Runtime, if it runs there at all."""
+    try:
+        session = Session(_as_given(model, read))
+        example = _runnable(session, result.model, given)
+    except TonnxError as error:
+        # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.
+        result.notes.append(f"not compared: ONNX Runtime does not run the original ({error.why or error.what})")
+        return Proof(None, {}, runs=False)
+    names = [value.name or "" for value in result.model.graph.outputs]
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        outputs = session.run(feeds)
+        return [outputs[name] for name in names]
+
+    dynamic = {str(value.name): named_axes(value) for value in inputs_of(result.model)}
+    proof = Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
+    proof.trace, proof.stamp = partial(_inside, read, list(example)), provenance.ORIGINAL
+    return proof
+
+
+def _inside(read: Callable[[], ir.Model], inputs: list[str]) -> Trace:
+    """The values of the original, to say where the other file departs from it."""
+    from tonnx.proof.locate.onnx_trace import OnnxTrace
+
+    model = read()
+    reading.infer(model)
+    return OnnxTrace(model, {name: name for name in inputs})
+
+
+def _as_given(model: Any, read: Callable[[], ir.Model]) -> str | os.PathLike[str] | bytes:
+    if isinstance(model, (str, os.PathLike, bytes)):
+        return model
+    copy = read()
+    if (copy.ir_version or 0) < reading.OVERRIDABLE_SINCE:
+        list_initializers(copy)
+    return write.to_bytes(copy)
+
+
+def _runnable(session: Session, model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Inputs on which the original runs: sizes and integers that the file says nothing of are guessed."""
+    failure: TonnxError | None = None
+    for example in random_examples(model, given):
+        try:
+            session.run(example)
+            return example
+        except TonnxError as error:
+            failure = failure or error
+    assert failure is not None
+    if all(str(value.name) in given for value in inputs_of(model)) and given:
+        raise InvalidArgument("the model does not run on the given inputs", why=failure.why)
+    raise failure
+
+
+def named_axes(value: ir.Value) -> dict[int, str]:
+    dims = [] if value.shape is None else list(value.shape)
+    return {axis: str(d.value) for axis, d in enumerate(dims) if isinstance(d, ir.SymbolicDim) and d.value}
+
+
+def inputs_of(model: ir.Model) -> list[ir.Value]:
+    return [value for value in model.graph.inputs if not value.is_initializer()]
+
+
+def checked_inputs(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
+    """The given inputs, if they fit what the file says of its inputs."""
+    values = {str(value.name): value for value in model.graph.inputs}
+    for name, array in (given or {}).items():
+        if name not in values:
+            raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(values)}")
+        value = values[name]
+        dims = None if value.shape is None else list(value.shape)
+        fits = dims is None or (
+            len(dims) == array.ndim
+            and all(d == n or not isinstance(d, int) for d, n in zip(dims, array.shape, strict=True))
+        )
+        if not fits or (value.dtype is not None and value.dtype != _dtype_of(array)):
+            raise InvalidArgument(
+                f"the value given for {name!r} does not fit",
+                why=f"the input is {signature_of(value)}, and the value {array.dtype}{list(array.shape)}",
+            )
+    return dict(given or {})
+
+
+def _dtype_of(array: np.ndarray) -> ir.DataType:
+    return ir.DataType.STRING if array.dtype.kind in "OUS" else ir.DataType.from_numpy(array.dtype)
+
+
+def random_examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    """The given inputs, and random ones that fit the types of the others."""
+    values = inputs_of(model)
+    known: dict[str, int] = {}
+    for value in values:
+        array = given.get(str(value.name))
+        if array is not None:
+            known.update({dim: array.shape[axis] for axis, dim in named_axes(value).items()})
+    for size, low, high in _ATTEMPTS:
+        rng = np.random.default_rng(0)
+        drawn = {
+            str(value.name): random_array(value, {**known}, size, (low, high + 1), rng)
+            for value in values
+            if str(value.name) not in given
+        }
+        yield {**given, **drawn}
+        if not drawn:
+            return
+
+
+def random_array(
+    value: ir.Value, sizes: Mapping[str, int], otherwise: int, bounds: tuple[int, int], rng: np.random.Generator
+) -> np.ndarray:
+    if value.dtype is None or not isinstance(value.type, ir.TensorType):
+        raise InvalidModel(f"the input {value.name!r} is not a tensor", hint="give its value with `inputs`")
+    dims = [] if value.shape is None else list(value.shape)
+    shape = [d if isinstance(d, int) else sizes.get(d.value or "", otherwise) for d in dims]
+    dtype = value.dtype
+    if dtype == ir.DataType.STRING:
+        return rng.choice(np.array(["a", "bb", "ccc"], dtype=object), size=shape)
+    if dtype == ir.DataType.BOOL:
+        return rng.integers(0, 2, size=shape).astype(bool)
+    if dtype.is_floating_point():
+        return rng.standard_normal(shape).astype(dtype.numpy())
+    return rng.integers(*bounds, size=shape).astype(dtype.numpy())

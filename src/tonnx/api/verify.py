@@ -1,0 +1,379 @@
+"""Does an ONNX file compute what a model computes, and if not, where does it depart? ``tonnx.verify``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tonnx.api.intake import is_of
+from tonnx.api.stages import Progress, Stages
+from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
+from tonnx.io import read as reading
+from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
+from tonnx.proof.locate.located import Difference, Located
+from tonnx.proof.locate.search import Case, locate_or_compare
+from tonnx.proof.locate.sweep import Tolerances
+from tonnx.proof.original import Original, Signature, check_fit, first_that_runs
+
+EXPORTED_WELL = "Exported model has been tested with ONNXRuntime, and the result looks good!"
+_LOOKS = "The difference of results between ONNXRuntime and {} looks {}!"
+_BINS = ("0", "<1e-9", "<1e-8", "<1e-7", "<1e-6", "<1e-5", "<1e-4", "<1e-3", "<0.01", "<0.1", "<1", "<10", "≥10")
+
+
+@dataclass
+class VerifyResult:
+    """What a verification found. ``print`` it to read it; ``ok`` says whether the file computes what the model does."""
+
+    path: Path
+    framework: str
+    verification: Verification
+    strict: bool = False
+    located: Located | None = None
+    """Where the file departs from the model; None if it does not, or was not looked for."""
+    differences: list[Difference] = field(default_factory=list)
+    """The difference at every value that both have, if that was asked for or something differs."""
+    notes: list[str] = field(default_factory=list)
+    timings: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Every output is within its tolerance on all that was tried; with ``strict``, both usual verdicts are good."""
+        return self.verification.ok and (not self.strict or (self.allclose and self.close))
+
+    @property
+    def example(self) -> tuple[Comparison, ...]:
+        """The outputs on the example."""
+        return self.verification.trials[0].comparisons
+
+    @property
+    def allclose(self) -> bool:
+        """``np.testing.assert_allclose(rtol=1e-3, atol=1e-5)`` on the example, and nothing failed elsewhere."""
+        return self.verification.ok and all(comparison.allclose for comparison in self.example)
+
+    @property
+    def close(self) -> bool:
+        """On the example the largest difference is below 1e-5, or below that part of the largest value; ditto."""
+        return self.verification.ok and all(comparison.close for comparison in self.example)
+
+    def raise_if_failed(self) -> None:
+        """Raise VerificationFailed, with the place where the file departs, unless ``ok``."""
+        if self.ok:
+            return
+        try:
+            self.verification.raise_if_failed()
+            raise VerificationFailed(
+                "the file is within its tolerances, but not within the strict ones",
+                why="; ".join(self.verdicts()),
+                verification=self.verification,
+            )
+        except VerificationFailed as failure:
+            failure.located = self.located
+            if self.located is not None and self.located.nodes:
+                failure.why = "\n         ".join(filter(None, (failure.why, self.located.headline())))
+            raise
+
+    def verdicts(self) -> list[str]:
+        """The two verdicts that tutorials print, in their words."""
+        lines = [EXPORTED_WELL if self.allclose else "Not equal to tolerance rtol=0.001, atol=1e-05"]
+        lines.append(_LOOKS.format(self.framework, "good" if self.close else "bad"))
+        worst = max(self.example, key=lambda c: c.max_abs, default=None)
+        if worst is not None:
+            if not worst.max_abs < 1e-5:
+                lines.append(f"relative_diff:  {worst.relative:.6g}")
+            lines.append(f"max_abs_diff:  {worst.max_abs:.6g}")
+        return lines
+
+    def __str__(self) -> str:
+        verb = "computes" if self.ok else "does NOT compute"
+        lines = [f"{self.path} {verb} what the {self.framework} model computes"]
+        summaries = {output.name: output for output in self.verification.per_output()}
+        for line in str(self.verification).splitlines():
+            lines.append(f"  {line}")
+            for name, output in summaries.items():
+                if line.startswith((f"[✓] {name} (", f"[✗] {name} (")):
+                    lines += [f"      {text}" for text in _more(output)]
+        others = [t.label for t in self.verification.trials[1:] if not t.skipped and "=" not in t.label]
+        lines += [f"  values tried: the example, {', '.join(others)}"] if others else []
+        lines += [f"  {line}" for line in self.verdicts()]
+        lines += [f"  {note}" for note in self.notes]
+        if self.located is not None:
+            lines += [f"  {line}" for line in str(self.located).splitlines()]
+        return "\n".join(lines)
+
+    def data(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        from tonnx.cli.machine import difference_data, verification_data
+
+        return {
+            "path": str(self.path),
+            "framework": self.framework,
+            "ok": self.ok,
+            "allclose": self.allclose,
+            "close": self.close,
+            "verdicts": self.verdicts(),
+            "verification": verification_data(self.verification),
+            "located": None if self.located is None else self.located.data(),
+            "differences": [difference_data(one) for one in self.differences],
+            "notes": list(self.notes),
+            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
+        }
+
+
+def verify(
+    onnx_path: str | os.PathLike[str],
+    model: Any,
+    args: Any = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    params: str | os.PathLike[str] | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    strict: bool = False,
+    sizes: bool = True,
+    values: bool = True,
+    seed: int = 0,
+    locate: bool | None = None,
+    reproducer: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> VerifyResult:
+    """Compare an ONNX file, whoever made it, with the model that it was made from.
+
+    Example::
+
+        result = tonnx.verify("net.onnx", model, (x,))
+        print(result)                  # figures of every output, and where it departs if it does
+        result.raise_if_failed()
+
+    Args:
+        onnx_path: the file, of any opset that ONNX Runtime runs; its external data is found beside it.
+        model: a ``torch.nn.Module``, an ``ExportedProgram``, a TorchScript module, a function on tensors; a Paddle
+            layer or the path of a saved Paddle model; the path of another ``.onnx`` file; or a function on arrays.
+        args, kwargs: the example, as the model takes it; or arrays by the file's input names; or nothing: then inputs
+            are drawn from what the file says of them.
+        params: the weights of a saved Paddle model, if they do not lie beside it.
+        rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
+        strict: both usual verdicts have to be good, too (see `VerifyResult.allclose` and `VerifyResult.close`).
+        sizes: also try other sizes of the file's dynamic dimensions.
+        values: also try other values: further draws, zeros, negative and large numbers.
+        seed: of everything that is drawn.
+        locate: None looks for the first node that differs if something does; True compares the values inside in any
+            case (`VerifyResult.differences`); False does not look.
+        reproducer: a path ending in ``.onnx`` to write the smallest part that shows the difference to, its inputs and
+            what the model gives beside it as ``.npz``.
+        progress: called with the name of each stage as it begins.
+
+    Returns a result that is not ``ok`` if the file computes something else. What cannot be compared at all raises.
+    """
+    path = Path(onnx_path)
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a file")
+    where = None if reproducer is None else _checked_reproducer(Path(reproducer))
+    stages = Stages(progress)
+    with stages("read"):
+        read = reading.reader(path)()
+        signature = Signature(
+            {str(value.name): value for value in read.graph.inputs if not value.is_initializer()},
+            [str(value.name) for value in read.graph.outputs],
+        )
+        notes = _checker(path)
+    with stages("model"):
+        original = _original(model, args, kwargs, params, read, signature)
+    del read  # with all its weights
+    check_fit(signature, original.example)
+    rtol = original.rtol if rtol is None else rtol
+    with stages("verify"):
+        verification = prove(
+            path,
+            original.reference,
+            original.example,
+            output_names=signature.outputs,
+            dynamic=signature.dynamic(),
+            rtol=rtol,
+            atol=atol,
+            check=False,
+            seed=seed,
+            max_trials=16 if sizes else 0,
+            values=values,
+        )
+    result = VerifyResult(path, original.framework, verification, strict, notes=[*notes, *original.notes])
+    if locate or (locate is None and not verification.ok):
+        with stages("locate"):
+            _locate(result, original, signature, Tolerances(rtol, atol), where)
+    result.timings = stages.seconds
+    return result
+
+
+def _checked_reproducer(path: Path) -> Path:
+    if path.suffix != ".onnx":
+        raise InvalidArgument(f"the reproducer is written to a path that ends in .onnx, not {path}")
+    if not path.parent.is_dir():
+        raise InvalidArgument(f"cannot write {path}", why=f"the folder {path.parent} does not exist")
+    return path
+
+
+def _checker(path: Path) -> list[str]:
+    """What onnx's checker says of a file from elsewhere is worth a note; whether it runs, the runtime decides."""
+    try:
+        check_model(path)
+    except InvalidModel as error:
+        return [f"[!] {error.what}: {error.why}"]
+    return []
+
+
+def _locate(
+    result: VerifyResult, original: Original, signature: Signature, tolerances: Tolerances, reproducer: Path | None
+) -> None:
+    """Nothing that goes wrong here may hide what was found before."""
+    if original.trace is None:
+        result.notes.append(f"[!] not located: {original.untraced}")
+        return
+    feeds = result.verification.failing or original.example
+    try:
+        outputs = original.reference({name: array.copy() for name, array in feeds.items()})
+        expected = dict(zip(signature.outputs, outputs, strict=True))
+        model = reading.reader(result.path)()
+        reading.infer(model)
+        case = Case(model, original.trace(), dict(feeds), expected, tolerances)
+        result.located, result.differences = locate_or_compare(
+            case, differs=not result.verification.ok, reproducer=reproducer
+        )
+    except TonnxError as error:
+        result.notes.append(f"[!] not located: {error.what}{f' ({error.why})' if error.why else ''}")
+
+
+def _more(output: OutputSummary) -> list[str]:
+    total = sum(output.histogram)
+    lines = [
+        f"mean abs {output.mean_abs:.2g}  cosine {output.cosine:.7f}  out of tolerance {output.share:.2%}",
+    ]
+    if total:
+        bars = [f"{name}: {count / total:.1%}" for name, count in zip(_BINS, output.histogram, strict=True) if count]
+        lines.append(f"differences {'  '.join(bars)}")
+    return lines
+
+
+# What the file is compared with
+
+
+def _original(
+    model: Any,
+    args: Any,
+    kwargs: Mapping[str, Any] | None,
+    params: Any,
+    read: Any,
+    signature: Signature,
+) -> Original:
+    given = _by_name(args, kwargs)
+    examples = partial(_examples, read, signature)
+    if isinstance(model, (str, os.PathLike)):
+        if str(model).endswith(".onnx"):
+            return _onnx(Path(model), given, args, read, signature)
+        from tonnx.frontends.paddle.reference.original import saved
+
+        return saved(model, params, given if given is not None else args, examples, signature)
+    if is_of("paddle", model, args, kwargs):
+        from tonnx.frontends.paddle.reference.original import layer
+
+        return layer(model, args, kwargs, given, examples, signature)
+    if is_of("torch", model, args, kwargs):
+        return _torch(model, args, kwargs, given, read, signature)
+    if callable(model) and not isinstance(model, type):
+        try:
+            return _function(model, args, kwargs, given, read, signature)
+        except CaptureError:  # it takes no arrays: on tensors, if PyTorch is there at all
+            if given is None or "torch" not in sys.modules:
+                raise
+            return _torch(model, args, kwargs, given, read, signature)
+    raise InvalidArgument(
+        f"cannot verify against a {type(model).__name__}",
+        hint="give a model of PyTorch or Paddle, the path of a saved one or of an ONNX file, or a function on arrays",
+    )
+
+
+def _by_name(args: Any, kwargs: Any) -> dict[str, np.ndarray] | None:
+    """Arrays by name, if that is what was given; {} if nothing was."""
+    if kwargs:
+        return None
+    if args is None or (isinstance(args, (tuple, list)) and not args):
+        return {}
+    if isinstance(args, Mapping) and all(isinstance(value, np.ndarray) for value in args.values()):
+        return dict(args)
+    return None
+
+
+def _examples(read: Any, signature: Signature, given: Mapping[str, np.ndarray]) -> Any:
+    from tonnx.api.retarget import random_examples
+
+    check_fit(signature, given)
+    return random_examples(read, given)
+
+
+def _torch(
+    model: Any, args: Any, kwargs: Any, given: dict[str, np.ndarray] | None, read: Any, signature: Signature
+) -> Original:
+    from torch.export import ExportedProgram
+
+    from tonnx.frontends.torch.original import arguments_of, original, takes_names
+
+    if given is None or (isinstance(model, ExportedProgram) and not given and model.example_inputs is not None):
+        return original(model, args, kwargs, signature)
+    if given and not set(given) <= set(signature.inputs) and takes_names(model, given):
+        return original(model, (), given, signature)
+
+    def with_example(example: Mapping[str, np.ndarray]) -> Original:
+        positional, keywords = arguments_of(model, example)
+        return original(model, positional, keywords, signature)
+
+    def runs(example: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return with_example(example).reference(example)
+
+    return with_example(first_that_runs(runs, _examples(read, signature, given)))
+
+
+def _function(
+    model: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    given: dict[str, np.ndarray] | None,
+    read: Any,
+    signature: Signature,
+) -> Original:
+    """A function on arrays: as many as the file has inputs, in their order; it gives the outputs in order."""
+    names, extra = list(signature.inputs), dict(kwargs or {})
+    if given is None:
+        arrays = [np.asarray(part) for part in (args if isinstance(args, (tuple, list)) else [args])]
+        if len(arrays) != len(names):
+            raise InvalidArgument(
+                f"the file has {len(names)} inputs, {len(arrays)} arrays are given", why=f"they are {', '.join(names)}"
+            )
+        given = dict(zip(names, arrays, strict=True))
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        results = model(*(feeds[name] for name in names), **extra)
+        if isinstance(results, Mapping):
+            results = [results[name] for name in signature.outputs] if set(signature.outputs) <= set(results) else list(
+                results.values()
+            )
+        listed = list(results) if isinstance(results, (tuple, list)) else [results]
+        return [np.asarray(result) for result in listed]
+
+    complete = set(given) == set(names)
+    example = first_that_runs(reference, [given] if complete else _examples(read, signature, given))
+    why = "a plain function shows nothing of what it computes inside; only its outputs were compared"
+    return Original("function", reference, {name: example[name] for name in names}, untraced=why)
+
+
+def _onnx(path: Path, given: dict[str, np.ndarray] | None, args: Any, read: Any, signature: Signature) -> Original:
+    from tonnx.proof.locate.onnx_trace import original_file
+
+    if given is None:
+        arrays = [np.asarray(part) for part in (args if isinstance(args, (tuple, list)) else [args])]
+        given = dict(zip(signature.inputs, arrays, strict=False))
+    return original_file(path, given, lambda: _examples(read, signature, given), signature)

@@ -1,0 +1,1 @@
+"""From a Paddle program to an ONNX graph: the walk, how rules get their arguments, branches and loops."""

@@ -1,0 +1,217 @@
+"""Binds the operands and attributes of one operator to the parameters of its rule, in either format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.lower.rules import Rule
+from tonnx.frontends.paddle.read import dtypes, schema
+from tonnx.frontends.paddle.read.graph import Op, Opaque
+from tonnx.ir.build import Builder, Size
+
+SIZES = "tonnx.paddle.sizes"
+"""Key in ``Value.meta`` of a vector of integers: its elements one by one, as int or as value. `shape` makes such
+vectors, and programs take them apart again to reshape by them."""
+
+_IGNORED = frozenset(
+    """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer exhaustive_search
+    workspace_size_MB force_fp32_output use_addto is_test fix_seed seed force_cpu place place_type infer_flags is_sparse
+    is_distributed remote_prefetch trainer_id entry entry_config entry_type table_names table_class epmap slot
+    height_sections grad_inplace name dist_attr stop_gradient persistable skip_quant quantization_type fuse_alpha
+    fuse_beta in_dtype activation_bits bit_length out_threshold in_threshold str_value head_number
+    all_kernels_must_compute_runtime_shape""".split()
+)
+"""Attributes that change nothing in what is computed: kernels, training, distribution, bookkeeping."""
+
+_IDLE = {
+    **dict.fromkeys("scale_in scale_out scale_x scale_y scale_in_eltwise scale_data".split(), (1.0, [1.0])),
+    "scale_weights": ([1.0],),
+    "data_format": ("AnyLayout", "NCHW"),
+}
+"""Attributes that change nothing if they have one of these values; old programs write many of them."""
+
+_MEASURED = re.compile(r"[a-z_]+[0-9]+_threshold")
+"""What quantisation has measured at a slot, ``Out0_threshold``, written down for other tools."""
+
+_KEYWORDS = {"lambda": "lambda_"}  # no parameter can be called so in Python
+
+Resolve = Callable[[Any], Any]
+
+
+def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
+    """The keyword arguments for the rule. ``resolve`` turns the program's values into what was made of them."""
+    given: dict[str, Any] = {}
+    where = _old(node, given) if "." not in node.name else _pir(node, rule, given)
+    bound: dict[str, Any] = {}
+    for name, raw in given.items():
+        if rule.kinds.get(name) == "Unused":
+            continue
+        if name in rule.kinds:
+            value = _resolved(raw, resolve)
+            bound[name] = _convert(value, rule.kinds[name], name, op)
+        elif not _is_idle(name, raw):
+            kind = where.get(name, "attribute")
+            raise UnsupportedArgument(f"{node.name}: the {kind} {name}={_shown(raw)} is not supported")
+    if "node" in rule.kinds:
+        bound["node"] = node
+    return bound
+
+
+def _pir(node: Op, rule: Rule, given: dict[str, Any]) -> dict[str, str]:
+    where = {}
+    given.update({_KEYWORDS.get(name, name): value for name, value in node.attributes.items()})
+    for i, operand in enumerate(node.operands):
+        name = rule.operands[i] if i < len(rule.operands) else f"#{i}"
+        where[name] = "operand"
+        if operand is not None:
+            given[name] = operand
+    return where
+
+
+def _old(node: Op, given: dict[str, Any]) -> dict[str, str]:
+    """Tensors win over attributes of the same meaning: Paddle reads them first."""
+    where = {}
+    names = schema.synonyms(node.name)
+    for old, value in node.attributes.items():
+        given.setdefault(names.parameter(old), value)
+    for slot, operands in node.inputs.items():
+        present = [operand for operand in operands if operand is not None]
+        if not present:
+            continue
+        name = names.parameter(slot)
+        where[name] = "input"
+        given[name] = list(present) if len(present) > 1 else present[0]
+    return where
+
+
+def _is_idle(name: str, raw: Any) -> bool:
+    """Whether an argument that the rule does not name can be left out: it says nothing, or nothing of the result."""
+    if name in _IGNORED or _MEASURED.fullmatch(name) or raw is None or isinstance(raw, (tuple, Opaque)):
+        return True
+    return raw in (False, 0, "", -1) or raw == [] or any(raw == value for value in _IDLE.get(name, ()))
+
+
+def _shown(raw: Any) -> str:
+    return repr(raw)[:60] if not hasattr(raw, "type") else "(a tensor)"
+
+
+def _resolved(raw: Any, resolve: Resolve) -> Any:
+    if isinstance(raw, list):
+        return [resolve(item) for item in raw]
+    return resolve(raw)
+
+
+def _convert(raw: Any, kind: str, name: str, op: Builder) -> Any:
+    """One argument in the form that the rule wants."""
+    if kind == "ir.DataType":
+        return _dtype(raw)
+    if isinstance(raw, Opaque):
+        raise UnsupportedArgument(f"the attribute {name} has the unknown type {raw.type}")
+    if kind == "Values":
+        return raw if isinstance(raw, list) else [raw]
+    if kind == "Array":
+        return raw
+    if kind == "Value":
+        if isinstance(raw, list) and len(raw) == 1 and isinstance(raw[0], ir.Value):
+            return raw[0]
+        return raw if isinstance(raw, ir.Value) or raw is None else op.constant(raw)
+    if kind == "Sizes":
+        return sizes_of(op, raw)
+    if kind == "Ints":
+        found = sizes_of(op, raw)
+        if any(isinstance(size, ir.Value) for size in found):
+            raise UnsupportedArgument(f"{name} is computed at run time, but ONNX wants a fixed number there")
+        return found
+    if kind == "Floats":
+        return [_fixed(item, name) for item in (raw if isinstance(raw, list) else elements(raw, name))]
+    if kind == "Size":
+        return next(iter(sizes_of(op, raw)), 0)
+    if kind == "Number":
+        return number(op, raw)
+    return _plain(raw, kind, name)
+
+
+def _plain(raw: Any, kind: str, name: str) -> Any:
+    value = _fixed(raw, name)
+    if value is None:
+        return None
+    if kind == "int":
+        return int(value)
+    if kind == "float":
+        return float(value)
+    return bool(value) if kind == "bool" else str(value)
+
+
+def _dtype(raw: Any) -> ir.DataType | None:
+    if raw is None or isinstance(raw, ir.DataType):
+        return raw
+    return dtypes.PROTO.get(raw) if isinstance(raw, int) else None  # -1: as the input
+
+
+def constant(value: Any) -> np.ndarray | None:
+    """What a value holds, if that is known before run time."""
+    return value.const_value.numpy() if isinstance(value, ir.Value) and value.const_value is not None else None
+
+
+def elements(value: Any, name: str) -> list[Any]:
+    """The elements of a constant."""
+    known = constant(value)
+    if known is None:
+        if isinstance(value, (int, float)):
+            return [value]
+        raise UnsupportedArgument(f"{name} is computed at run time, but ONNX wants fixed numbers there")
+    return list(known.reshape(-1).tolist())
+
+
+def _fixed(raw: Any, name: str) -> Any:
+    if isinstance(raw, list) and len(raw) == 1:
+        raw = raw[0]
+    if not isinstance(raw, ir.Value):
+        return raw
+    found = elements(raw, name)
+    if len(found) != 1:
+        raise UnsupportedArgument(f"{name} has {len(found)} elements, not one")
+    return found[0]
+
+
+def number(op: Builder, raw: Any) -> Any:
+    """A number, or a value of rank 0."""
+    if isinstance(raw, list) and len(raw) == 1:
+        raw = raw[0]
+    if not isinstance(raw, ir.Value):
+        return raw
+    known = constant(raw)
+    if known is not None and known.size == 1:
+        return known.reshape(-1)[0].item()
+    return raw if op.rank(raw) == 0 else op.Reshape(raw, op.constant([], ir.DataType.INT64))
+
+
+def sizes_of(op: Builder, raw: Any) -> list[Size]:
+    """Integers one by one: from an attribute, from a vector, or from a list of tensors with one element each."""
+    if raw is None:
+        return []
+    if isinstance(raw, (list, tuple)):
+        return [size for item in raw for size in sizes_of(op, item)]
+    if not isinstance(raw, ir.Value):
+        return [int(raw)]
+    known = constant(raw)
+    if known is not None:
+        return [int(size) for size in known.reshape(-1).tolist()]
+    if SIZES in raw.meta:
+        found: Sequence[Size] = raw.meta[SIZES]
+        return list(found)
+    vector = op.cast(raw, ir.DataType.INT64)
+    if op.rank(raw) == 0:
+        return [op.Reshape(vector, [1])]
+    length = raw.shape[0] if raw.shape is not None else None
+    if not isinstance(length, int):
+        raise UnsupportedArgument("a list of sizes whose length is known only at run time")
+    if length == 1:
+        return [vector]
+    return list(op.Split(vector, [1] * length, axis=0, _outputs=length))

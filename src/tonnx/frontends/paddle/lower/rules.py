@@ -1,0 +1,99 @@
+"""The rules of the Paddle front end: one function an operator, for PIR programs and for old ones.
+
+    @lower("leaky_relu")
+    def leaky_relu(op, x: Value, *, negative_slope: float = 0.02):
+        return op.LeakyRelu(x, alpha=negative_slope)
+
+The function's signature is the operator's schema. What stands before the ``*`` are PIR's operands in their order, what
+stands after it are attributes; an operand that a program gives as an attribute, or the other way round, is bound all
+the same. The annotation says what the rule wants (see `KINDS`), so that no rule parses arguments. Old operators come
+to the same parameters through the synonyms in `schema`. A parameter ``node`` gets the operator itself, for what only
+the program knows: the type of the result, and how many parts there are.
+
+A rule returns a value, a tuple with one entry for each result, or a list: the parts of one result.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.ir.build import Size
+from tonnx.ir.registry import Registry
+
+Lowering = Callable[..., Any]
+
+Value = ir.Value
+Values = Sequence[ir.Value]
+Sizes = Sequence[Size]
+"""Integers known now, or int64 values of shape [1] that hold them at run time."""
+Ints = Sequence[int]
+"""Integers that have to be known now."""
+Floats = Sequence[float]
+Number = bool | int | float | ir.Value
+"""A number, or a value of rank 0."""
+Unused = object
+"""Anything: it plays no part in inference, and is not even looked up."""
+
+KINDS = tuple("Value Values Array Unused Size Sizes Ints Floats Number int float bool str ir.DataType".split())
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A lowering, its operands in order, and what each parameter wants."""
+
+    function: Lowering
+    operands: tuple[str, ...]
+    kinds: dict[str, str]
+
+
+RULES: Registry[Rule] = Registry("lowering")
+
+
+def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``, given without dialect: ``conv2d``.
+
+    Operators of one family share a function; ``settled`` are the arguments that tell them apart.
+    """
+
+    def enter(function: Lowering) -> Lowering:
+        rule = rule_of(function, **settled)
+        for name in names:
+            RULES.add(name, rule)
+        return function
+
+    return enter
+
+
+def rule_of(function: Lowering, **settled: Any) -> Rule:
+    """A function with what its signature says of the arguments that are not settled."""
+    operands, kinds = [], {}
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if name in settled:
+            continue
+        kind = str(parameter.annotation).removesuffix(" | None")
+        if name != "node":
+            assert kind in KINDS, f"{function.__name__}: {name} is a {kind}, which no argument is"
+            kinds[name] = kind
+        if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+            operands.append(name)
+        elif name == "node":
+            kinds[name] = "node"
+    return Rule(partial(function, **settled), tuple(operands), kinds)
+
+
+@cache
+def load() -> Registry[Rule]:
+    """Import every rule module, once."""
+    ops = importlib.import_module("tonnx.frontends.paddle.ops")
+    for module in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"{ops.__name__}.{module.name}")
+    RULES.freeze()
+    return RULES

@@ -1,0 +1,305 @@
+"""Walks a Paddle program once and lowers operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.frontends.paddle.lower import control, loops, rules
+from tonnx.frontends.paddle.lower.arrays import Array, Listed
+from tonnx.frontends.paddle.lower.bind import bind
+from tonnx.frontends.paddle.read import schema
+from tonnx.frontends.paddle.read.branches import join_branches
+from tonnx.frontends.paddle.read.graph import BRANCHES, LOOPS, POSITIONAL, Block, Kind, Op, Program, Type, Value
+from tonnx.frontends.paddle.read.liveness import Needed, results_of
+from tonnx.ir.build import Builder, UnknownRank
+from tonnx.ir.infer import UNKNOWN, Dim, dims_of
+from tonnx.ir.provenance import VALUE, forget
+from tonnx.lowering.values import is_float, is_integer
+
+WEIGHT = "tonnx.weight"
+_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError)
+_COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
+_MAIN = ("Out", "Output", "Y", "Result", "out")
+"""Output slots of old operators that hold their only result, the most usual first."""
+
+
+class Walk:
+    """The lowering of one program into one ONNX graph."""
+
+    def __init__(
+        self, op: Builder, program: Program, params: Mapping[str, ir.Tensor], *, trust_shapes: bool = True
+    ) -> None:
+        self.op = op
+        self.program = program
+        self.unsupported: list[Occurrence] = []
+        join_branches(program.block)
+        self.needed = Needed(program.block, program.outputs.values())
+        self.trusts = trust_shapes
+        """Whether the program is believed in what it says of shapes."""
+        self.trusts_ranks = True
+        """Whether it is believed in what it says of ranks: no longer once two branches differ in that."""
+        self.budget = loops.BUDGET
+        self._root = op
+        self._params = params
+        self._rules = rules.load()
+        self._values: dict[Value, Any] = {}
+        self._keeps_names = program.format == "pdmodel"  # PIR's values are numbered, not named
+
+    def run(self, inputs: Mapping[str, ir.Value]) -> list[ir.Value]:
+        """Lower everything; returns the outputs in order."""
+        for name, value in self.program.inputs.items():
+            self._values[value] = inputs[name]
+        self.block(self.program.block)
+        results = [self.resolve(value) for value in self.program.outputs.values()]
+        if self.unsupported:
+            raise UnsupportedOp(self.unsupported)
+        for value, made in zip(self.program.outputs.values(), results, strict=True):
+            if not isinstance(made, ir.Value):
+                raise LoweringError(f"the output {value.name!r} is a list of tensors, not a tensor")
+            if value.dtype in _COMPLEX:
+                raise LoweringError(
+                    f"the output {value.name!r} has complex numbers, which runtimes do not have",
+                    hint="return paddle.as_real(y), or its real and imaginary parts",
+                )
+            if made.shape is None and value.shape is not None:  # a file has to say how many axes they have
+                made.shape = ir.Shape([UNKNOWN] * len(value.shape))
+        return results
+
+    def block(self, block: Block) -> None:
+        """Lower the operators of a block that somebody needs."""
+        self.ops(self.needed.ops(block))
+
+    def ops(self, nodes: Iterable[Op]) -> None:
+        """Lower operators one after another."""
+        for node in nodes:
+            self._lower(node)
+
+    @contextmanager
+    def building(self, inner: Builder) -> Iterator[None]:
+        """Lower into the graph of a loop or branch."""
+        outer = self.op
+        inner.scope, inner.source = outer.scope, outer.source
+        self.op = inner
+        try:
+            with inner:
+                yield
+        finally:
+            self.op = outer
+
+    def defined(self, value: Value | None) -> Any:
+        """What was made of a value, or None: a branch that did not run has assigned nothing."""
+        if value is None or (value not in self._values and not value.is_parameter):
+            return None
+        return self.resolve(value)
+
+    def define(self, value: Value, made: Any) -> None:
+        """Say what a value of the program is from now on; None: it has not been assigned."""
+        if made is None:
+            self._values.pop(value, None)
+        else:
+            self._values[value] = made
+
+    def resolve(self, value: Any) -> Any:
+        """What was made of a value of the program; anything else as it is."""
+        if not isinstance(value, Value):
+            return value
+        if value not in self._values:
+            if not value.is_parameter:
+                raise LoweringError(f"the value {value.name!r} is used where nothing has computed it")
+            tensor = self._params.get(value.name)
+            if tensor is None:
+                raise LoweringError(
+                    f"the parameter {value.name!r} is used, but it is not in the weights file",
+                    hint="save the model again with paddle.jit.save",
+                )
+            made = self._root.initializer(value.name, tensor)  # everywhere in reach
+            made.meta[WEIGHT] = True
+            self._values[value] = made
+        return self._values[value]
+
+    # One operator
+
+    def _lower(self, node: Op) -> None:
+        path = node.source.strip("/") if self.program.format == "pir" else ""
+        self.op.scope = f"/{path}" if path else ""
+        self.op.source = {
+            "tonnx.op": node.name,
+            "tonnx.module": path.replace("/", "."),
+            "tonnx.source": "" if path else _relative(node.source),
+        }
+        try:
+            results = self._compute(node)
+            self._define(node, results)
+        except TonnxError as error:
+            error.where = error.where or _where(node)
+            raise
+        except UnknownRank as error:
+            raise LoweringError(
+                f"{node.name} could not be lowered: how many dimensions its operand has is not known",
+                where=_where(node),
+                why="the branches or passes before it give tensors of different ranks",
+                hint="bring them to one rank in the model, with reshape or unsqueeze",
+            ) from error
+        except _FAULTS as error:
+            raise LoweringError(
+                f"{node.name} could not be lowered",
+                where=_where(node),
+                why=f"{type(error).__name__}: {error}",
+                hint="this is a fault of tonnx; please report it together with the program file",
+            ) from error
+
+    def _compute(self, node: Op) -> Any:
+        if node.name == "builtin.combine":
+            return [self.resolve(operand) for operand in node.operands]
+        if node.name == "builtin.split":
+            return tuple(self.resolve(node.operands[0]))
+        if node.name == "builtin.slice":
+            return self.resolve(node.operands[0])[node.attributes["index"]]
+        if node.name in LOOPS:
+            return loops.lower_loop(self, node)
+        if node.name in BRANCHES:
+            return control.lower_branch(self, node)
+        if node.name in control.SELECTS:
+            return (control.lower_select(self, node),)
+        name = schema.rule_name(node.name)
+        rule = (self._rules.get(f"{name}@array") if self._takes_array(node) else None) or self._rules.get(name)
+        called = node.name
+        if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
+            rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
+        if rule is None:
+            module, source = self.op.source["tonnx.module"], self.op.source["tonnx.source"] or node.place
+            self.unsupported.append(Occurrence(called, module, source))
+            return tuple(self._placeholder(value) for value in _results(node))
+        return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
+
+    def _takes_array(self, node: Op) -> bool:
+        operands = (value for values in node.inputs.values() for value in values if value is not None)
+        return any(isinstance(self._values.get(value), Array) for value in operands)
+
+    def _placeholder(self, result: Value | list[Value | None] | None) -> Any:
+        """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
+        if isinstance(result, list):
+            return [self._placeholder(part) for part in result]
+        if result is not None and result.kind is Kind.LIST:
+            return [_stand_in(element) for element in result.type.elements]
+        if result is not None and result.kind is Kind.ARRAY:
+            return Listed((_stand_in(result.type),))
+        return _stand_in(result.type if result is not None else Type())
+
+    # Results
+
+    def _define(self, node: Op, made: Any) -> None:
+        results = _results(node)
+        values = made if isinstance(made, tuple) else (made,)
+        for result, value in zip(results, values, strict=False):
+            if isinstance(result, list):
+                parts = value if isinstance(value, list) else [value]
+                for part, item in zip(result, parts, strict=True):
+                    self._assign(part, item)
+            else:
+                self._assign(result, value)
+
+    def _assign(self, result: Value | None, value: Any) -> None:
+        if result is None or value is None:
+            return
+        if isinstance(value, list):
+            if result.kind is Kind.LIST:
+                elements = result.type.elements
+                value = [self._stamp(v, t) for v, t in zip(value, elements, strict=True)]
+            elif len(value) == 1:
+                value = self._stamp(value[0], result.type)
+        else:
+            value = self._stamp(value, result.type)
+        self._values[result] = value
+        if isinstance(value, ir.Value) and (maker := value.producer()) is not None and maker.graph is self._root.graph:
+            value.meta.setdefault(VALUE, result.name)
+        if self._keeps_names and isinstance(value, ir.Value) and _is_made(value):
+            value.name = self.op.names.unique(result.name)
+
+    def _stamp(self, value: Any, declared: Type) -> Any:
+        """Write the program's own dtype and shape on what a rule made."""
+        if not isinstance(value, ir.Value):
+            return value
+        if declared.dtype is not None and value.dtype != declared.dtype and _same_kind(value.dtype, declared.dtype):
+            meta = value.meta
+            value = self.op.cast(value, declared.dtype)
+            value.meta.update(meta)
+            forget(value)
+        own = dims_of(value)
+        if declared.shape is None or (own is None and not self.trusts_ranks):
+            return value
+        if own is not None and len(own) != len(declared.shape):
+            # Paddle before 2.5 has no tensors of rank 0: what is a number elsewhere is a vector of one there.
+            if (own, declared.shape) in (([], (1,)), ([1], ())):
+                meta = value.meta
+                value = self.op.Reshape(value, op_shape(self.op, declared.shape))
+                value.meta.update(meta)
+                forget(value)
+            return value
+        if value.const_value is None and not value.is_graph_input():
+            value.shape = ir.Shape(self._merged(own, declared.shape))
+        return value
+
+    def _merged(self, own: Sequence[Dim] | None, declared: Sequence[int]) -> list[Dim]:
+        """What was inferred is exact where it is known; the program knows the rest, unless its input was resized."""
+        inferred = own if own is not None else [UNKNOWN] * len(declared)
+        # 0 is what older versions write for a size that a tensor gives (interpolation), not the size of nothing.
+        said = [size if size > 0 and self.trusts else None for size in declared]
+        return [
+            size if size is not None and not isinstance(dim, int) and (dim.value is None) else dim
+            for dim, size in zip(inferred, said, strict=True)
+        ]
+
+
+def _takes_complex(node: Op) -> bool:
+    return any(value is not None and value.dtype in _COMPLEX for values in node.inputs.values() for value in values)
+
+
+def _same_kind(made: ir.DataType | None, declared: ir.DataType) -> bool:
+    """Integers stay integers: programs call some results floats that never were (equal_all, unique, kthvalue)."""
+    return (is_integer(made) and is_integer(declared)) or (is_float(made) and is_float(declared))
+
+
+def op_shape(op: Builder, shape: Sequence[int]) -> ir.Value:
+    """A target of Reshape, also the empty one."""
+    return op.constant(list(shape), ir.DataType.INT64)
+
+
+def _is_made(value: ir.Value) -> bool:
+    """Whether a value has the name that the builder gave it."""
+    name = value.name or ""
+    return name == "t" or name.startswith("t_")
+
+
+def _stand_in(declared: Type) -> ir.Value:
+    shape = None if declared.shape is None else ir.Shape([d if d >= 0 else None for d in declared.shape])
+    dtype = declared.dtype or ir.DataType.FLOAT
+    return ir.Value(name="unsupported", type=ir.TensorType(dtype), shape=shape)
+
+
+def _results(node: Op) -> list[Value | list[Value | None] | None]:
+    """The results in the order in which rules return them; an old slot with several values is a list."""
+    if node.blocks:
+        return list(results_of(node))
+    if POSITIONAL in node.outputs:
+        return list(node.results)
+    slots = schema.synonyms(node.name).outputs or [s for s in _MAIN if s in node.outputs][:1] or list(node.outputs)
+    found: list[Value | list[Value | None] | None] = []
+    for slot in slots:
+        values = node.outputs.get(slot, [])
+        found.append(values[0] if len(values) == 1 else list(values) if values else None)
+    return found
+
+
+def _relative(source: str) -> str:
+    """The user's file without the folders of the machine that the program was made on."""
+    return "/".join(source.replace("\\", "/").split("/")[-2:])
+
+
+def _where(node: Op) -> str:
+    return " ".join(part for part in (node.source, f"({node.place})") if part)

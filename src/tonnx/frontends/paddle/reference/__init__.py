@@ -1,0 +1,1 @@
+"""Paddle itself, as what a file is compared with."""

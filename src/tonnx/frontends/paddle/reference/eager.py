@@ -1,0 +1,145 @@
+"""A Paddle layer as a function on arrays: what the file of a layer is compared with. Imports paddle late."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.paddle.signature import Call, Leaf, flat
+from tonnx.frontends.paddle.user_line import blame
+
+
+@contextlib.contextmanager
+def inference(layer: Any) -> Iterator[None]:
+    """Inference mode, without gradients; training flags and buffers are put back as they were."""
+    import paddle
+
+    layers = [layer, *layer.sublayers()] if isinstance(layer, paddle.nn.Layer) else []
+    flags = [(part, part.training) for part in layers]
+    buffers = [(part, name, value) for part in layers for name, value in part._buffers.items() if value is not None]
+    before = [(value, value.clone()) for _, _, value in buffers if value._is_initialized()]
+    if layers:
+        layer.eval()
+    try:
+        with paddle.no_grad():
+            yield
+    finally:
+        for part, training in flags:
+            part.training = training
+        for part, name, value in buffers:
+            part._buffers[name] = value
+        with paddle.no_grad():
+            for value, copy in before:
+                if not bool(paddle.equal_all(value, copy)):
+                    paddle.assign(copy, value)
+
+
+class Eager:
+    """The user's model on arrays by the file's input names, run without dynamic-to-static."""
+
+    def __init__(self, model: Any, call: Call, names: Mapping[str, str], kept: Any = None) -> None:
+        self._model, self._call, self._names, self._kept = model, call, dict(names), kept
+
+    def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        import paddle
+
+        given = {leaf: feeds[new] for leaf, new in self._names.items()}
+        try:
+            with inference(self._model), _without_static(), _guarded():
+                arguments = self._call.mapped(lambda leaf: to_tensor(given.get(leaf.name, leaf.value), leaf))
+                results = self._model(*arguments)
+                outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
+        except Exception as error:  # the user's own code, at sizes that we invented
+            where, why = blame(error)
+            raise CaptureError("Paddle itself does not run the model", where=where, why=why) from error
+        if self._kept is not None and len(self._kept) < len(outputs):
+            outputs = [outputs[i] for i in self._kept]
+        return outputs
+
+
+@contextlib.contextmanager
+def _without_static() -> Iterator[None]:
+    """Python runs what ``to_static`` has wrapped: the file is compared with the user's code, not with its capture."""
+    import paddle
+    from paddle.jit.dy2static.program_translator import ProgramTranslator
+
+    before = ProgramTranslator().enable_to_static
+    paddle.jit.enable_to_static(False)
+    try:
+        yield
+    finally:
+        paddle.jit.enable_to_static(before)
+
+
+@contextlib.contextmanager
+def _guarded() -> Iterator[None]:
+    """An error where Paddle would end the whole process.
+
+    Those are convolutions whose window is larger than the image, if the channels come last (else sizes of -1 come
+    out), and regions that are more or fewer than their numbers by picture say, or that need samples without end.
+    """
+    from paddle import _C_ops
+
+    def checked(run: Any) -> Any:
+        def convolve(x: Any, weight: Any, strides: Any, paddings: Any, algorithm: Any, *rest: Any) -> Any:
+            # Groups and dilations come in one order or the other.
+            dilations, axes = next(part for part in rest if not isinstance(part, int)), len(weight.shape) - 2
+            first = 1 if rest[2].endswith("C") else 2
+            pads = list(paddings) if len(paddings) == 2 * axes else [p for p in paddings for _ in range(2)]
+            for axis, size in enumerate(x.shape[first : first + axes]):
+                window = dilations[axis] * (weight.shape[2 + axis] - 1) + 1
+                room = size if algorithm == "VALID" else size + pads[2 * axis] + pads[2 * axis + 1]
+                if algorithm != "SAME" and window > room:
+                    raise ValueError(f"a window of {window} does not fit into {room}")
+            return run(x, weight, strides, paddings, algorithm, *rest)
+
+        return convolve
+
+    def counted(run: Any) -> Any:
+        def pool(x: Any, boxes: Any, boxes_num: Any = None, *rest: Any) -> Any:
+            if boxes_num is not None and int(boxes_num.sum()) != boxes.shape[0]:
+                raise ValueError(f"boxes_num sums to {int(boxes_num.sum())}, and there are {boxes.shape[0]} boxes")
+            sides = (boxes[:, 2:] - boxes[:, :2]).numpy()
+            if sides.size and not (sides.min() >= 0 and sides.max() <= 16 * max(sum(x.shape[2:]), 64)):
+                raise ValueError("boxes whose corners are not in order, or that are far larger than any picture")
+            return run(x, boxes, boxes_num, *rest)
+
+        return pool
+
+    guards = dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), checked)
+    guards |= dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), counted)
+    before = {name: getattr(_C_ops, name) for name in guards}
+    try:
+        for name, run in before.items():
+            setattr(_C_ops, name, guards[name](run))
+        yield
+    finally:
+        for name, run in before.items():
+            setattr(_C_ops, name, run)
+
+
+def to_tensor(array: Any, leaf: Leaf) -> Any:
+    """An array as the tensor that the model wants; without one, a tensor of ones."""
+    import paddle
+
+    if array is None:
+        return paddle.ones([max(d, 1) for d in leaf.shape], "float32").cast(leaf.dtype)
+    if isinstance(array, paddle.Tensor):
+        return array
+    if array.dtype == ml_dtypes.bfloat16:
+        return paddle.to_tensor(array.astype(np.float32)).cast("bfloat16")
+    return paddle.to_tensor(np.ascontiguousarray(array).reshape(array.shape)).cast(leaf.dtype)
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    """A tensor as an array; Paddle gives the bits of bfloat16 as integers."""
+    import paddle
+
+    if tensor.dtype == paddle.bfloat16:
+        return np.asarray(tensor.cast("float32").numpy()).astype(ml_dtypes.bfloat16)
+    return np.asarray(tensor.numpy())

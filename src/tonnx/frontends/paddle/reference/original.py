@@ -1,0 +1,104 @@
+"""A Paddle model that a file is verified against: a saved one, or a layer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.frontends.paddle.convert import RTOL
+from tonnx.frontends.paddle.read.load import load
+from tonnx.frontends.paddle.reference.predictor import predictor
+from tonnx.frontends.paddle.reference.trace import PaddleTrace
+from tonnx.proof.original import Original, Signature, check_fit, first_that_runs, match_inputs, match_outputs
+
+FRAMEWORK = "Paddle"
+Examples = Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]]
+"""Inputs for a file: what is given, and random ones for the rest."""
+
+
+def saved(
+    path: str | os.PathLike[str], params: Any, given: Any, examples: Examples, signature: Signature
+) -> Original:
+    """A saved model, run by Paddle's own predictor."""
+    loaded = load(path, params)
+    places = match_inputs(signature.inputs, loaded.program.inputs, "the Paddle model")
+    renamed = {own: name for name, own in places.items()}
+    paddle = predictor(loaded, renamed)
+    if paddle is None:
+        raise MissingDependency("comparing with a Paddle model needs paddle", hint="pip install paddlepaddle==3.3.1")
+    chosen = match_outputs(signature.outputs, list(loaded.program.outputs))
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        outputs = paddle(feeds)
+        return [outputs[place] for place in chosen]
+
+    known = _by_name(given, list(loaded.program.inputs), renamed, signature)
+    example = _example(reference, known, examples, signature)
+    return Original(FRAMEWORK, reference, example, partial(PaddleTrace, loaded, renamed), rtol=RTOL)
+
+
+def layer(
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, given: Any, examples: Examples, signature: Signature
+) -> Original:
+    """A layer or function, run eagerly in this process."""
+    from tonnx.frontends.paddle.layer import callable_of, resaved
+    from tonnx.frontends.paddle.reference.eager import Eager, to_array
+    from tonnx.frontends.paddle.signature import bind
+
+    model, function = callable_of(model)
+    if given is not None:
+        # Arrays by the file's names: the model takes them by its parameters' names, or in order.
+        drawn = next(iter(examples(given)))
+        args, kwargs = [drawn[name] for name in signature.inputs], None
+    call = bind(function, args, kwargs, None)
+    places = match_inputs(signature.inputs, [leaf.name for leaf in call.leaves], "the Paddle layer")
+    renamed = {own: name for name, own in places.items()}
+    eager = Eager(model, call, renamed)
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        outputs = eager(feeds)
+        if len(outputs) != len(signature.outputs):
+            raise InvalidArgument(
+                f"the file has {len(signature.outputs)} outputs, the model gives {len(outputs)}",
+                why=f"the file's: {', '.join(signature.outputs)}",
+            )
+        return outputs
+
+    values = {renamed[leaf.name]: leaf.value for leaf in call.leaves if leaf.name in renamed}
+    known = {name: v if isinstance(v, np.ndarray) else to_array(v) for name, v in values.items() if v is not None}
+    example = _example(reference, known if given is None else dict(given), examples, signature)
+
+    def trace() -> PaddleTrace:
+        axes = signature.dynamic()
+        shapes = {}
+        for leaf in call.leaves:
+            dynamic = axes.get(renamed.get(leaf.name, ""), {})
+            shapes[leaf.name] = [-1 if axis in dynamic else size for axis, size in enumerate(leaf.shape)]
+        loaded, folder = resaved(model, function, call.with_shapes(shapes))
+        return PaddleTrace(loaded, {own: renamed[own] for own in loaded.program.inputs if own in renamed}, folder)
+
+    return Original(FRAMEWORK, reference, example, trace, rtol=RTOL)
+
+
+def _by_name(given: Any, own: list[str], renamed: Mapping[str, str], signature: Signature) -> dict[str, np.ndarray]:
+    """The user's arrays by the file's names; they may be called by the program's."""
+    if isinstance(given, Mapping):
+        return {renamed.get(name, name) if name not in signature.inputs else name: a for name, a in given.items()}
+    arrays = list(given) if isinstance(given, (tuple, list)) else [given]
+    if not all(isinstance(array, np.ndarray) for array in arrays) or len(arrays) > len(own):
+        raise InvalidArgument("the inputs of a saved Paddle model are arrays, in order or by name")
+    return {renamed[name]: array for name, array in zip(own, arrays, strict=False)}
+
+
+def _example(
+    reference: Any, known: dict[str, np.ndarray], examples: Examples, signature: Signature
+) -> dict[str, np.ndarray]:
+    check_fit(signature, known)
+    if set(known) == set(signature.inputs):
+        return known
+    return first_that_runs(reference, examples(known))

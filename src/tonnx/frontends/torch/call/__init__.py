@@ -1,0 +1,1 @@
+"""The user's call: example inputs, dynamic dimensions, the names of inputs and outputs."""

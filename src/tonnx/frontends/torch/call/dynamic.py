@@ -1,0 +1,165 @@
+"""Which dimensions are dynamic: ``dynamic_axes`` and ``dynamic_shapes``, checked and brought to one form.
+
+``dynamic_axes`` is ``{"in": [0, 2]}`` or ``{"in": {0: "batch"}}``, also for outputs; ``dynamic_shapes`` is what
+torch.export takes, with strings allowed as dimensions.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import InvalidArgument
+from tonnx.frontends.dynamic_axes import axis_names, checked_axes, unknown_axes_name
+from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf, path_name
+
+
+def apply_dynamic_axes(
+    call: Call, axes: Mapping[str, Any] | None, output_names: Sequence[str]
+) -> dict[str, dict[int, str]]:
+    """Enter the inputs' part of ``dynamic_axes`` into the call; returns the outputs' part.
+
+    Without ``output_names`` it is only known after the capture what the outputs are called.
+    """
+    by_name = {leaf.name: leaf for leaf in call.leaves}
+    outputs: dict[str, dict[int, str]] = {}
+    for name, wanted in checked_axes(axes).items():
+        named = axis_names(name, wanted)
+        if name in by_name:
+            leaf = by_name[name]
+            for axis, dim in named.items():
+                place = _checked_axis(leaf, axis)
+                leaf.dynamic[place] = replace(leaf.dynamic.get(place) or DimSpec(dim), name=dim, optional=False)
+        elif name in output_names or not output_names:
+            outputs[name] = named
+        else:
+            raise unknown_axes_name(name, list(by_name), output_names)
+    return outputs
+
+
+def _checked_axis(leaf: Leaf, axis: Any) -> int:
+    rank = leaf.tensor.dim()
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise InvalidArgument(f"the dynamic axes of the input {leaf.name!r} are integers, not {axis!r}")
+    if not -rank <= axis < rank:
+        raise InvalidArgument(
+            f"the input {leaf.name!r} has no axis {axis}", why=f"its shape is {tuple(leaf.tensor.shape)}"
+        )
+    return axis % rank
+
+
+def apply_dynamic_shapes(call: Call, shapes: Any, model: torch.nn.Module) -> None:
+    """Enter ``dynamic_shapes`` (torch.export's form, names as strings allowed) into the call."""
+    if shapes is None:
+        return
+    if hasattr(shapes, "dynamic_shapes"):  # a torch.export.ShapesCollection
+        shapes = shapes.dynamic_shapes(model, call.args, call.kwargs)
+    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    # By place, not by tensor: the same tensor may be given to two inputs.
+    places = [path for path, value in pytree.tree_flatten_with_path(bound)[0] if isinstance(value, torch.Tensor)]
+    leaves = dict(zip(map(pytree.keystr, places), call.leaves, strict=True))
+    for name, spec in _by_parameter(shapes, bound).items():
+        _enter(spec, bound[name], (pytree.MappingKey(name),), leaves)
+
+
+def _by_parameter(shapes: Any, bound: dict[str, Any]) -> dict[str, Any]:
+    """``dynamic_shapes`` by the parameters of forward: given by name, or in their order."""
+    if isinstance(shapes, Mapping):
+        if len(bound) == 1 and shapes and all(isinstance(key, int) for key in shapes):
+            return dict.fromkeys(bound, shapes)  # the spec of the only input, not wrapped
+        spread = {key: name for name, value in bound.items() if isinstance(value, dict) for key in value}
+        result: dict[str, Any] = {}
+        for key, spec in shapes.items():
+            if key in bound:
+                result[key] = spec
+            elif key in spread:  # what **kwargs took, by its own name
+                result.setdefault(spread[key], {})[key] = spec
+            else:
+                raise InvalidArgument(
+                    f"dynamic_shapes names {key!r}, which is not an argument of the model",
+                    why=f"the arguments given are {', '.join(bound) or '(none)'}",
+                )
+        return result
+    if not isinstance(shapes, (list, tuple)):
+        raise InvalidArgument(f"dynamic_shapes must be a dict, list or tuple, not {shapes!r}")
+    if len(shapes) > len(bound):
+        raise InvalidArgument(f"dynamic_shapes has {len(shapes)} entries for {len(bound)} arguments")
+    return dict(zip(bound, shapes, strict=False))
+
+
+def _enter(spec: Any, value: Any, path: tuple[Any, ...], leaves: dict[str, Leaf]) -> None:
+    """One level of ``dynamic_shapes`` beside the same level of the arguments."""
+    if spec is None:
+        return
+    if isinstance(value, torch.Tensor):
+        leaf = leaves[pytree.keystr(path)]
+        if not isinstance(spec, (Mapping, list, tuple)):
+            raise InvalidArgument(f"dynamic_shapes of {leaf.name!r} must be a dict axis → dimension, not {spec!r}")
+        for axis, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec):
+            made = _dim_spec(dim, leaf, _checked_axis(leaf, axis))
+            if made is not None:
+                leaf.dynamic[_checked_axis(leaf, axis)] = made
+        return
+    children: dict[Any, tuple[Any, Any]] = {}
+    if not isinstance(value, (int, float, str)):
+        paths = pytree.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)[0]
+        children = {_raw_key(child[-1]): (child[-1], part) for child, part in paths if child}
+    for key, part in _items(spec, list(children)):
+        if key not in children:
+            raise InvalidArgument(
+                f"dynamic_shapes names {key!r} below {path_name(path)!r}, which has no such part",
+                why=f"its parts are {', '.join(map(str, children)) or '(none)'}",
+            )
+        step, child_value = children[key]
+        _enter(part, child_value, (*path, step), leaves)
+
+
+def _items(spec: Any, keys: list[Any]) -> list[tuple[Any, Any]]:
+    if isinstance(spec, Mapping):
+        return list(spec.items())
+    if isinstance(spec, (list, tuple)):  # in order; what is beyond the end is reported by its index
+        return [(keys[i] if i < len(keys) else i, part) for i, part in enumerate(spec)]
+    return [(key, getattr(spec, str(key), None)) for key in keys]  # the same class, holding dimensions
+
+
+def _raw_key(part: Any) -> Any:
+    return getattr(part, "key", getattr(part, "idx", getattr(part, "name", None)))
+
+
+def _dim_spec(dim: Any, leaf: Leaf, axis: int) -> DimSpec | None:
+    from torch.export import Dim
+
+    size = leaf.tensor.shape[axis]
+    if isinstance(dim, int) and not isinstance(dim, bool) and dim != size:
+        raise InvalidArgument(
+            f"dynamic_shapes fixes axis {axis} of the input {leaf.name!r} to {dim}, but the example has {size}"
+        )
+    if dim is None or isinstance(dim, int) or dim is Dim.STATIC:
+        return None
+    if isinstance(dim, str):
+        return DimSpec(dim)
+    if type(dim).__name__ == "_DimHint":  # Dim.AUTO, Dim.DYNAMIC(min=2)
+        optional = dim.type == Dim.AUTO.type
+        made = DimSpec(f"{leaf.name}_dim_{axis}", dim.min, _finite(dim.max), optional)
+    elif hasattr(dim, "__name__") and hasattr(dim, "min"):
+        made = DimSpec(dim.__name__, dim.min, _finite(dim.max))
+    else:
+        raise InvalidArgument(
+            f"dynamic_shapes has {dim!r} for axis {axis} of the input {leaf.name!r}",
+            hint="a dimension is a name, a torch.export.Dim, an int or None",
+        )
+    if size < (made.minimum or 0) or (made.maximum is not None and size > made.maximum):
+        raise InvalidArgument(
+            f"axis {axis} of the input {leaf.name!r} has size {size} in the example, outside of {made.name}: "
+            f"{made.minimum or 0} to {'any size' if made.maximum is None else made.maximum}"
+        )
+    return made
+
+
+def _finite(limit: Any) -> int | None:
+    return limit if isinstance(limit, int) and limit < 2**31 else None

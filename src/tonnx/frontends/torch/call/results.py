@@ -1,0 +1,71 @@
+"""The outputs of a model: their names, and numbers among them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import InvalidArgument
+from tonnx.frontends.converted import add_output
+from tonnx.frontends.dynamic_axes import name_axes, unknown_axes_name
+from tonnx.frontends.torch.call.signature import Leaf
+from tonnx.frontends.torch.fx.symbolic_sizes import NUMBER
+from tonnx.frontends.torch.fx.walk import number_as_value
+from tonnx.ir.build import DIM, Builder
+
+
+def add_results(
+    op: Builder,
+    results: Sequence[Any],
+    paths: Sequence[str],
+    inputs: Sequence[Leaf],
+    output_names: Sequence[str],
+    output_axes: Mapping[str, dict[int, str]],
+) -> tuple[list[int], list[str]]:
+    """Make the flattened results the outputs of the graph; returns which of them it has, and what to tell the user.
+
+    ``paths`` are the names of those for which ``output_names`` has none.
+    """
+    kept = [i for i, result in enumerate(results) if result is not None]
+    if not kept:
+        raise InvalidArgument(
+            "the model returns nothing that a file could have as an output",
+            hint="return the tensors that you want from forward",
+        )
+    if len(output_names) > len(kept):
+        raise InvalidArgument(f"output_names has {len(output_names)} names, but the model has {len(kept)} outputs")
+    final = [*output_names, *(op.names.unique(paths[i]) for i in kept[len(output_names) :])]
+    for name in output_axes:
+        if name not in final:
+            raise unknown_axes_name(name, [leaf.name for leaf in inputs], final)
+    taken = {dim.name: dim.name for leaf in inputs for dim in leaf.dynamic.values()}
+    notes: list[str] = []
+    for i, name in zip(kept, final, strict=True):
+        value = add_output(op, _as_value(op, results[i]), name)
+        notes += name_axes(value, output_axes.get(name, {}), taken)
+    return kept, notes
+
+
+def _as_value(op: Builder, result: Any) -> ir.Value:
+    if not isinstance(result, ir.Value):
+        return number_as_value(op, result)
+    if DIM in result.meta:  # a size: of shape [1] inside the graph, a plain number for the user
+        return op.Squeeze(result, [0])
+    if NUMBER in result.meta:
+        return op.Squeeze(op.cast(result, ir.DataType.FLOAT) if result.dtype == ir.DataType.DOUBLE else result, [0])
+    return result
+
+
+def result_names(tree: Any) -> list[str]:
+    """A name for each flattened result: the key in a dict or named tuple, else ``output``."""
+    paths = pytree.tree_flatten_with_path(tree)[0]
+    if len(paths) == 1 and not paths[0][0]:
+        return ["output"]
+    names = []
+    for path, _ in paths:
+        keys = [str(getattr(p, "key", getattr(p, "name", getattr(p, "idx", "")))) for p in path]
+        names.append("_".join(keys) if not keys[0].isdigit() else "_".join(["output", *keys]))
+    return ["output"] if names == ["output_0"] else names

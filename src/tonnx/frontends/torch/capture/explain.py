@@ -1,0 +1,339 @@
+"""Why a capture failed, in the user's terms: the input and dimension, and the line of their own code."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import linecache
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, TextIO
+
+import sympy
+import torch
+from torch.fx.experimental.sym_node import SymNode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.capture.except_blocks import handler_of
+from tonnx.frontends.torch.source import NOT_THE_USERS, outside_the_model, shorten
+
+_LAYERS = os.path.dirname(torch.nn.__file__) + os.sep
+_SYMBOLS = (torch.__file__, inspect.getfile(SymNode))
+_NOT_USERS = (
+    *NOT_THE_USERS,
+    os.path.dirname(contextlib.__file__) + os.sep + "contextlib.py",
+    os.path.dirname(contextlib.__file__) + os.sep + "inspect.py",
+    "<",
+)
+
+
+RELATIONS: dict[str, Any] = {
+    "eq": sympy.Eq,
+    "ne": sympy.Ne,
+    "lt": sympy.Lt,
+    "le": sympy.Le,
+    "gt": sympy.Gt,
+    "ge": sympy.Ge,
+}
+"""Comparisons by the name that `operator` and torch have for them."""
+
+
+@dataclass
+class Frozen:
+    """The dimensions that became plain numbers during a capture, and the user's line that made them so.
+
+    Torch's own error does not say where. Its name of the dimension, such as ``L['x'].size()[0]``, is the key.
+    """
+
+    places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
+    spots: list[tuple[str, int, str]] = field(default_factory=list)
+    """All lines where a symbolic number became a plain one: file, number and the function's name."""
+    decided: list[tuple[Any, bool, tuple[str, int, str]]] = field(default_factory=list)
+    """Conditions on sizes in the model's own code, what the example made of them, and the line."""
+    assumed: list[tuple[Any, int, str]] = field(default_factory=list)
+    """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
+
+    swallowed: list[tuple[str, str]] = field(default_factory=list)
+    """Lines that needed a value, and the ``except`` of the model that catches the error about it."""
+
+    @contextlib.contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Listen to torch while it captures. What it records costs nothing unless a number is fixed."""
+
+        def fixes(original: Any) -> Any:
+            def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
+                if value.is_Integer:
+                    frame = self._spot()
+                    line = None if frame is None else line_of(frame, frame.f_lineno)
+                    for source in env.var_to_sources.get(symbol, ()):
+                        self.places.setdefault(source.name, (int(value), line))
+                return original(env, symbol, value, *rest)
+
+            return listen
+
+        def converts(original: Any) -> Any:
+            # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
+            def listen(node: Any, *rest: Any) -> Any:
+                expression = node.expr if node.maybe_as_int() is None else None
+                frame = self._spot() if expression is not None else None
+                number = original(node, *rest)
+                if frame is not None:
+                    self.assumed.append((expression, number, line_of(frame, frame.f_lineno)))
+                return number
+
+            return listen
+
+        def decides(original: Any) -> Any:
+            def listen(node: Any, *rest: Any) -> Any:
+                frame = _direct_frame(sys._getframe(1)) if node.expr.free_symbols else None
+                expression, outcome = node.expr, original(node, *rest)
+                if frame is not None:
+                    spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                    self.decided.append((expression, outcome, spot))
+                return outcome
+
+            return listen
+
+        def refuses(original: Any) -> Any:
+            def listen(env: Any, *rest: Any, **options: Any) -> Any:
+                frame = _calling_frame(sys._getframe(1))
+                if frame is not None and (handler := handler_of(frame, is_users)) is not None:
+                    self._spot()
+                    self.swallowed.append((line_of(frame, frame.f_lineno), line_of(*handler)))
+                return original(env, *rest, **options)
+
+            return listen
+
+        def compares(relation: Any) -> Any:
+            # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
+            def wrap(original: Any) -> Any:
+                def listen(node: Any, other: Any) -> Any:
+                    result = original(node, other)
+                    if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
+                        frame = _direct_frame(sys._getframe(1))
+                        if frame is not None:
+                            spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
+                            asked = relation(node.expr, other.expr, evaluate=False)
+                            self.decided.append((asked, bool(result.expr), spot))
+                    return result
+
+                return listen
+
+            return wrap
+
+        # Private: without them errors lack the line, loops stay unrolled, and nothing else changes.
+        with contextlib.ExitStack() as wrapped:
+            for owner, name, wrap in (
+                (ShapeEnv, "_set_replacement", fixes),
+                (SymNode, "guard_int", converts),
+                (SymNode, "guard_bool", decides),
+                (ShapeEnv, "_make_data_dependent_error", refuses),
+                *((SymNode, name, compares(relation)) for name, relation in RELATIONS.items()),
+            ):
+                wrapped.enter_context(_wrapped(owner, name, wrap))
+            yield
+
+    def swallow_error(self) -> CaptureError | None:
+        """The model itself has caught torch's error, and taken the way that it has for errors; None if not."""
+        if not self.swallowed:
+            return None
+        where, handler = self.swallowed[0]
+        return CaptureError(
+            "the control flow of the model depends on the values of a tensor",
+            where=where,
+            why=f"torch.export's error about it is caught by the model itself ({handler}), which hides the branch",
+            hint="take the line out of the try block, or let the except clause name the one error that it is for",
+            data_dependent=True,
+        )
+
+    def _spot(self) -> FrameType | None:
+        frame = _calling_frame(sys._getframe(2))
+        if frame is not None:
+            self.spots.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        return frame
+
+    def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
+        """The dimensions that were asked to be dynamic and are not; None if there is none."""
+        found = []
+        for prefix, leaf in zip(_sources(model, call), call.leaves, strict=True):
+            for axis, wanted in leaf.dynamic.items():
+                place = self.places.get(f"{prefix}.size()[{axis}]")
+                if place is not None and not wanted.optional:
+                    found.append((leaf, axis, wanted, *place))
+        return frozen(found) if found else None
+
+
+@contextlib.contextmanager
+def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    original = getattr(owner, name, None)
+    if original is None:
+        yield
+        return
+    setattr(owner, name, wrap(original))
+    try:
+        yield
+    finally:
+        setattr(owner, name, original)
+
+
+def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> CaptureError:
+    """The error for dimensions that the model fixes: (input, axis, what was asked for, size, the user's line)."""
+    named = [
+        f"dimension {axis} of the input {leaf.name!r} ({wanted.name}) cannot be dynamic: the model fixes it to {size}"
+        for leaf, axis, wanted, size, _ in dimensions
+    ]
+    lines = list(dict.fromkeys(line for *_, line in dimensions if line))
+    return CaptureError(
+        "\n".join(named),
+        where="\n         ".join(lines) or None,
+        why="the model compares this size with a number, converts it to one, or combines it with a fixed one",
+        hint="remove the dependence on the fixed size, or leave this dimension out of the dynamic ones",
+    )
+
+
+def _sources(model: torch.nn.Module, call: Call) -> Iterator[str]:
+    """Torch's name of each tensor input, which is its path below the parameters of forward."""
+    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    for path, value in pytree.tree_flatten_with_path(bound)[0]:
+        if isinstance(value, torch.Tensor):
+            yield f"L{pytree.keystr(path)}"
+
+
+def explain(error: BaseException, model: torch.nn.Module, call: Call, froze: Frozen) -> CaptureError:
+    """The cause in one line, and the user's own line that it came from."""
+    text = str(error).strip()
+    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    if "specialized" in text or "static shape" in text or "Constraints violated" in text:
+        known = froze.error(model, call)
+        if known is not None:
+            return known
+        first = next((line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")), first)
+    name, hint = type(model).__name__, None
+    what = f"torch.export could not capture {name}: {first[:300]}"
+    if is_data_dependent(error):
+        what = f"the control flow of {name} depends on the values of a tensor"
+        hint = (
+            "compute both sides and choose with torch.where, write it as torch.cond or torch.while_loop, "
+            "compile the function with torch.jit.script, or move it out of the model"
+        )
+    elif type(error).__name__ == "UnsupportedOperatorException":
+        operator = first.rsplit(".", 1)[0].replace(".", "::", 1)
+        what = f"torch.export does not know what shape {operator} gives: it has no fake implementation"
+        hint = f'write one: @torch.library.register_fake("{operator}")'
+    elif "which is not a known type" in text:
+        kind = text.partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "class of its own"
+        what = f"{name} takes or returns a {kind}, of which torch.export does not know what is in it"
+        hint = f"torch.export.register_dataclass({kind}) for a dataclass; else use a tuple or a dict"
+    elif ".numpy()" in text or "np.ndarray" in text or "numpy.ndarray" in text:
+        hint = "compute it with torch's functions: what numpy does is not part of the graph"
+        what = f"torch.export could not capture {name}: it hands a tensor to numpy ({first[:200]})"
+    elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone
+        what = f"torch.export could not capture {name}: {type(error).__name__}: {first[:300]}".rstrip(": ")
+    if hint is None and user_line(error) is not None:
+        hint = "write that line with torch's functions, try capture='script', or move it out of the model"
+    return CaptureError(what, where=user_line(error), hint=hint, data_dependent=is_data_dependent(error))
+
+
+def is_data_dependent(error: BaseException | None) -> bool:
+    """Whether somebody asked for a number that only the run knows."""
+    return type(error).__name__ in ("GuardOnDataDependentSymNode", "Unsuitable")
+
+
+def user_line(error: BaseException) -> str | None:
+    """``net.py:12: y = x + z``: the innermost frame of an exception that is neither torch's nor ours."""
+    at = user_frame(error)
+    return None if at is None else line_of(*at)
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is neither torch's nor ours."""
+    return not file.startswith(_NOT_USERS)
+
+
+def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
+    """That frame, and its line."""
+    at = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_code.co_filename.startswith(_NOT_USERS):
+            at = frame, line
+    return at
+
+
+def _calling_frame(frame: FrameType | None) -> FrameType | None:
+    """The innermost frame of the model that is running, or of the torch.nn layer if it has none of its own."""
+    layer = None
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if outside_the_model(frame):
+            break
+        if not file.startswith(_NOT_USERS):
+            return frame
+        if layer is None and file.startswith(_LAYERS):
+            layer = frame
+        frame = frame.f_back
+    return layer
+
+
+def _direct_frame(frame: FrameType | None) -> FrameType | None:
+    """The frame whose own code asks a symbolic number something; None if that is torch's."""
+    while frame is not None and frame.f_code.co_filename in _SYMBOLS:
+        frame = frame.f_back
+    return None if frame is None or frame.f_code.co_filename.startswith(_NOT_USERS) else frame
+
+
+def line_of(frame: FrameType, number: int) -> str:
+    """``net.py:12: y = x + z``."""
+    file = frame.f_code.co_filename
+    text = linecache.getline(file, number, frame.f_globals).strip()
+    return f"{shorten(file)}:{number}" + (f": {text}" if text else "")
+
+
+_TALKATIVE = ("export._trace", "fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")
+
+
+@contextlib.contextmanager
+def quiet_torch() -> Iterator[None]:
+    """Keep torch.export from printing its half-made graph and logging what it raises anyway.
+
+    What the user's own code prints goes through. ``TORCH_LOGS`` asks for torch's messages, and gets them.
+    """
+    if os.environ.get("TORCH_LOGS"):
+        yield
+        return
+    loggers = [logging.getLogger(f"torch.{name}") for name in _TALKATIVE]
+    for logger in loggers:
+        logger.addFilter(_nothing)
+    try:
+        with contextlib.redirect_stderr(_WithoutGraphs(sys.stderr)):
+            yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
+
+
+class _WithoutGraphs:
+    """A stream that passes on everything but the source text of a graph."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        # print writes its line break on its own
+        self._dropped = text.lstrip().startswith("def forward(") or (self._dropped and text == "\n")
+        return len(text) if self._dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -1,0 +1,1 @@
+"""What stands in for PyTorch's own code while a capture runs."""

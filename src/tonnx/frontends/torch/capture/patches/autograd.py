@@ -1,0 +1,179 @@
+"""``torch.autograd.Function`` classes that say by a static method ``symbolic`` what they are in ONNX.
+
+torch.export would look through their ``forward``. For the length of a capture, `apply` of such a class becomes one
+operator of our own, which carries a key; the key leads back to the class and its arguments, and the lowering calls
+``symbolic``. The results' dtypes and shapes are those of ``forward`` on the capture's fake tensors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import _disable_current_modes
+
+from tonnx.errors import LoweringError, TonnxError
+from tonnx.frontends.torch.operators.symbolic_functions import run_symbolic
+from tonnx.ir.build import Builder
+
+NAME = "tonnx::function"
+
+
+@dataclass
+class _Call:
+    """One use of a class: its arguments with places for tensors and sizes, and whether it gave a tuple."""
+
+    function: type
+    arguments: list[Any]
+    spec: pytree.TreeSpec
+    many: bool = False
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Stands for a tensor or a run-time size among the arguments."""
+
+    kind: str
+    index: int
+
+
+_calls: dict[int, _Call] = {}
+"""The calls of the capture that is under way, and of its graph until that is lowered."""
+
+
+def has_symbolic(function: Any) -> bool:
+    """Whether a class describes itself in ONNX."""
+    return callable(getattr(function, "symbolic", None))
+
+
+@cache
+def _operator() -> Any:
+    library = torch.library.Library("tonnx", "FRAGMENT")
+    library.define("function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]")
+
+    def fake(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:
+        return _shapes(_calls[key], tensors, sizes)
+
+    torch.library.register_fake(NAME, fake, lib=library)
+    _operator.library = library  # type: ignore[attr-defined]  # unloading it would take the operator along
+    return torch.ops.tonnx.function.default
+
+
+def _filled(call: _Call, tensors: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+    groups = {"tensor": tensors, "size": sizes}
+    flat = [groups[leaf.kind][leaf.index] if isinstance(leaf, _Place) else leaf for leaf in call.arguments]
+    return pytree.tree_unflatten(flat, call.spec)
+
+
+# `Function.apply` hands over to the class above it. There it is met also by those who keep a bound `apply`, as many do:
+# ``deform_conv2d = DeformConv2dFunction.apply``.
+_OWNER = torch.autograd.function._SingleLevelFunction
+
+
+def _original(cls: type, *args: Any) -> Any:
+    return super(_OWNER, cls).apply(*args)  # type: ignore[misc]
+
+
+def _shapes(call: _Call, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
+    """The results of ``forward``, for their dtypes and shapes only."""
+    versions = [tensor._version for tensor in tensors]
+    name = call.function.__name__
+    try:
+        with _applied(_original):
+            results = _original(call.function, *_filled(call, tensors, sizes))
+    except TonnxError:
+        raise
+    except Exception as error:  # the user's own code, on tensors without values
+        if any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.shape) or sizes:
+            raise LoweringError(
+                f"{name}.forward does not run without values, and only it says what shape its results have",
+                why=f"{type(error).__name__}: {error}".splitlines()[0],
+                hint="let it use PyTorch operators while torch.onnx.is_in_onnx_export(), which need only give the "
+                "shape; or export without dynamic dimensions",
+            ) from error
+        results = _with_values(call, tensors)
+    if versions != [tensor._version for tensor in tensors]:
+        raise LoweringError(f"{name}.forward writes to its inputs, which its symbolic function cannot say")
+    call.many = isinstance(results, (list, tuple))
+    made = list(results) if call.many else [results]
+    if not all(isinstance(result, torch.Tensor) for result in made):
+        raise LoweringError(f"{name}.forward gives results that are not tensors")
+    return [result.clone() if any(result is tensor for tensor in tensors) else result for result in made]
+
+
+def _with_values(call: _Call, tensors: Sequence[torch.Tensor]) -> Any:
+    """The shapes by a run on zeros: for code that reads the tensors' memory, such as a C++ extension's."""
+    name = call.function.__name__
+    with _disable_current_modes():
+        real = [torch.zeros(tuple(t.shape), dtype=t.dtype) for t in tensors]
+        try:
+            with _applied(_original), torch.no_grad():
+                results = _original(call.function, *_filled(call, real, ()))
+        except Exception as error:  # the user's own code
+            raise LoweringError(
+                f"{name}.forward fails on zeros, and only it says what shape its results have",
+                why=f"{type(error).__name__}: {error}".splitlines()[0],
+            ) from error
+    made = [tensors[0].new_empty(tuple(r.shape), dtype=r.dtype) for r in pytree.tree_leaves(results)]
+    return made if isinstance(results, (list, tuple)) else made[0]
+
+
+def _apply(cls: type, *args: Any) -> Any:
+    if not has_symbolic(cls):
+        return _original(cls, *args)
+    flat, spec = pytree.tree_flatten(args)
+    tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
+    sizes = [leaf for leaf in flat if isinstance(leaf, torch.SymInt)]
+    places = {"tensor": 0, "size": 0}
+
+    def place(leaf: Any) -> Any:
+        kind = "tensor" if isinstance(leaf, torch.Tensor) else "size" if isinstance(leaf, torch.SymInt) else None
+        if kind is None:
+            return leaf
+        places[kind] += 1
+        return _Place(kind, places[kind] - 1)
+
+    key = max(_calls, default=0) + 1
+    call = _calls[key] = _Call(cls, [place(leaf) for leaf in flat], spec)
+    results = _operator()(tensors, sizes, key)
+    return tuple(results) if call.many else results[0]
+
+
+@contextlib.contextmanager
+def _applied(function: Any) -> Iterator[None]:
+    before = _OWNER.__dict__.get("apply")
+    _OWNER.apply = classmethod(function)
+    try:
+        yield
+    finally:
+        if before is None:
+            del _OWNER.apply
+        else:
+            _OWNER.apply = before
+
+
+@contextlib.contextmanager
+def as_operators() -> Iterator[None]:
+    """Let classes with a ``symbolic`` stay whole in a capture."""
+    _calls.clear()
+    with _applied(_apply):
+        yield
+
+
+def lower_call(op: Builder, key: int, tensors: Sequence[Any], sizes: Sequence[Any], opset: int) -> list[Any]:
+    """The lowering of one call that a capture kept whole."""
+    call = _calls[key]
+    return lower_function(op, call.function, _filled(call, tensors, sizes), opset)
+
+
+def lower_function(op: Builder, function: type, args: Sequence[Any], opset: int) -> list[Any]:
+    """What ``symbolic`` of an autograd function makes of its arguments: values for tensors, all else as it was."""
+    results = run_symbolic(op, function.symbolic, args, opset, as_values=False)  # type: ignore[attr-defined]
+    if not results:
+        raise LoweringError(f"{function.__name__}.symbolic gives nothing")
+    return results

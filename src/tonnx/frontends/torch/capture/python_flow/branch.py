@@ -1,0 +1,179 @@
+"""Branches that only the run decides: both sides are recorded."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from tonnx.frontends.torch.capture.python_flow.conditions import truth
+from tonnx.frontends.torch.capture.python_flow.merge import Line, Merge, Side
+from tonnx.frontends.torch.capture.python_flow.operators import operators
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
+from tonnx.frontends.torch.capture.python_flow.variables import (
+    Attributes,
+    Content,
+    Contents,
+    Variables,
+    changed,
+    contents_of,
+    fill,
+    held_elsewhere,
+    put_attribute,
+)
+
+Run = Callable[[], Any]
+
+
+def branch(test: Any, one: Run, other: Run, kept: tuple[str, ...] = ()) -> None:
+    """``if test: one() else: other()``; ``kept`` are the variables that they set and that count afterwards."""
+    found = truth(test)
+    if isinstance(found, bool):
+        (one if found else other)()
+    else:
+        record_branch(found, one, other, Variables(one, other), kept)
+
+
+def chosen(test: Any, one: Run, other: Run) -> Any:
+    """``one() if test else other()``."""
+    found = truth(test)
+    if isinstance(found, bool):
+        return (one if found else other)()
+    return record_branch(found, one, other, Variables(one, other), ())
+
+
+class _Watched:
+    """The variables, attributes, lists and dicts that the sides of a branch may change."""
+
+    def __init__(self, variables: Variables, kept: Iterable[str]) -> None:
+        self.variables, self.kept = variables, kept
+        self.before = variables.values()
+        self.contents: Contents = contents_of(list(self.before.values()))
+        self.owners: dict[Any, Any] = {}
+
+    def run(self, run: Run) -> Side:
+        """One side; everything is put back as it was."""
+        attributes, constants = Attributes(), Constants(self.before.values())
+        try:
+            with attributes.watched():
+                result = run()
+            if constants.written():
+                raise Unsuitable(
+                    "a side writes in place to a tensor that is a constant: write `n = n + 1`, or clone it"
+                )
+            values: dict[Any, Any] = {}
+            for name in self.kept:
+                value = self.variables.get(name)
+                if value is not self.before[name]:  # of the same object, only what is in it can differ
+                    values["name", name] = _copied(value)
+            now = contents_of([content.owner for content in self.contents.values()])
+            for key in changed(self.contents, now):
+                values["content", key] = _content(now[key])
+            for (key, name), value in attributes.values().items():
+                values["attribute", key, name] = value
+                self.owners["attribute", key, name] = attributes.before[key, name]
+            objects = {name: _copied(value) for name, value in self.before.items() if name in self.kept}
+            side = Side({**values, "result": result}, objects)
+            side.prepare()
+            return side
+        finally:
+            attributes.undo()
+            self.variables.restore(self.before)
+            for content in self.contents.values():
+                fill(content.owner, content.held)
+
+    def otherwise(self, key: Any, side: Side) -> Any:
+        """The value on a side that does not change it."""
+        if key[0] == "content":
+            return _content(self.contents[key[1]])
+        return self.owners[key][1] if key[0] == "attribute" else side.objects[key[1]]
+
+    def label(self, key: Any) -> str:
+        """What to call it in a message."""
+        if key[0] == "name":
+            return "the result" if key[1] == "tonnx_result" else str(key[1])
+        if key[0] == "attribute":
+            return f"the attribute {key[2]} of a {type(self.owners[key][0]).__name__}"
+        owner = self.contents[key[1]].owner
+        names = [name for name, value in self.before.items() if value is owner]
+        return names[0] if names else f"a {type(owner).__name__}"
+
+    def set(self, key: Any, value: Any) -> None:
+        """After the branch."""
+        if key[0] == "name":
+            self.variables.set(key[1], value)
+        elif key[0] == "attribute":
+            put_attribute(self.owners[key][0], key[2], value)
+        else:
+            self._fill(self.contents[key[1]].owner, value)
+
+    def _fill(self, owner: Any, value: Any) -> None:
+        if isinstance(owner, Listed):
+            fill(owner, value.tensor)
+        elif not isinstance(value, Listed):
+            fill(owner, value)
+        else:  # a list that has as many elements as only the run knows: another object
+            names = [name for name, held in self.before.items() if held is owner]
+            if len(names) != 1 or held_elsewhere(owner, 2):
+                raise Unsuitable(
+                    f"the list {names[0] if names else 'of a module'} that a side fills is held elsewhere too"
+                )
+            for name in names:
+                self.variables.set(name, value)
+
+
+def _copied(value: Any) -> Any:
+    """Lists and dicts as they are now: both sides get to see the same ones."""
+    return pytree.tree_map(lambda leaf: leaf.like(leaf.tensor) if isinstance(leaf, Listed) else leaf, value)
+
+
+def _content(content: Content) -> Any:
+    """A list as it was; what a recorded list holds, again as one."""
+    return content.owner.like(content.held) if isinstance(content.owner, Listed) else content.held
+
+
+def _line() -> Line | None:
+    """The line of the user's branch that is being recorded."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+
+
+def record_branch(test: bool | torch.Tensor, one: Run, other: Run, variables: Variables, kept: Iterable[str]) -> Any:
+    """Both sides, one after the other; then everything is what the two make of it together."""
+    if isinstance(test, bool):
+        return (one if test else other)()
+    tonnx, _library = operators()
+    watched, known = _Watched(variables, kept), symbols()
+    Constants(value for name, value in watched.before.items() if name in watched.kept).forget()
+    token = tonnx.if_begin(test)
+    try:
+        with own_facts():
+            first = watched.run(one)
+        tonnx.if_else(token)
+        with own_facts():
+            second = watched.run(other)
+        tonnx.if_join(token)
+        merge = Merge(first, second, known, _line())
+        made = {}
+        for key in dict.fromkeys((*first.values, *second.values)):
+            a, b = (
+                side.values[key] if key in side.values else watched.otherwise(key, side) for side in (first, second)
+            )
+            made[key] = merge("the result" if key == "result" else watched.label(key), a, b)
+    except BaseException:
+        tonnx.drop(token)
+        raise
+    results = tonnx.if_end(token, merge.one, merge.other)
+    values = {key: make(results) for key, make in made.items()}
+    result = values.pop("result")
+    for key, value in values.items():
+        watched.set(key, value)
+    return result

@@ -1,0 +1,145 @@
+"""Conditions that only the run decides: a tensor's value, or an expression of sizes."""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+import sympy
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
+
+from tonnx.frontends.torch.capture.except_blocks import handler_of
+from tonnx.frontends.torch.capture.explain import RELATIONS, is_users, line_of
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.values import as_tensor, shape_env
+
+NOTES: ContextVar[list[str]] = ContextVar("NOTES")
+"""What the user should know of the capture that runs."""
+
+
+def truth(value: Any) -> bool | torch.Tensor:
+    """Whether a value counts as true: a bool, or a bool tensor of rank 0 if only the run tells."""
+    if isinstance(value, Listed):
+        value = value.size() > 0
+    if isinstance(value, torch.Tensor):
+        constant = getattr(value, "constant", None)
+        if constant is not None or not isinstance(value, torch._subclasses.FakeTensor):
+            return bool(value if constant is None else constant)
+        flat = value.reshape(()) if value.dim() else value
+        return flat if flat.dtype == torch.bool else flat != 0
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return truth(compared("ne", value, 0))
+    if isinstance(value, torch.SymBool):
+        known = True if statically_known_true(value) else False if statically_known_false(value) else None
+        return as_tensor(value) if known is None or _differs_when_small(value.node.expr, known) else known
+    return bool(value)
+
+
+def compared(sign: str, a: Any, b: Any) -> Any:
+    """``a == b`` and its like. torch takes a size for positive, and answers at once; it may be 0 at run time."""
+    answer = getattr(operator, sign)(a, b)
+    if not all(isinstance(x, _INTEGERS) for x in (a, b)):
+        return answer
+    known = answer.node.expr if isinstance(answer, torch.SymBool) else answer
+    if known in (True, False) and any(isinstance(x, torch.SymInt) for x in (a, b)):
+        expressions = [x.node.expr if isinstance(x, torch.SymInt) else sympy.Integer(x) for x in (a, b)]
+        if _differs_when_small(RELATIONS[sign](*expressions, evaluate=False), bool(known)):
+            return getattr(operator, sign)(as_tensor(a), as_tensor(b))
+    return answer
+
+
+_INTEGERS = (int, torch.SymInt)
+
+
+def _differs_when_small(expression: Any, known: bool) -> bool:
+    """Whether a condition is otherwise if a dynamic dimension is 0 or 1: torch takes every one for at least 2."""
+    env = shape_env()
+    if env is None or not isinstance(expression, sympy.Rel):
+        return False
+    inputs = [symbol for symbol in expression.free_symbols if symbol in env.backed_var_to_val]
+    if len(inputs) != 1 or len(expression.free_symbols) != 1:
+        return False
+    (symbol,) = inputs
+    bounds = env.var_to_range.get(symbol)
+    if bounds is None or bounds.lower != 2 or symbol in env.replacements:
+        return False
+    other = sympy.false if known else sympy.true
+    return any(expression.xreplace({symbol: sympy.Integer(n)}) == other for n in (0, 1))
+
+
+def negated(value: Any) -> Any:
+    """``not value``."""
+    found = truth(value)
+    return not found if isinstance(found, bool) else torch.logical_not(found)
+
+
+def joined(word: str, harmless: bool, *parts: Callable[[], Any]) -> Any:
+    """``a and b``, ``a or b``. ``harmless``: what comes after the first can be computed whether or not it counts."""
+    value = parts[0]()
+    if len(parts) == 1:
+        return value
+    found, decisive = truth(value), word == "or"
+    if isinstance(found, bool):
+        return value if found is decisive else joined(word, harmless, *parts[1:])
+    is_bool = isinstance(value, torch.SymBool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
+    if harmless and is_bool:
+        rest = joined(word, harmless, *parts[1:])
+        if isinstance(rest, (bool, torch.SymBool)) or (isinstance(rest, torch.Tensor) and rest.dtype == torch.bool):
+            return _both(word, value, found, rest)
+        later: Callable[[], Any] = lambda: rest  # noqa: E731
+    else:
+        later = lambda: joined(word, harmless, *parts[1:])  # noqa: E731
+
+    from tonnx.frontends.torch.capture.python_flow.branch import chosen
+
+    first = (lambda: found) if is_bool else (lambda: value)
+    return chosen(found, first, later) if decisive else chosen(found, later, first)
+
+
+def _both(word: str, value: Any, found: torch.Tensor, rest: Any) -> Any:
+    other = truth(rest)
+    if isinstance(other, bool):
+        return found if other is (word == "and") else other
+    if isinstance(value, torch.Tensor) and isinstance(rest, torch.Tensor) and value.shape == rest.shape:
+        found, other = value, rest  # [1] stays [1]
+    return torch.logical_and(found, other) if word == "and" else torch.logical_or(found, other)
+
+
+def contained(item: Any, container: Any) -> Any:
+    """``item in container``."""
+    dynamic = isinstance(item, (torch.Tensor, torch.SymInt, torch.SymFloat))
+    if isinstance(container, torch.Tensor) and not isinstance(container, Listed):
+        return (container == item).any()
+    if not dynamic or not isinstance(container, (list, tuple, set, frozenset, range)):
+        return item in container
+    if isinstance(container, Listed):
+        return (container.tensor == item).any()
+    return joined("or", True, *((lambda value=value: item == value) for value in container), lambda: False)
+
+
+def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
+    """What a check of the inputs comes to: that it finds nothing, if only the run could tell."""
+    found = truth(test)
+    if isinstance(found, bool):
+        return found
+    at = frame or sys._getframe(1)
+    if (handler := handler_of(at, is_users)) is not None:
+        raise Unsuitable(f"the exception is caught ({line_of(*handler)}), so that it decides what is computed")
+    notes = NOTES.get([])
+    notes.append(f"a check of values is left out of the file: {line_of(at, line)}")
+    return expected
+
+
+def same(a: Any, b: Any) -> bool:
+    """``a is b``, for what may be two different things."""
+    from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
+
+    for value in (a, b):
+        if isinstance(value, Unmerged):
+            raise value.refusal()
+    return a is b

@@ -1,0 +1,267 @@
+"""What a recorded ``for`` runs over, and the functions that would count it."""
+
+from __future__ import annotations
+
+import builtins
+import math
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
+
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic
+
+
+@dataclass
+class Items:
+    """Something to loop over whose length is known only at run time."""
+
+    length: Any
+    item: Callable[[Any], Any]
+
+    def __iter__(self) -> Iterator[Any]:
+        # Somebody else than a rewritten loop: as PyTorch does it, which fixes the length.
+        return (self.item(k) for k in builtins.range(self.length))
+
+    def after(self, first: int) -> Items:
+        """Without the first few."""
+        return Items(self.length - first, lambda k: self.item(k + first)) if first else self
+
+
+def items(found: Any) -> Any:
+    """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
+    if isinstance(found, torch.Tensor) and found.dim() and _size(found.shape[0]):
+        found = Listed(found)
+    return Items(found.size(), found.element) if isinstance(found, Listed) else found
+
+
+def uniform(found: Any) -> Items | None:
+    """What has a fixed length, but could be run over by a recorded loop; None if its items are of different kinds."""
+    if isinstance(found, builtins.range):
+        return Items(len(found), lambda k: found.start + k * found.step)
+    if isinstance(found, torch.Tensor) and found.dim():
+        return Items(found.shape[0], lambda k: found.select(0, k))
+    return None
+
+
+def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """A function that would ask for a plain number, called without fixing what is dynamic."""
+    first = args[0] if args else None
+    if isinstance(first, Listed) and (found := _of_list(function, *args, **kwargs)) is not None:
+        return found
+    plain = not kwargs or function is torch.allclose
+    if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and (rule := _NUMBERS.get(function)) is not None:
+        return rule(*args, **kwargs)
+    if isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
+        rule = _NUMBERS.get(getattr(torch, getattr(function, "__name__", ""), None))
+        if rule is not None and not kwargs:
+            return rule(owner, *args)
+    if function is torch._assert:
+        from tonnx.frontends.torch.capture.python_flow.conditions import assumed
+
+        frame = sys._getframe(1)
+        return function(assumed(first, True, frame.f_lineno, frame), *args[1:], **kwargs)
+    if function is builtins.len and isinstance(first, torch.Tensor):
+        return first.shape[0]
+    if function in (builtins.max, builtins.min, builtins.any, builtins.all):
+        return _reduced(function, *args, **kwargs)
+    lazy: Any = None
+    if function is builtins.range and any(map(_size, bounds := [_bound(bound) for bound in args])):
+        lazy = _range(*bounds)
+    elif function is builtins.enumerate and isinstance(inner := items(first), Items):
+        start = args[1] if len(args) > 1 else kwargs.get("start", 0)
+        lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
+    elif function is builtins.reversed and isinstance(inner := items(first), Items):
+        lazy = Items(inner.length, lambda k: inner.item(inner.length - 1 - k))
+    elif function is builtins.zip and args and any(isinstance(found, Items) for found in map(items, args)):
+        parts = [items(found) for found in args]
+        lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
+    elif (name := getattr(function, "__name__", "")) in ("unbind", "split"):
+        owner = getattr(function, "__self__", None)
+        lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
+    return lazy if lazy is not None else function(*args, **kwargs)
+
+
+def _of_list(function: Any, first: Listed, *args: Any, **kwargs: Any) -> Any:
+    if function is builtins.len:
+        return first.size()
+    if function in (builtins.list, builtins.tuple):
+        return first.like(first.tensor)
+    if function is builtins.sum:
+        return first.tensor.sum(0) if not args else args[0] + first.tensor.sum(0)
+    if function in (torch.tensor, torch.as_tensor):
+        dtype = args[0] if args else kwargs.get("dtype")
+        return first.tensor if dtype is None else first.tensor.to(dtype)
+    return None
+
+
+# Numbers
+
+
+def _int(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return value if _constant(value) else value.reshape(()).to(torch.int64).item()
+    return torch.sym_int(value)
+
+
+def _float(value: Any) -> Any:
+    return value.reshape(()).to(torch.float64).item() if isinstance(value, torch.Tensor) else torch.sym_float(value)
+
+
+def _constant(value: Any) -> bool:
+    return getattr(value, "constant", None) is not None
+
+
+def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def rule(value: Any, *rest: Any) -> Any:
+        known = _constant(value) or (isinstance(value, SYMBOLIC) and not is_symbolic(value))
+        return function(value, *rest) if known or rest else otherwise(value)
+
+    return rule
+
+
+def _equal(a: torch.Tensor, b: torch.Tensor) -> Any:
+    if a.dim() != b.dim() or statically_known_false(sym_eq(a.shape, b.shape)):
+        return False
+    if not statically_known_true(sym_eq(a.shape, b.shape)):
+        raise Unsuitable("torch.equal is asked of tensors whose sizes may or may not be equal")
+    return (a == b).all()
+
+
+def _allclose(a: torch.Tensor, b: torch.Tensor, *rest: Any, **options: Any) -> Any:
+    return torch.isclose(a, b, *rest, **options).all()
+
+
+def _nonzero(a: torch.Tensor) -> Any:
+    return a.reshape(()) != 0
+
+
+_NUMBERS: dict[Any, Callable[..., Any]] = {
+    builtins.int: _plain(builtins.int, _int),
+    builtins.float: _plain(builtins.float, _float),
+    builtins.round: _plain(builtins.round, lambda x: _int(_float_tensor(x).round())),
+    math.floor: _plain(math.floor, lambda x: _int(_float_tensor(x).floor())),
+    math.ceil: _plain(math.ceil, lambda x: _int(_float_tensor(x).ceil())),
+    math.trunc: _plain(math.trunc, _int),
+    math.sqrt: _plain(math.sqrt, lambda x: _float(_float_tensor(x).sqrt())),
+    math.exp: _plain(math.exp, lambda x: _float(_float_tensor(x).exp())),
+    math.log: _plain(math.log, lambda x: _float(_float_tensor(x).log())),
+    torch.equal: _equal,
+    torch.allclose: _allclose,
+    torch.is_nonzero: _nonzero,
+}
+
+
+def _float_tensor(value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value.reshape(()).to(torch.float64)
+    return torch.full((), torch.sym_float(value), dtype=torch.float64)
+
+
+def _reduced(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """max, min, any and all of what is known only at run time."""
+    given: Any = args[0] if len(args) == 1 else args
+    if kwargs or isinstance(given, (torch.Tensor, str)):
+        return function(*args, **kwargs)
+    values = list(given)
+    if not any(isinstance(value, torch.Tensor) or is_symbolic(value) for value in values):
+        return function(values)
+    if function in (builtins.any, builtins.all):
+        from tonnx.frontends.torch.capture.python_flow.conditions import joined
+
+        thunks = tuple((lambda value=value: value) for value in values)
+        return joined("or" if function is builtins.any else "and", True, *thunks)
+    result = values[0]
+    for value in values[1:]:
+        result = _larger(function, result, value)
+    return result
+
+
+def _larger(function: Any, a: Any, b: Any) -> Any:
+    if not isinstance(a, torch.Tensor) and not isinstance(b, torch.Tensor):
+        return torch.sym_max(a, b) if function is builtins.max else torch.sym_min(a, b)
+    better = b > a if function is builtins.max else b < a
+    return torch.where(better, b, a)
+
+
+def _size(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
+def _bound(bound: Any) -> Any:
+    return call(builtins.int, bound) if isinstance(bound, torch.Tensor) else bound
+
+
+def _range(*bounds: Any) -> Items:
+    start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1) if len(bounds) == 2 else bounds
+    if _size(step) or step == 0:
+        raise Unsuitable("the step of its range is not a fixed number")
+    distance = stop - start if step > 0 else start - stop
+    trips = (distance + abs(step) - 1) // abs(step)
+    if not statically_known_true(trips >= 0):
+        trips = torch.sym_max(trips, 0)
+    return Items(trips, lambda k: start + k * step)
+
+
+def _zip(parts: Sequence[Items]) -> Items:
+    length = parts[0].length
+    for part in parts[1:]:
+        if not statically_known_true(part.length == length):
+            length = torch.sym_min(length, part.length)
+    return Items(length, lambda k: tuple(part.item(k) for part in parts))
+
+
+def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> Listed | None:
+    """``x.unbind(dim)`` and ``x.split(1, dim)`` of a dynamic axis."""
+    tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
+    given = list(args)
+    size = given.pop(0) if name == "split" and given else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+    dim = given.pop(0) if given else dim
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not _size(tensor.shape[dim]):
+        return None
+    dim %= tensor.dim()
+    if name == "unbind":
+        return Listed(tensor, dim)
+    return Listed(tensor.unsqueeze(dim + 1), dim) if size == 1 else None
+
+
+def spread(as_tuple: bool, *parts: Any) -> Any:
+    """``[*a, *b]`` or ``(*a, *b)``."""
+    found: Any = []
+    for part in parts:
+        found = found + (part if isinstance(part, list) else list(part))
+    return tuple(found) if as_tuple and not isinstance(found, Listed) else found
+
+
+def with_numbers(index: Any) -> Any:
+    """An index whose slices begin and end at numbers, where they do at tensors of one element."""
+    if isinstance(index, tuple):
+        return tuple(map(with_numbers, index))
+    if not isinstance(index, slice):
+        return index
+    return slice(*map(_bound, (index.start, index.stop, index.step)))
+
+
+def put(target: Any, index: Any, value: Any, owned: bool) -> None:
+    """``target[index] = value`` in recorded code. ``owned``: the target is a variable of the function."""
+    if not isinstance(target, torch.Tensor):
+        if not owned:
+            raise Unsuitable(f"it changes an object from outside of it, a {type(target).__name__}")
+        target[index] = value
+        return
+    index = with_numbers(index)
+    if isinstance(index, torch.Tensor) and not index.dim() and index.dtype not in (torch.bool, torch.uint8):
+        index = _bound(index)
+    parts = index if isinstance(index, tuple) else (index,)
+    bounds = [bound for p in parts for bound in ((p.start, p.stop, p.step) if isinstance(p, slice) else (p,))]
+    if not any(map(_size, bounds)):
+        target[index] = value
+    elif isinstance(value, torch.Tensor):
+        target[index].copy_(value)
+    else:
+        target[index].fill_(value)

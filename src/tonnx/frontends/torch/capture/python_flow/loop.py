@@ -1,0 +1,236 @@
+"""Loops that end only the run knows when: one pass is recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from tonnx.frontends.torch.capture.python_flow.branch import branch, record_branch
+from tonnx.frontends.torch.capture.python_flow.conditions import negated, truth
+from tonnx.frontends.torch.capture.python_flow.iterate import Items, uniform
+from tonnx.frontends.torch.capture.python_flow.operators import operators
+from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.state import Differs, Kinds, Learned, Recording
+from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
+from tonnx.frontends.torch.capture.python_flow.variables import (
+    Snapshot,
+    Variables,
+    attributes_refused,
+    contents_of,
+    fill,
+)
+
+Body = Callable[..., None]
+_FAILURES = (GuardOnDataDependentSymNode, NameError, LookupError)
+"""What a pass may fail with only because it is not the first: a variable that has no value yet, `i == 0`."""
+_ATTEMPTS = 30  # at recording one loop; each shows something new about a variable
+
+
+def _refuse(owner: Any, name: str) -> None:
+    raise Unsuitable(f"its body sets the attribute {name} of a {type(owner).__name__}")
+
+
+class _ConstantWritten(Exception):
+    """The pass was recorded for what a constant holds before it; now it is none any more."""
+
+
+class _Loop:
+    """One loop, with the variables of its function."""
+
+    def __init__(self, body: Body, test: Callable[[], Any] | None, kinds: Kinds) -> None:
+        self.body, self.test, self.kinds = body, test, kinds
+        self.variables = Variables(body, *([test] if test is not None else []))
+
+    def snapshot(self) -> Callable[[], None]:
+        """A function that puts the variables back to what they are now, and what is in them."""
+        values = self.variables.values()
+        contents = contents_of(list(values.values()))
+
+        def restore() -> None:
+            self.variables.restore(values)
+            for content in contents.values():
+                fill(content.owner, content.held)
+
+        return restore
+
+    def before(self) -> Snapshot:
+        """The variables that the body changes, as they are now."""
+        return Snapshot({name: self.variables.get(name) for name in (*self.kinds.assigned, *self.kinds.grown)})
+
+    def again(self) -> bool | torch.Tensor:
+        """Whether there is another pass; True if only the length says so."""
+        return True if self.test is None else truth(self.test())
+
+    def record(self, items: Items | None, go_on: bool | torch.Tensor) -> None:
+        """The whole loop, as often tried as something new shows about its variables."""
+        learned, restore = Learned(), self.snapshot()
+        for _ in range(_ATTEMPTS):
+            try:
+                self._once(items, go_on, learned)
+                return
+            except _ConstantWritten:
+                restore()
+            except Differs as problem:
+                restore()
+                if problem.learned is None or not learned.add(problem.learned):
+                    raise
+                if learned.last and items is None and go_on is not True:
+                    raise  # if there is no pass at all, the variable is what it was, which is something else
+            except BaseException:
+                restore()
+                raise
+        raise Unsuitable("its variables are of another kind in every pass")
+
+    def _constants(self) -> Constants:
+        return Constants(self.variables.values().values())
+
+    def _once(self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned) -> None:
+        """One pass between ``loop_begin`` and ``loop_end``."""
+        tonnx, _library = operators()
+        recording = Recording(self.variables, self.kinds, self.before(), learned)
+        known, trips = symbols(), None if items is None else items.length
+        go_on = torch.full((), True) if go_on is True else go_on
+        index, *inside = tonnx.loop_begin(trips, go_on, recording.states, recording.varying)
+        again, constants = None, self._constants()
+        try:
+            with own_facts(), attributes_refused(_refuse):
+                number = index.item()
+                torch._check(number >= 0)
+                recording.open(known, inside)
+                if items is None:
+                    self.body()
+                else:
+                    torch._check(number < items.length)
+                    self.body(items.item(number))
+                if self.test is not None:
+                    again = self.again()
+                    again = torch.full((), again) if isinstance(again, bool) else again
+                if constants.lost():
+                    raise _ConstantWritten
+                recording.close()
+        except BaseException:
+            tonnx.drop(index)
+            raise
+        results = (recording.finals, recording.lasts, recording.stacked)
+        recording.finish(tonnx.loop_end(index, trips, again, *results, recording.varying))
+
+    def tried(self, *item: Any) -> bool:
+        """Run one pass as it stands; False, and nothing done, if the run decides whether another one follows."""
+        tonnx, _library = operators()
+        restore, constants = self.snapshot(), self._constants()
+        token = tonnx.try_begin()
+        try:
+            self.body(*item)
+            again = self.again()
+            if not isinstance(again, bool):
+                constants.lost()
+        except BaseException:
+            tonnx.drop(token)
+            restore()
+            raise
+        if isinstance(again, bool):
+            tonnx.keep(token)
+            return True
+        tonnx.drop(token)
+        restore()
+        return False
+
+
+def while_(test: Callable[[], Any], body: Body, **kinds: tuple[str, ...]) -> None:
+    """``while test(): body()``."""
+    loop = _Loop(body, test, Kinds(**kinds))
+    while True:
+        go_on = loop.again()
+        if go_on is False:
+            return
+        if go_on is True and loop.tried():
+            continue
+        try:
+            loop.record(None, go_on)
+            return
+        except (Differs, Unsuitable, *_FAILURES) as problem:
+            if go_on is not True:
+                raise Unsuitable(str(problem)) if isinstance(problem, Differs) else problem from None
+        body()  # the first pass may be another one than the rest
+
+
+def for_(found: Any, body: Body, stopped: Callable[[], Any] | None = None, **kinds: tuple[str, ...]) -> None:
+    """``for item in found: body(item)``, until ``stopped()``."""
+    test = None if stopped is None else _not(stopped)
+    loop = _Loop(body, test, Kinds(**kinds))
+    if isinstance(found, Items):
+        _for_items(loop, found)
+    elif test is None:
+        for item in found:
+            body(item)
+    else:
+        _for_static(loop, found)
+
+
+def _not(stopped: Callable[[], Any]) -> Callable[[], Any]:
+    # A function with the same cells, so that the variable is found.
+    def test(stopped: Callable[[], Any] = stopped) -> Any:
+        return negated(stopped())
+
+    return test
+
+
+def _for_items(loop: _Loop, found: Items) -> None:
+    try:
+        loop.record(found, True)
+        return
+    except (Differs, *_FAILURES):
+        pass
+    # The first pass may be another one than the rest: `h` is None before it, or the body asks for `i == 0`.
+    torch._check(found.length >= 1)
+    loop.body(found.item(0))
+    go_on = loop.again()
+    if go_on is False:
+        return
+    try:
+        loop.record(found.after(1), go_on)
+    except Differs as problem:
+        raise Unsuitable(str(problem)) from None
+
+
+def _for_static(loop: _Loop, found: Any) -> None:
+    """A fixed number of passes, of which the run may do fewer."""
+    left = list(found)
+    even = uniform(found)
+    for done, item in enumerate(left):
+        if loop.tried(item):
+            if loop.again() is False:
+                return
+            continue
+        if even is not None:
+            try:
+                loop.record(even.after(done), True)
+                return
+            except (Differs, Unsuitable, *_FAILURES):
+                pass
+        # Items of different kinds, such as layers: every one that follows runs only if nothing stopped the loop.
+        loop.body(item)
+        for later in left[done + 1 :]:
+            run = partial(loop.body, later)
+            record_branch(loop.again(), run, lambda: None, loop.variables, loop.kinds.kept)
+        return
+
+
+def listed(found: Any, each: Callable[[Any], Any], wanted: Callable[[Any], Any] | None = None) -> list[Any]:
+    """A list comprehension: ``each`` is its element for an item, ``wanted`` its condition."""
+    if wanted is None and not isinstance(found, Items):
+        return [each(item) for item in found]
+    results: list[Any] = []
+
+    def body(item: Any) -> None:
+        if wanted is None:
+            results.append(each(item))
+        else:
+            branch(wanted(item), lambda: results.append(each(item)), lambda: None)
+
+    for_(found, body, grown=("results",))
+    return results

@@ -1,0 +1,110 @@
+"""What decides something in a parsed file: loops, branches, conditions, and functions that ask for a plain number."""
+
+from __future__ import annotations
+
+import ast
+
+from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, Unsuitable
+from tonnx.frontends.torch.capture.python_flow.single_exit import own
+
+HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
+_COUNTS = frozenset("len sum tuple list unbind split".split())
+_NUMBERS = frozenset("bool int float round max min any all".split())
+_OF_MODULES = frozenset("floor ceil trunc sqrt exp log tensor as_tensor _assert".split())
+_METHODS = frozenset("unbind split equal allclose is_nonzero".split())
+"""Functions that would ask for a plain number."""
+
+
+def sites_at(tree: ast.AST, line: int) -> list[ast.AST]:
+    """What decides something on a line: loops, branches, conditions, and calls that count."""
+    return [node for node in ast.walk(tree) for first, last in _extents(node) if first <= line <= last]
+
+
+def _extents(node: ast.AST) -> list[tuple[int, int]]:
+    if isinstance(node, (ast.For, ast.While, ast.If)):
+        head = node.iter if isinstance(node, ast.For) else node.test
+        return [(node.lineno, head.end_lineno or 0)]
+    if isinstance(node, (ast.ListComp, ast.GeneratorExp)):
+        return [(n.lineno, n.end_lineno or 0) for g in node.generators for n in (g.iter, *g.ifs)]
+    decides = isinstance(node, (ast.IfExp, ast.BoolOp, ast.Assert))
+    decides |= isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
+    decides |= isinstance(node, ast.Compare) and (len(node.ops) > 1 or isinstance(node.ops[0], (ast.In, ast.NotIn)))
+    decides |= isinstance(node, ast.Call) and (asks(node) or called(node) in HEADER)
+    decides |= isinstance(node, ast.Subscript) and picks(node)
+    return [(node.lineno, node.end_lineno or 0)] if decides else []  # type: ignore[attr-defined]
+
+
+def function_at(tree: ast.AST, line: int) -> list[Function]:
+    """The functions around a line, outermost first."""
+    found: list[Function] = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= line <= (node.end_lineno or 0):
+            found.append(node)
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    visit(tree)
+    return found
+
+
+def lambdas_at(tree: ast.AST, line: int) -> list[ast.Lambda]:
+    """The lambdas on a line."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return [node for node in found if node.lineno <= line <= (node.end_lineno or 0)]
+
+
+def check(function: Function) -> None:
+    """Raise `Unsuitable` with the reason if a function cannot be rewritten."""
+    for node in own(function.body):
+        if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
+            raise Unsuitable(f"{function.name} is a generator or a coroutine (line {getattr(node, 'lineno', 0)})")
+
+
+def picks(node: ast.Subscript) -> bool:
+    """Whether one element is read, at a place that may be known only at run time."""
+    return isinstance(node.ctx, ast.Load) and not _is_fixed(node.slice)
+
+
+def _is_fixed(index: ast.expr | None) -> bool:
+    if isinstance(index, ast.Slice):
+        return all(map(_is_fixed, (index.lower, index.upper, index.step)))
+    if isinstance(index, (ast.Tuple, ast.List)):
+        return all(map(_is_fixed, index.elts))
+    return index is None or isinstance(index, (ast.Constant, ast.UnaryOp))
+
+
+def called(call: ast.Call) -> str:
+    return str(getattr(call.func, "id", getattr(call.func, "attr", "")))
+
+
+def asks(call: ast.Call) -> bool:
+    """Whether a function that is called asks for a plain number."""
+    if isinstance(call.func, ast.Attribute):
+        module = getattr(call.func.value, "id", "")
+        return called(call) in _METHODS or (module in ("math", "torch") and called(call) in _OF_MODULES)
+    return called(call) in _COUNTS | _NUMBERS | _OF_MODULES
+
+
+_REDUCTIONS = frozenset("sum mean any all abs item numel size dim norm float int bool len isnan isinf".split())
+
+
+def harmless(node: ast.AST) -> bool:
+    """Whether an expression can be computed at any time: nothing in it can fail."""
+    if isinstance(node, ast.Subscript):
+        fixed = isinstance(node.slice, (ast.Constant, ast.UnaryOp))
+        return fixed and isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+    if isinstance(node, ast.Call):
+        inner = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+        return called(node) in _REDUCTIONS and not node.keywords and all(map(harmless, [inner, *node.args]))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.MatMult)):
+        return False
+    plain = (ast.Name, ast.Constant, ast.Attribute, ast.UnaryOp, ast.BoolOp, ast.BinOp, ast.Compare)
+    if isinstance(node, (ast.operator, ast.unaryop, ast.boolop, ast.cmpop, ast.expr_context)):
+        return True
+    return isinstance(node, plain) and all(map(harmless, ast.iter_child_nodes(node)))
+
+
+def binds(node: ast.AST) -> bool:
+    """Whether an expression has a ``:=``, or something else that does not mean the same in a function of its own."""
+    return any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)) for n in ast.walk(node))

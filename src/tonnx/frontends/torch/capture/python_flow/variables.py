@@ -1,0 +1,221 @@
+"""The variables of recorded code, read and set through the cells of its closures; and the objects in them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import CellType
+from typing import Any
+
+import torch
+
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.values import UNBOUND
+
+
+class Snapshot(dict[str, Any]):
+    """Values of variables by name."""
+
+
+class Variables:
+    """The variables that some functions have in common with the one around them, by name."""
+
+    def __init__(self, *functions: Callable[..., Any]) -> None:
+        self._cells: dict[str, CellType] = {}
+        for function in functions:
+            self._cells |= dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._cells)
+
+    def get(self, name: str) -> Any:
+        """The value of a variable, UNBOUND if it has none."""
+        try:
+            return self._cells[name].cell_contents
+        except (KeyError, ValueError):  # a global, which bodies only read; or not bound yet
+            return UNBOUND
+
+    def set(self, name: str, value: Any) -> None:
+        """Set a variable, or take its value away."""
+        if value is not UNBOUND:
+            self._cells[name].cell_contents = value
+        elif self.get(name) is not UNBOUND:
+            del self._cells[name].cell_contents
+
+    def values(self) -> Snapshot:
+        """The values of all of them."""
+        return Snapshot({name: self.get(name) for name in self._cells})
+
+    def restore(self, values: dict[str, Any]) -> None:
+        """Set several of them."""
+        for name, value in values.items():
+            self.set(name, value)
+
+
+@dataclass(eq=False)
+class Content:
+    """A list or dict, and what was in it."""
+
+    owner: Any
+    held: Any
+
+
+Contents = dict[int, Content]
+"""By the id of the list or dict."""
+
+
+def contents_of(values: Iterable[Any]) -> Contents:
+    """What is in the lists and dicts among some values, and in those inside them."""
+    found: Contents = {}
+    left = list(values)
+    left += [value for module in left if isinstance(module, torch.nn.Module) for value in _held_by(module)]
+    while left:
+        value = left.pop()
+        if id(value) in found:
+            continue
+        if isinstance(value, Listed):
+            found[id(value)] = Content(value, value.tensor)
+        elif type(value) is list or type(value) is dict:
+            found[id(value)] = Content(value, value.copy())
+            left += value if isinstance(value, list) else value.values()
+        elif type(value) is tuple:
+            left += value
+    return found
+
+
+_BASE = frozenset(vars(torch.nn.Module()))
+
+
+def _held_by(module: torch.nn.Module) -> Iterator[Any]:
+    for part in module.modules():
+        yield from (value for name, value in vars(part).items() if type(value) in (list, dict) and name not in _BASE)
+
+
+def held_elsewhere(value: Any, references: int) -> bool:
+    """Whether somebody else than one variable holds a list; ``references`` are those that the caller knows of."""
+    references += 3  # the variable's cell, the argument of this function, that of getrefcount
+    if sys.getrefcount(value) <= references:
+        return False
+    ours = sum(isinstance(holder, (Snapshot, Content)) for holder in gc.get_referrers(value))
+    return sys.getrefcount(value) > references + ours
+
+
+def fill(container: Any, content: Any) -> None:
+    """Put contents back into a list or dict."""
+    if isinstance(container, Listed):
+        container.tensor = content
+    elif isinstance(container, list):
+        container[:] = content
+    else:
+        container.clear()
+        container.update(content)
+
+
+def changed(before: Contents, after: Contents) -> list[int]:
+    """The ids of the lists and dicts that are not what they were."""
+    return [key for key, content in before.items() if not _same(content.held, after[key].held)]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
+        return a is b
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(x is y for x, y in zip(a.values(), b.values(), strict=True))
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+# Attributes
+
+
+class Attributes:
+    """The attributes that the code which runs sets, and what they were."""
+
+    def __init__(self) -> None:
+        self.before: dict[tuple[int, str], tuple[Any, Any]] = {}
+        """By the id of an object and the name: the object, and the value before."""
+
+    def values(self) -> dict[tuple[int, str], Any]:
+        """What they are now."""
+        return {key: getattr(owner, key[1], UNBOUND) for key, (owner, _) in self.before.items()}
+
+    def undo(self) -> None:
+        """Set them to what they were."""
+        for (_, name), (owner, value) in self.before.items():
+            put_attribute(owner, name, value)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Listen to modules, and to `set_attribute`."""
+        _WATCHERS.append(self._see)
+        try:
+            with _modules_watched():
+                yield
+        finally:
+            _WATCHERS.pop()
+
+    def _see(self, owner: Any, name: str, value: Any) -> None:
+        self.before.setdefault((id(owner), name), (owner, getattr(owner, name, UNBOUND)))
+
+
+def put_attribute(owner: Any, name: str, value: Any) -> None:
+    """Set an attribute, or take it away."""
+    if value is not UNBOUND:
+        setattr(owner, name, value)
+    elif hasattr(owner, name):
+        delattr(owner, name)
+
+
+def set_attribute(owner: Any, name: str, value: Any) -> None:
+    """``owner.name = value`` in rewritten code."""
+    if not isinstance(owner, torch.nn.Module):  # modules are watched wherever they are set
+        _seen(owner, name, value)
+    setattr(owner, name, value)
+
+
+_WATCHERS: list[Callable[[Any, str, Any], None]] = []
+
+
+def _seen(owner: Any, name: str, value: Any) -> None:
+    tracer = type(owner).__module__.startswith("torch.")  # it keeps the constants that it finds
+    if not tracer:
+        for watcher in reversed(_WATCHERS):
+            watcher(owner, name, value)
+
+
+@contextlib.contextmanager
+def _modules_watched() -> Iterator[None]:
+    own = torch.nn.Module.__setattr__
+    if len(_WATCHERS) > 1:  # somebody around does it
+        yield
+        return
+
+    def see(module: Any, name: str, value: Any) -> None:
+        _seen(module, name, value)
+        own(module, name, value)
+
+    torch.nn.Module.__setattr__ = see  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.nn.Module.__setattr__ = own  # type: ignore[method-assign]
+
+
+@contextlib.contextmanager
+def attributes_refused(refuse: Callable[[Any, str], None]) -> Iterator[None]:
+    """Call ``refuse`` for every attribute that gets another value."""
+
+    def see(owner: Any, name: str, value: Any) -> None:
+        before = getattr(owner, name, UNBOUND)
+        constant = isinstance(value, (bool, int, float, str, type(None)))
+        if value is not before and not (constant and type(value) is type(before) and value == before):
+            refuse(owner, name)
+
+    _WATCHERS.append(see)
+    try:
+        with _modules_watched():
+            yield
+    finally:
+        _WATCHERS.pop()

@@ -1,0 +1,119 @@
+"""Branches on sizes that the example decided: does the captured program still do what the model does at other sizes?
+
+torch.export takes the side that the example takes. Often both give the same (a special case for speed), and one graph
+serves. Where it does not, the function has to be rewritten so that both sides are in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import sympy
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import TonnxError
+from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.capture.explain import Frozen
+
+Spot = tuple[str, int, str]
+_TRIED = 4  # conditions that are looked at; every one costs a run of the model
+_LARGEST = 4096  # a size at which the model is run to see whether it goes another way
+_RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
+
+
+def unsettled(model: torch.nn.Module, call: Call, program: ExportedProgram, froze: Frozen) -> list[Spot]:
+    """The lines of conditions that other sizes decide otherwise, with other results than the captured program's."""
+    from tonnx.frontends.torch.capture.torch_export import describe
+
+    if not froze.decided:
+        return []
+    try:
+        captured = describe(program, call)
+    except TonnxError:  # a dimension is fixed, which is reported soon
+        return []
+    found: list[Spot] = []
+    tried: set[Any] = set()
+    for expression, outcome, spot in froze.decided:
+        key = (expression, spot)
+        if key in tried or spot in found or len(tried) >= _TRIED:
+            continue
+        sizes = _otherwise(expression, outcome, captured.names, call)
+        if sizes is not None:
+            tried.add(key)
+            if _differs(model, call, captured, sizes):
+                found.append(spot)
+    return found
+
+
+def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], call: Call) -> dict[str, int] | None:
+    """Sizes near the example's at which a condition is not what it was; None if there are none."""
+    symbols = [symbol for symbol in expression.free_symbols if symbol in names]
+    if len(symbols) < len(expression.free_symbols):
+        return None
+    example = {d.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, d in leaf.dynamic.items()}
+    limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
+    now = {symbol: example[names[symbol]] for symbol in symbols}
+    for symbol in symbols:
+        lowest, highest = limits[names[symbol]]
+        for size in _near(now[symbol], _thresholds(expression)):
+            if size < lowest or (highest is not None and size > highest):
+                continue
+            try:
+                answer = bool(expression.xreplace({s: sympy.Integer(n) for s, n in {**now, symbol: size}.items()}))
+            except TypeError:  # it does not come to a yes or no
+                return None
+            if answer != outcome:
+                return {**example, names[symbol]: size}
+    return None
+
+
+def _thresholds(expression: Any) -> list[int]:
+    """The numbers in a condition: it may change at them, however far from the example they are."""
+    return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)} & set(range(_LARGEST)))
+
+
+def _near(size: int, thresholds: list[int]) -> Iterator[int]:
+    near = (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2)
+    far = [n + d for n in thresholds for d in (0, 1, -1)] + [n * size for n in thresholds]
+    yield from (n for n in (*near, *far) if 1 < n < _LARGEST)
+    yield from (1, 0)
+
+
+def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str, int]) -> bool:
+    """Whether model and program give something else at these sizes. What the model itself cannot do does not count."""
+    from tonnx.frontends.torch.fx.trace import FxTrace
+    from tonnx.frontends.torch.reference.eager import state_kept
+
+    tensors = []
+    for leaf in call.leaves:
+        tensor = leaf.tensor.detach()
+        for axis, dim in leaf.dynamic.items():
+            if sizes[dim.name] != tensor.shape[axis] and tensor.shape[axis]:
+                tensor = tensor.index_select(axis, torch.arange(sizes[dim.name]) % tensor.shape[axis])
+        tensors.append(tensor.clone())
+    feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
+    args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
+    try:
+        with torch.random.fork_rng(devices=[]), state_kept(model):
+            results = pytree.tree_leaves(model(*args, **kwargs))
+    except Exception:  # the user's code, at a size that it may not be made for
+        return False
+    wanted = [result.numpy() for result in results if isinstance(result, torch.Tensor)]
+    outputs = list(captured.program.graph.nodes)[-1].args[0]
+    count = len(outputs) - len(results)  # the buffers that it changes come first
+    names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
+    values: dict[str, np.ndarray] = {}
+    try:
+        FxTrace(captured).run(feeds, set(names), values.__setitem__)
+    except TonnxError:
+        return True
+    if len(names) != len(wanted) or any(name not in values for name in names):
+        return False  # an output that is an input as it is
+    return not all(
+        values[name].shape == array.shape and np.allclose(values[name], array, _RTOL, _ATOL, equal_nan=True)
+        for name, array in zip(names, wanted, strict=True)
+    )

@@ -1,0 +1,299 @@
+"""From a module to a TorchScript program: scripted as a whole, or traced.
+
+A trace follows one path. It is taken only if nothing in the model turned a tensor into a Python number or truth value
+on the way (PyTorch warns of that, and two traces at different sizes and values differ), or if the user asked for it.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from types import CodeType, FunctionType
+from typing import Any
+
+import torch
+
+from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.frontends.torch.call.signature import FUNCTION, Call
+from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part, steps_as_numbers
+from tonnx.frontends.torch.capture.torch_export import Captured, capture, grow, grown_example
+from tonnx.frontends.torch.reference.eager import state_kept
+from tonnx.frontends.torch.script.graphs import line_of, nodes_of
+from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
+
+CHOICES = ("auto", "export", "script", "trace")
+"""What ``capture`` may be."""
+
+
+@dataclass
+class Scripted:
+    """A program, how it was made, and what the user should know of it."""
+
+    program: Any
+    how: str
+    notes: list[str] = field(default_factory=list)
+    instead_of: CaptureError | None = None
+    """Why torch.export did not do; reported if this way fails as well."""
+
+
+def is_script(model: Any) -> bool:
+    """Whether it is a TorchScript program already."""
+    return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
+
+
+def captured_by(way: str, module: torch.nn.Module, call: Call) -> Captured | Scripted:
+    """Capture a module: by torch.export if possible, by TorchScript where that is needed or asked for."""
+    if way not in CHOICES:
+        raise InvalidArgument(f"capture must be one of {', '.join(CHOICES)}, not {way!r}")
+    given = getattr(module, "script", None)
+    if is_script(given):
+        if way == "export":
+            raise InvalidArgument("torch.export takes no TorchScript", hint="leave capture at 'auto'")
+        return Scripted(given, "TorchScript")
+    if way == "script":
+        return script(module)
+    if way == "trace":
+        return trace(module, call, forced=True)
+    if packed := packed_part(module):
+        if way == "export":
+            raise InvalidArgument(
+                f"torch.export takes no weights packed for PyTorch's own kernels ({packed})",
+                hint="leave capture at 'auto'",
+            )
+        return _by_script_or_trace(module, call, f"{packed}: weights packed for PyTorch's own kernels")
+    stopped: CaptureError | None = None
+    if way == "auto" and (parts := scripted_parts(module)) and has_control_flow(module):
+        try:
+            return _by_script_or_trace(module, call, f"{', '.join(parts[:3])}: a scripted part with branches or loops")
+        except CaptureError as error:
+            stopped = error
+    try:
+        return capture(module, call)
+    except CaptureError as error:
+        if stopped is not None:
+            raise stopped from error
+        if way == "export" or not _runs_elsewhere(module, call):
+            raise
+        try:
+            made = script(module)
+        except CaptureError:
+            raise error from None
+        made.notes.append(f"captured by {made.how}: torch.export stops: {error.what.splitlines()[0]}")
+        made.instead_of = error
+        return made
+
+
+def _runs_elsewhere(module: torch.nn.Module, call: Call) -> bool:
+    """Whether the model itself takes other sizes of what is to be dynamic. If not, no other capture helps."""
+    try:
+        with torch.random.fork_rng(devices=[]), state_kept(module):
+            args, kwargs = call.with_tensors(_other_example(call))
+            module(*args, **kwargs)
+    except Exception:  # the user's code, at sizes that it may not be made for
+        return False
+    return True
+
+
+def _other_example(call: Call) -> list[torch.Tensor]:
+    """The example with every dynamic dimension one larger, and other values in the same range."""
+    sizes: dict[str, int] = {}
+    tensors = []
+    for leaf in call.leaves:
+        tensor = leaf.tensor.detach()
+        for axis, dim in leaf.dynamic.items():
+            size = sizes.setdefault(dim.name, tensor.shape[axis] + 1 + 2 * len(sizes) % 5)
+            tensor = grow(tensor, axis, size, dim.maximum)
+        tensors.append(tensor.flip(0) if tensor.dim() else tensor.clone())
+    return tensors
+
+
+def _by_script_or_trace(module: torch.nn.Module, call: Call, why: str) -> Scripted:
+    """Scripted as a whole if that compiles; else traced, where scripted parts keep their branches and loops."""
+    try:
+        made = script(module)
+    except CaptureError:
+        made = trace(module, call, forced=False)
+    made.notes.insert(0, f"captured by {made.how}: {why}")
+    return made
+
+
+def script(module: torch.nn.Module) -> Scripted:
+    """``torch.jit.script`` of a whole module."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return Scripted(torch.jit.script(getattr(module, FUNCTION, module)), "torch.jit.script")
+    except Exception as error:  # whatever PyTorch's compiler says of the user's code
+        raise CaptureError(
+            f"torch.jit.script cannot compile {type(module).__name__}",
+            where=_where_of(str(error)),
+            why=_reason(str(error)),
+            hint="capture='trace' follows one path through the model",
+        ) from error
+
+
+def _reason(text: str) -> str:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return (lines[0] if lines else "")[:300].rstrip(":")
+
+
+def _where_of(text: str) -> str | None:
+    found = re.search(r'File "([^"]+)", line (\d+)\n(.*)', text)
+    if found is None:
+        return None
+    return f"{shorten(found[1])}:{found[2]}"
+
+
+def trace(module: torch.nn.Module, call: Call, *, forced: bool) -> Scripted:
+    """``torch.jit.trace``. Refused where it may have dropped a branch, unless it was asked for."""
+    program, dropped = _traced(module, call, grown_example(call))
+    if not dropped and (other := _other_trace(module, call)) is not None:
+        dropped = _differences(program, other)
+    if dropped and not forced:
+        where, what = dropped[0]
+        raise CaptureError(
+            "tracing would keep only the path that the example takes",
+            where=where or None,
+            why=what,
+            hint="write the branch or loop in a function with @torch.jit.script, or as torch.cond; "
+            "capture='trace' keeps the one path",
+        )
+    lines = [f"{where}: {what}" if where else what for where, what in dropped]
+    notes = [f"[!] only the path of the example is in the file: {line}" for line in dict.fromkeys(lines)]
+    return Scripted(program, "torch.jit.trace", notes)
+
+
+def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) -> tuple[Any, list[tuple[str, str]]]:
+    """A trace, and where it left the tensors."""
+    args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
+    bound = inspect.signature(module.forward).bind(*args, **kwargs)
+    try:
+        with (
+            warnings.catch_warnings(record=True) as caught,
+            torch.no_grad(),
+            torch.random.fork_rng(devices=[]),
+            state_kept(module),
+            steps_as_numbers(module),
+        ):
+            warnings.simplefilter("always")
+            if kwargs:
+                named = {name: value for name, value in bound.arguments.items() if value is not None}
+                program = torch.jit.trace(module, example_kwarg_inputs=named, check_trace=False, strict=False)
+            else:
+                program = torch.jit.trace(module, args, check_trace=False, strict=False)
+    except Exception as error:  # whatever the user's code or PyTorch's tracer raises
+        raise CaptureError(f"torch.jit.trace fails on {type(module).__name__}", why=_reason(str(error))) from error
+    return program, [found for found in map(_dropped, caught) if found is not None]
+
+
+def _other_trace(module: torch.nn.Module, call: Call) -> Any:
+    """A trace at other sizes and values; None where the model does not run there."""
+    try:
+        return _traced(module, call, _other_example(call))[0]
+    except CaptureError:
+        return None
+
+
+def _differences(program: Any, other: Any) -> list[tuple[str, str]]:
+    """Where two traces of one model differ: something there was a plain number, or a path was chosen."""
+    one, two = ([n for n in nodes_of(p.inlined_graph) if n.kind() != "prim::GetAttr"] for p in (program, other))
+    for a, b in zip_longest(one, two):
+        if a is None or b is None or a.kind() != b.kind() or _literal(a) != _literal(b):
+            at = a if a is not None else b
+            return [
+                (line_of(at.sourceRange()), "the model takes another course at other sizes or values of its inputs")
+            ]
+    return []
+
+
+def _literal(node: Any) -> Any:
+    """What a constant holds."""
+    if node.kind() != "prim::Constant" or node.outputsSize() != 1:
+        return None
+    value = node.output().toIValue()
+    return (tuple(value.shape), value.dtype) if isinstance(value, torch.Tensor) else value
+
+
+def _dropped(warning: warnings.WarningMessage) -> tuple[str, str] | None:
+    """Where a trace left the tensors, and how."""
+    if not issubclass(warning.category, torch.jit.TracerWarning):
+        return None
+    text = " ".join(str(warning.message).split())
+    if "check_trace" in text or "was not used" in text:
+        return None
+    file = "PyTorch" if warning.filename.startswith(NOT_THE_USERS) else shorten(warning.filename)
+    return f"{file}:{warning.lineno}", text.partition(". ")[0]
+
+
+# Models with scripted parts
+
+
+def scripted_parts(module: torch.nn.Module) -> list[str]:
+    """The names of scripted children, and of scripted functions that the model's own code names."""
+    found = [name or "the model" for name, child in module.named_modules() if isinstance(child, torch.jit.ScriptModule)]
+    found = [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
+    for child in module.modules():
+        if isinstance(child, torch.jit.ScriptModule):
+            continue
+        for name, function in _functions(child):
+            if isinstance(function, torch.jit.ScriptFunction) and name not in found:
+                found.append(name)
+    return found
+
+
+def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
+    """What the code of a module's class can call: its own attributes, and the globals that its functions name."""
+    for kind in type(module).__mro__:
+        if kind.__module__.split(".")[0] == "torch" or kind is object:
+            continue
+        for name, attribute in vars(kind).items():
+            plain = getattr(attribute, "__func__", attribute)
+            yield name, plain
+            if isinstance(plain, FunctionType):
+                yield from _named_by(plain, set())
+    yield from vars(module).items()
+
+
+def _named_by(function: Callable[..., Any], seen: set[Any]) -> Iterator[tuple[str, Any]]:
+    code = getattr(function, "__code__", None)
+    if not isinstance(code, CodeType) or code in seen or os.path.abspath(code.co_filename).startswith(NOT_THE_USERS):
+        return
+    seen.add(code)
+    known = dict(getattr(function, "__globals__", {}))
+    for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+        try:
+            known[name] = cell.cell_contents
+        except ValueError:  # not filled yet
+            continue
+    for name in _names(code):
+        found = known.get(name)
+        if isinstance(found, torch.jit.ScriptFunction):
+            yield name, found
+        elif isinstance(found, FunctionType):
+            yield from _named_by(found, seen)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    yield from code.co_freevars
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def has_control_flow(module: torch.nn.Module) -> bool:
+    """Whether a scripted part of a model branches or loops: torch.export would follow one path through it."""
+    graphs = [
+        child.inlined_graph
+        for child in module.modules()
+        if isinstance(child, torch.jit.ScriptModule) and hasattr(child, "forward")
+    ]
+    for child in module.modules():
+        if not isinstance(child, torch.jit.ScriptModule):
+            graphs += [f.inlined_graph for _, f in _functions(child) if isinstance(f, torch.jit.ScriptFunction)]
+    return any(node.kind() in ("prim::If", "prim::Loop") for graph in graphs for node in nodes_of(graph))

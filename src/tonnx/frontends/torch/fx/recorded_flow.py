@@ -1,0 +1,256 @@
+"""Recorded loops and branches, cut out of the graph again: an ONNX Loop or If each.
+
+What was recorded between two of the `operators` is lowered into the inner graph of a node, which sees the values around
+it as they are. A Loop carries the variables that the recording names, and every outer tensor that its body writes to;
+an If gives the results that the recording names, and the outer tensors that one of its sides writes to.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import torch
+from torch.fx import Node
+
+from tonnx.errors import LoweringError
+from tonnx.frontends.torch.capture.python_flow.operators import MARKERS
+from tonnx.frontends.torch.fx import symbolic_sizes
+from tonnx.frontends.torch.fx.memory import mutates, written_argument
+from tonnx.frontends.torch.operators.bind import to_onnx_dtype
+from tonnx.ir.build import Builder
+
+if TYPE_CHECKING:
+    from tonnx.frontends.torch.fx.walk import Walk
+
+T = ir.DataType
+
+
+@dataclass(frozen=True)
+class Block:
+    """What was recorded of a loop or branch. One inside it is represented by its end."""
+
+    begin: Node
+    parts: list[list[Node]] = field(default_factory=lambda: [[]])
+    """The body of a loop; or the sides of a branch, and what is computed for their results outside."""
+
+
+def kind_of(node: Node) -> str:
+    """The name of one of our operators; empty for all other nodes."""
+    name = str(getattr(getattr(node.target, "_schema", None), "name", ""))
+    name = name.removeprefix("tonnx::") if name.startswith("tonnx::") else ""
+    return name if name in MARKERS else ""
+
+
+def arrange(nodes: Iterable[Node]) -> tuple[list[Node], dict[Node, Block]]:
+    """The nodes outside of all loops and branches, each represented by its end; and what was recorded of them."""
+    top: list[Node] = []
+    open_blocks: list[Block] = []
+    blocks: dict[Node, Block] = {}
+
+    def level() -> list[Node]:
+        return open_blocks[-1].parts[-1] if open_blocks else top
+
+    for node in nodes:
+        kind = kind_of(node)
+        if kind in ("loop_begin", "if_begin", "try_begin"):
+            open_blocks.append(Block(node))
+        elif kind in ("if_else", "if_join"):
+            open_blocks[-1].parts.append([])
+        elif kind in ("loop_end", "if_end"):
+            blocks[node] = block = open_blocks.pop()
+            if kind == "if_end":
+                level().extend(block.parts.pop())
+            level().append(node)
+        elif kind == "keep":
+            level_before = open_blocks.pop()
+            level().extend(level_before.parts[0])
+        elif kind == "drop":  # an attempt at recording that failed
+            open_blocks.pop()
+        else:
+            level().append(node)
+    return top, blocks
+
+
+def lower_block(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+    """The results of a recorded loop or branch, None where nobody uses one."""
+    return _lower_loop(walk, end, block) if kind_of(end) == "loop_end" else _lower_branch(walk, end, block)
+
+
+def _used(end: Node) -> set[Any]:
+    return {user.args[1] for user in end.users if user.users}
+
+
+# Loops
+
+
+def _lower_loop(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+    op = walk.op
+    trips = None if end.args[1] is None else op.scalar(walk.resolve(end.args[1]))
+    go_on = op.cast(walk.resolve(block.begin.args[1]), T.BOOL)
+    carried, last, stacked = (list(nodes) for nodes in end.args[3:6])  # type: ignore[union-attr, arg-type]
+    used = _used(end)
+    last_used = [node for i, node in enumerate(last, len(carried)) if i in used]
+    stacked_used = [node for i, node in enumerate(stacked, len(carried) + len(last)) if i in used]
+    written = _written_outside(walk, block)
+    _check_writes(walk, block)
+
+    before = [walk.resolve(node) for node in block.begin.args[2]]  # type: ignore[union-attr]
+    states: list[Any] = list(zip(before, map(walk.dims.of_tensor, block.begin.meta["val"][1:]), strict=True))
+    others = [*map(walk.resolve, written), *(_zeros(walk, node.meta["val"]) for node in last_used)]
+    states += [(value, value.shape.dims) for value in others]
+    inner = op.inner(
+        "loop",
+        [("iteration", T.INT64, []), ("go_on", T.BOOL, []), *[("carried", v.dtype, dims) for v, dims in states]],
+    )
+    iteration, again, *inside = inner.graph.inputs
+    iteration.meta["tonnx.nonnegative"] = True
+    with walk.inside(inner):
+        walk.define(block.begin, [iteration, *inside[: len(carried)]])
+        for root, state in zip(written, inside[len(carried) :], strict=False):
+            walk.write(root, state)
+        walk.sequence(block.parts[0])
+        if end.args[2] is not None:
+            again = inner.cast(walk.resolve(end.args[2]), T.BOOL)
+        results = [walk.resolve(node) for node in [*carried, *written, *last_used, *stacked_used]]
+        for value, like in zip(results, states, strict=False):
+            inner.graph.outputs.append(own_output(inner, inner.cast(value, like[0].dtype)))
+        for value in results[len(states) :]:
+            inner.graph.outputs.append(own_output(inner, value))
+        inner.graph.outputs.insert(0, own_output(inner, again))
+    made = loop_node(op, [trips, go_on], states, inner.graph)
+    for root, value in zip(written, made[len(carried) :], strict=False):
+        walk.write(root, value)
+    singles = iter([*made[: len(carried)], *made[len(carried) + len(written) :]])
+    return [next(singles) if i < len(carried) or i in used else None for i in range(len(end.meta["val"]))]
+
+
+def loop_node(op: Builder, limits: list[ir.Value | None], states: Sequence[Any], body: ir.Graph) -> Sequence[ir.Value]:
+    """A Loop. ``limits``: how often, and whether at all; ``states``: what it carries, each with its dimensions."""
+    outputs: list[tuple[Any, Any]] = [(value.dtype, dims) for value, dims in states]
+    for value in body.outputs[1 + len(states) :]:
+        shape = None if value.shape is None else [ir.SymbolicDim(None), *value.shape.dims]
+        outputs.append((value.dtype, shape))
+    attributes = [ir.AttrGraph("body", body)]
+    return op.node("Loop", [*limits, *[value for value, _ in states]], attributes, outputs)
+
+
+def own_output(inner: Builder, value: Any) -> ir.Value:
+    """A value that the inner graph itself makes, and no other output is: what is handed through gets an Identity."""
+    producer = value.producer()
+    if producer is not None and producer.graph is inner.graph and value not in inner.graph.outputs:
+        return value  # type: ignore[no-any-return]
+    shape = None if value.shape is None else value.shape.dims
+    return inner.node("Identity", [value], [], [(value.dtype, shape)])[0]
+
+
+def _zeros(walk: Walk, like: torch.Tensor) -> ir.Value:
+    """For a variable that each pass sets anew: the loop needs a first value of it, which nobody sees."""
+    op = walk.op
+    zero = op.constant(0, to_onnx_dtype(like.dtype))
+    sizes = [s if isinstance(s, int) else symbolic_sizes.materialise(op, walk.dims, s) for s in like.shape]
+    return op.Expand(zero, op.vector(sizes), _shape=walk.dims.of_tensor(like)) if sizes else zero
+
+
+# Branches
+
+
+def _lower_branch(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+    op = walk.op
+    test = op.cast(walk.resolve(block.begin.args[0]), T.BOOL)
+    used = _used(end)
+    written = _written_outside(walk, block)
+    metas = [end.meta["val"][i] for i in sorted(used)]
+    graphs = []
+    for name, nodes, results in zip(("then", "else"), block.parts, end.args[1:], strict=True):
+        inner = op.inner(name)
+        with walk.inside(inner), walk.memory_kept():
+            walk.sequence(nodes)
+            values = [walk.resolve(results[i]) for i in sorted(used)]  # type: ignore[index]
+            values = [inner.cast(value, to_onnx_dtype(meta.dtype)) for value, meta in zip(values, metas, strict=True)]
+            for value in [*values, *[walk.resolve(root) for root in written]]:
+                inner.graph.outputs.append(own_output(inner, value))
+        graphs.append(inner.graph)
+    if not used and not written:
+        return [None] * len(end.meta["val"])
+    outputs: list[Any] = [(to_onnx_dtype(meta.dtype), walk.dims.of_tensor(meta)) for meta in metas]
+    outputs += [(value.dtype, value.shape.dims) for value in map(walk.resolve, written)]
+    attributes = [ir.AttrGraph(f"{name}_branch", graph) for name, graph in zip(("then", "else"), graphs, strict=True)]
+    made = op.node("If", [test], attributes, outputs)
+    for root, value in zip(written, made[len(used) :], strict=True):
+        walk.write(root, value)
+    singles = iter(made)
+    return [next(singles) if i in used else None for i in range(len(end.meta["val"]))]
+
+
+# Memory
+
+
+def _flat(walk: Walk, block: Block) -> Iterator[Node]:
+    for nodes in block.parts:
+        for node in nodes:
+            if (nested := walk.blocks.get(node)) is not None:
+                yield from _flat(walk, nested)
+            yield node
+
+
+def _written_outside(walk: Walk, block: Block) -> list[Node]:
+    """The tensors from outside of a loop or branch that are written to inside."""
+    nodes = list(_flat(walk, block))
+    roots = [walk.root(written_argument(node)) for node in nodes if mutates(node)]
+    return [root for root in dict.fromkeys(roots) if root not in set(nodes)]
+
+
+def _check_writes(walk: Walk, block: Block) -> None:
+    """Refuse a write to a carried variable that shows outside: the first pass has the outer tensor itself."""
+    for node in _flat(walk, block):
+        if not mutates(node):
+            continue
+        root = walk.root(written_argument(node))
+        if root.args[:1] != (block.begin,):
+            continue
+        before = block.begin.args[2][root.args[1] - 1]  # type: ignore[operator, index]
+        others = [user for user in before.users if user is not block.begin and user > block.begin]
+        if walk.root(before).op == "placeholder" or others:
+            raise LoweringError(
+                f"the loop writes in place to {before.name}, which is used outside of it too",
+                hint="write `x = x + y` instead of `x += y` in the loop, or copy the tensor before it",
+            )
+
+
+def check_result(walk: Walk, root: Node, at: Node) -> None:
+    """Refuse a write to what a branch gave, if that may be a tensor from before it that is still used.
+
+    In PyTorch the two are one; the result of an If is always a tensor of its own.
+    """
+    is_item = root.op == "call_function" and root.target is operator.getitem
+    end = root.args[0] if is_item else None
+    if not isinstance(end, Node) or kind_of(end) != "if_end":
+        return
+    inside = set(_flat(walk, walk.blocks[end]))
+    for side in end.args[1:]:
+        before = walk.root(side[root.args[1]])  # type: ignore[index]
+        if before in inside:
+            continue
+        later = [user for user in before.users if user > at]
+        if before.op == "placeholder" or later:
+            raise LoweringError(
+                f"a tensor that a branch chose is written in place, and {before.name}, which it may be, is used too",
+                hint="write `y = y + z` instead of `y += z`, or copy the tensor in the branch",
+            )
+
+
+def in_reach(op: Builder, value: Any) -> bool:
+    """Whether a value can be used where ``op`` builds: not if it belongs to an inner graph that is done."""
+    if isinstance(value, (list, tuple)):
+        return all(in_reach(op, item) for item in value)
+    graph = value.graph if isinstance(value, ir.Value) else None
+    builder: Builder | None = op
+    while graph is not None and builder is not None:
+        if builder.graph is graph:
+            return True
+        builder = builder.parent
+    return graph is None

@@ -1,0 +1,248 @@
+"""Sizes that are known only at run time: their names, and the arithmetic that models do with them.
+
+A symbolic number is a value of shape [1] (so that sizes concatenate to a shape as they are), int64, double or bool.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import sympy
+import torch
+
+from tonnx.errors import LoweringError
+from tonnx.ir.build import DIM, Builder
+from tonnx.ir.infer import Dim
+
+T = ir.DataType
+NUMBER = "tonnx.number"
+"""Key in ``Value.meta`` of a symbolic float or bool: of shape [1] inside the graph, a plain number for the user."""
+
+
+class DimNames:
+    """The names of dimensions: the user's for those that were asked for, PyTorch's symbols for the rest."""
+
+    def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
+        self._names = {symbol: sympy.Symbol(name, integer=True) for symbol, name in names.items()}
+        self._texts: dict[Any, str] = {}
+
+    def text(self, size: torch.SymInt | torch.SymFloat | torch.SymBool) -> str:
+        """The name of a symbolic number, an expression in the names of the dimensions that it depends on."""
+        expression = size.node.expr
+        text = self._texts.get(expression)
+        if text is None:
+            renamed = expression.xreplace(self._names) if isinstance(expression, sympy.Basic) else expression
+            text = self._texts[expression] = str(renamed)
+        return text
+
+    def of_tensor(self, tensor: torch.Tensor) -> list[Dim]:
+        """The dimensions of a fake tensor."""
+        return [self.of_size(size) for size in tensor.shape]
+
+    def of_size(self, size: int | torch.SymInt) -> Dim:
+        """One dimension."""
+        if isinstance(size, int):
+            return size
+        constant = size.node.maybe_as_int()
+        return ir.SymbolicDim(self.text(size)) if constant is None else constant
+
+
+def named(op: Builder, dims: DimNames, value: Any, meta: Any) -> Any:
+    """Remember which dimension a computed size is; reuse the value that already holds it."""
+    if not isinstance(value, ir.Value):
+        return value
+    if not isinstance(meta, torch.SymInt):
+        value.meta[NUMBER] = True
+        return value
+    constant = meta.node.maybe_as_int()
+    if constant is not None:
+        return constant
+    text = dims.text(meta)
+    if (known := op.known_size(text)) is not None:
+        return known
+    if op.rank(value) == 0:
+        value = op.Unsqueeze(value, [0])
+    op.name_size(value, text)
+    return value
+
+
+def _floor(op: Builder, x: ir.Value) -> ir.Value:
+    return op.cast(op.Floor(x), T.INT64)
+
+
+def _ceil(op: Builder, x: ir.Value) -> ir.Value:
+    return op.cast(op.Ceil(x), T.INT64)
+
+
+def _rounded(op: Builder, x: Any, digits: int | None = None) -> ir.Value:
+    if digits is None:
+        return _int(op, op.Round(_double(op, x)))
+    return op.Div(op.Round(op.Mul(_double(op, x), 10.0**digits)), 10.0**digits)
+
+
+def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
+    # Sizes are not negative, but differences of sizes are: ONNX divides towards zero, Python towards minus infinity.
+    quotient = op.Div(a, b)
+    remainder = op.Sub(a, op.Mul(quotient, b))
+    wrong = op.And(op.Not(op.Equal(remainder, 0)), op.Less(op.Mul(remainder, b), 0))
+    return op.Sub(quotient, op.cast(wrong, T.INT64)) if _may_be_negative(a, b) else quotient
+
+
+def _may_be_negative(*operands: Any) -> bool:
+    for operand in operands:
+        if isinstance(operand, ir.Value):
+            name = operand.meta.get(DIM, "-")
+            if "-" in name:
+                return True
+        elif operand < 0:
+            return True
+    return False
+
+
+def _truediv(op: Builder, a: Any, b: Any) -> ir.Value:
+    return op.Div(_double(op, a), _double(op, b))
+
+
+def _double(op: Builder, x: Any) -> ir.Value:
+    return op.cast(x, T.DOUBLE) if isinstance(x, ir.Value) else op.constant(x, T.DOUBLE)
+
+
+def _int(op: Builder, x: ir.Value) -> ir.Value:
+    return op.cast(x, T.INT64)
+
+
+def _ite(op: Builder, condition: Any, a: Any, b: Any) -> Any:
+    return op.Where(condition, a, b)
+
+
+def _sum(op: Builder, terms: Sequence[Any]) -> Any:
+    result = terms[0]
+    for term in terms[1:]:
+        result = op.Add(result, term)
+    return result
+
+
+def _not_equal(op: Builder, a: Any, b: Any) -> ir.Value:
+    return op.Not(op.Equal(a, b))
+
+
+def _binary(op_type: str) -> Callable[..., ir.Value]:
+    def compute(op: Builder, a: Any, b: Any) -> ir.Value:
+        a, b = _same_dtype(op, a, b)
+        return getattr(op, op_type)(a, b)
+
+    return compute
+
+
+def _same_dtype(op: Builder, a: Any, b: Any) -> tuple[Any, Any]:
+    dtypes = {x.dtype for x in (a, b) if isinstance(x, ir.Value)} | {T.DOUBLE for x in (a, b) if isinstance(x, float)}
+    if T.DOUBLE in dtypes:
+        return _double(op, a), _double(op, b)
+    return a, b
+
+
+_FUNCTIONS: dict[Any, Callable[..., Any]] = {
+    operator.add: _binary("Add"),
+    operator.sub: _binary("Sub"),
+    operator.mul: _binary("Mul"),
+    operator.floordiv: _floordiv,
+    operator.truediv: _truediv,
+    operator.mod: _binary("Mod"),
+    operator.pow: _binary("Pow"),
+    operator.neg: lambda op, a: op.Neg(a),
+    operator.pos: lambda op, a: a,
+    operator.abs: lambda op, a: op.Abs(a),
+    operator.eq: _binary("Equal"),
+    operator.ne: _not_equal,
+    operator.lt: _binary("Less"),
+    operator.le: _binary("LessOrEqual"),
+    operator.gt: _binary("Greater"),
+    operator.ge: _binary("GreaterOrEqual"),
+    operator.and_: _binary("And"),
+    operator.or_: _binary("Or"),
+    torch.sym_not: lambda op, a: op.Not(a),
+    torch.sym_max: _binary("Max"),
+    torch.sym_min: _binary("Min"),
+    torch.sym_float: _double,
+    torch.sym_int: _int,
+    torch.sym_ite: _ite,
+    torch.sym_sum: _sum,
+    torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
+    math.floor: _floor,
+    math.ceil: _ceil,
+    math.trunc: _int,
+    math.sqrt: lambda op, a: op.Sqrt(_double(op, a)),
+    math.pow: lambda op, a, b: op.Pow(_double(op, a), _double(op, b)),
+    builtins.round: _rounded,
+    builtins.max: _binary("Max"),
+    builtins.min: _binary("Min"),
+}
+
+
+def compute(op: Builder, function: Any, arguments: Sequence[Any]) -> Any:
+    """A Python function on sizes. On plain numbers it is simply called."""
+    if not any(isinstance(x, ir.Value) for a in arguments for x in (a if isinstance(a, (list, tuple)) else [a])):
+        return function(*arguments)
+    rule = _FUNCTIONS.get(function)
+    if rule is None:
+        raise LoweringError(f"the function {getattr(function, '__name__', function)} on a dynamic size has no rule")
+    return rule(op, *arguments)
+
+
+def materialise(op: Builder, dims: DimNames, size: Any) -> Any:
+    """A symbolic number that stands in the graph as an expression instead of as a node."""
+    constant = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
+    if constant is not None:
+        return constant
+    if isinstance(size, torch.SymInt) and (known := op.known_size(dims.text(size))) is not None:
+        return known
+    return _expression(op, dims, size.node.expr)
+
+
+def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Float or expression.is_Rational:
+        return float(expression)
+    text = str(expression.xreplace(dims._names))
+    if (known := op.known_size(text)) is not None:
+        return known
+    if expression.is_Symbol:
+        raise LoweringError(f"the size {text} is used before it is known")
+    parts = [_expression(op, dims, part) for part in expression.args]
+    name = type(expression).__name__
+    if name in ("Add", "Mul", "Max", "Min"):
+        return op.product(parts) if name == "Mul" else _fold_left(op, name, parts)
+    rules: dict[str, Callable[..., Any]] = {
+        "FloorDiv": _floordiv,
+        "CleanDiv": _floordiv,
+        "Mod": _binary("Mod"),
+        "PythonMod": _binary("Mod"),
+        "Pow": _binary("Pow"),
+        "PowByNatural": _binary("Pow"),
+        "FloatTrueDiv": _truediv,
+        "IntTrueDiv": _truediv,
+        "ToFloat": _double,
+        "FloorToInt": _floor,
+        "CeilToInt": _ceil,
+        "TruncToInt": _int,
+    }
+    if name not in rules:
+        raise LoweringError(f"the size expression {text} ({name}) has no rule")
+    return rules[name](op, *parts)
+
+
+def _fold_left(op: Builder, op_type: str, parts: Sequence[Any]) -> Any:
+    on_numbers: dict[str, Callable[..., Any]] = {"Add": operator.add, "Max": max, "Min": min}
+    result = parts[0]
+    for part in parts[1:]:
+        if not isinstance(result, ir.Value) and not isinstance(part, ir.Value):
+            result = on_numbers[op_type](result, part)
+        else:
+            result = getattr(op, op_type)(*_same_dtype(op, result, part))
+    return result

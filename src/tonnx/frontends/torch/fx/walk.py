@@ -1,0 +1,451 @@
+"""Walks a torch.export graph once and lowers node by node."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
+from torch.fx import Node
+
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument, UnsupportedOp
+from tonnx.frontends.torch.capture.patches import autograd
+from tonnx.frontends.torch.fx import symbolic_sizes
+from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_order, needed, writes
+from tonnx.frontends.torch.fx.memory import Memory, mutates, root_of, written_argument
+from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result, in_reach, kind_of, lower_block
+from tonnx.frontends.torch.operators import decompose
+from tonnx.frontends.torch.operators.aten_fallback import foreign_node
+from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to_onnx_dtype
+from tonnx.frontends.torch.operators.weights import Weights, as_numpy
+from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
+from tonnx.frontends.torch.source import module_of, source_of
+from tonnx.ir.build import DIM, Builder
+from tonnx.ir.provenance import INSIDE, VALUE
+from tonnx.lowering import complex as pairs
+
+_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
+"""What a rule raises when it is given something that it was not written for."""
+
+DROPPED = frozenset(
+    """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
+    aten.sym_constrain_range aten.sym_constrain_range_for_size aten._functional_assert_async aten._print
+    aten._functional_assert_scalar""".split()
+)
+"""Run-time assertions: they compute nothing."""
+
+
+def is_operator(target: Any) -> bool:
+    """Whether an FX target is a registered PyTorch operator."""
+    return isinstance(target, torch._ops.OpOverload)
+
+
+def operator_name(target: Any) -> str:
+    """``aten.add.Tensor``, or the name of a Python function on sizes."""
+    if is_operator(target):
+        return str(target)
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_.")
+
+
+class Walk:
+    """The lowering of one graph into one ONNX graph."""
+
+    def __init__(self, op: Builder, dims: symbolic_sizes.DimNames, settings: Settings | None = None) -> None:
+        self.op = op
+        self.dims = dims
+        self.settings = settings or Settings()
+        self.unsupported: list[Occurrence] = []
+        self._values: dict[Node, Any] = {}
+        self._memory: Memory | None = None
+        self._module: torch.nn.Module = torch.nn.Module()
+        self._named: ir.Graph | None = None
+        """The graph whose values are named after the program's: bodies and decompositions repeat its names."""
+        self._is_body = False
+        """Whether this is the body of a branch or loop, whose values are marked as such."""
+        self.blocks: dict[Node, Block] = {}
+        """The recorded loops and branches of the graph, by the node that ends each."""
+
+    # The whole program
+
+    def program(self, program: ExportedProgram, inputs: dict[str, ir.Value]) -> list[Any]:
+        """Lower everything; returns the user's outputs as values, numbers and None, flat and in order."""
+        weights = Weights(self.op, program, self.settings.weight_names)
+        placeholders = {}
+        for spec in program.graph_signature.input_specs:
+            name = spec.arg.name
+            if spec.kind == InputKind.USER_INPUT:
+                if isinstance(spec.arg, ConstantArgument):
+                    placeholders[name] = spec.arg.value
+                else:
+                    placeholders[name] = inputs[name]
+            elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                placeholders[name] = (weights, spec.target)
+        self._named = self.op.graph
+        results = self.graph(program.graph_module, placeholders)
+        if self.unsupported:
+            raise unsupported_operators(self.unsupported)
+        kinds = program.graph_signature.output_specs
+        return [r for r, spec in zip(results, kinds, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
+
+    def graph(self, module: torch.fx.GraphModule, placeholders: dict[str, Any]) -> list[Any]:
+        """Lower one graph; ``placeholders`` are its inputs by name."""
+        graph = module.graph
+        live = _live(graph)
+        nodes, self.blocks = arrange(node for node in graph.nodes if node.op != "call_function" or node in live)
+        if graph_writes(module):
+            self._memory = Memory(self._compute)
+        for node in nodes:
+            if node.op == "placeholder" and node.users and node.name in placeholders:
+                value = placeholders[node.name]
+                self.define(node, value[0].value(value[1]) if isinstance(value, tuple) else value)
+        self._module = module
+        self.sequence(nodes)
+        results = nodes[-1].args[0]
+        return [self.resolve(item) for item in (results if isinstance(results, (list, tuple)) else [results])]
+
+    def sequence(self, nodes: Sequence[Node]) -> None:
+        """Lower the calls among nodes, in order."""
+        for node in nodes:
+            if node.op == "get_attr":
+                self.define(node, _attribute_of(self._module, str(node.target)))
+            elif node.op == "call_function":
+                self._lower(node)
+
+    # One node
+
+    def _lower(self, node: Node) -> None:
+        self._locate(node)
+        try:
+            value = self._compute(node)
+        except (TonnxError, *_FAULTS) as error:
+            if self.unsupported:  # most likely a consequence of what is reported already
+                value = self._placeholder_for(node.meta.get("val"))
+            elif isinstance(error, TonnxError):
+                error.where = error.where or self._where(node)
+                raise
+            else:
+                raise LoweringError(
+                    f"{operator_name(node.target)} could not be lowered",
+                    where=self._where(node),
+                    why=f"{type(error).__name__}: {error}",
+                    hint="this is a fault of tonnx; please report it with the model's source line",
+                ) from error
+        if mutates(node):
+            assert self._memory is not None
+            written = written_argument(node)
+            if not isinstance(value, ir.Value):
+                raise LoweringError(
+                    f"{operator_name(node.target)} writes to its arguments and gives other results as well",
+                    where=self._where(node),
+                    why="only operators that give what they wrote are supported in place",
+                )
+            value = self._fit(value, self.resolve(written))
+            if self.blocks:
+                check_result(self, self.root(written), node)
+            self.write(written, value)
+        self.define(node, value)
+
+    def _locate(self, node: Node) -> None:
+        """Say where the next nodes come from. The parts of a decomposed operator come from where that one does."""
+        if "nn_module_stack" not in node.meta and "stack_trace" not in node.meta:
+            return
+        module = module_of(node)
+        self.op.scope = f"/{module.replace('.', '/')}" if module else ""
+        known = {"tonnx.op": operator_name(node.target), "tonnx.module": module, "tonnx.source": source_of(node)}
+        self.op.source = {key: text for key, text in known.items() if text}
+
+    def _where(self, node: Node) -> str:
+        return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)
+
+    def _compute(self, node: Node) -> Any:
+        """The value of a call, from the current values of its arguments, stamped with what PyTorch knows of it."""
+        target = node.target
+        if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
+            return self.resolve(node.args[0])[node.args[1]]
+        if not is_operator(target):
+            if isinstance(target, torch._ops.HigherOrderOperator):
+                results = lower_higher_order(self, node)
+                return self._unsupported(node) if results is None else self._stamp(results, node.meta.get("val"))
+            return self._stamp(
+                symbolic_sizes.compute(self.op, target, [self.resolve(a) for a in node.args]), node.meta.get("val")
+            )
+        if node in self.blocks:
+            return self._stamp(lower_block(self, node, self.blocks[node]), node.meta["val"])
+        if target._schema.name == autograd.NAME:
+            tensors, sizes, key = (convert(a, "", self.op, self.resolve) for a in node.args)
+            value = autograd.lower_call(self.op, key, tensors, sizes, self.settings.opset)
+        elif self.settings.foreign == EVERY and target._schema.name.startswith("aten::"):
+            value = self._foreign(node)
+        else:
+            value = self._by_rule(node)
+        return self._stamp(value, node.meta.get("val"))
+
+    def _by_rule(self, node: Node) -> Any:
+        target: Any = node.target
+        rule = self.settings.rule(target._schema, is_complex=_is_complex(node))
+        if rule is None:
+            return self._decomposed(node)
+        try:
+            arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)
+            if "node" in rule.parameters:  # what only the capture knows: how many parts, which strides
+                arguments["node"] = node
+            return rule.function(self.op, **arguments)
+        except UnsupportedArgument:
+            if self.settings.foreign == REFUSE:
+                raise
+            return self._foreign(node)
+
+    def _foreign(self, node: Node) -> Any:
+        """The call as one node of PyTorch's own domain."""
+        meta = node.meta.get("val")
+        many = isinstance(meta, (list, tuple))
+        schema: Any = node.target._schema  # type: ignore[union-attr]
+        made = foreign_node(self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign)  # type: ignore[arg-type]
+        return list(made) if many else made[0]
+
+    def inlined(self, module: torch.fx.GraphModule, operands: Sequence[Any], op: Builder) -> list[Any]:
+        """The results of a graph inside the graph, its nodes made by ``op``.
+
+        Operands are values, or nodes: what the inner graph writes to those is written here, too.
+        """
+        inner = Walk(op, self.dims, self.settings)
+        inner._is_body = op is not self.op
+        names = [node for node in module.graph.nodes if node.op == "placeholder"]
+        given = dict(zip(names, operands, strict=True))
+        results = inner.graph(module, {node.name: self.resolve(operand) for node, operand in given.items()})
+        self.unsupported += inner.unsupported
+        if inner._memory is not None:
+            for node, operand in given.items():
+                if inner._memory.written(node) and isinstance(operand, Node):
+                    self.write(operand, inner.resolve(node))
+        return results
+
+    def _decomposed(self, node: Node) -> Any:
+        """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""
+        traced = decompose.trace(node)
+        if traced is None:
+            return self._unsupported(node) if self.settings.foreign == REFUSE else self._foreign(node)
+        inner = Walk(self.op, self.dims, self.settings)
+        arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
+        results = inner.graph(traced.module, arguments)
+        if inner.unsupported:
+            return self._unsupported(node)
+        return results if traced.many else results[0]
+
+    def _unsupported(self, node: Node) -> Any:
+        name = operator_name(node.target) + (" of complex numbers" if _is_complex(node) else "")
+        self.unsupported.append(Occurrence(name, module_of(node), source_of(node)))
+        return self._placeholder_for(node.meta.get("val"))
+
+    def _placeholder_for(self, meta: Any) -> Any:
+        """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
+        if isinstance(meta, (list, tuple)):
+            return [self._placeholder_for(m) for m in meta]
+        if isinstance(meta, torch.Tensor):
+            shape = ir.Shape(self.dims.of_tensor(meta))
+            return ir.Value(name="unsupported", type=ir.TensorType(to_onnx_dtype(meta.dtype)), shape=shape)
+        return ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+
+    # Values and arguments
+
+    def define(self, node: Node, value: Any) -> None:
+        if (self._named is not None or self._is_body) and isinstance(value, ir.Value):
+            maker = value.producer()
+            if maker is not None and maker.graph is self.op.graph:
+                inside = self.op.graph is not self._named
+                value.meta.setdefault(VALUE, INSIDE + node.name if inside else node.name)
+        if self._memory is not None:
+            self._memory.define(node, value)
+        else:
+            self._values[node] = value
+
+    def resolve(self, argument: Any) -> Any:
+        """The current value of a node, in the form that rules take; other arguments as they are."""
+        if isinstance(argument, Node):
+            return self._read(argument)
+        if isinstance(argument, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return symbolic_sizes.materialise(self.op, self.dims, argument)
+        if isinstance(argument, torch.Tensor):
+            held = self.op.constant(as_numpy(argument))
+            return pairs.marked(self.op, held) if argument.is_complex() else held
+        return argument
+
+    def _read(self, node: Node) -> Any:
+        read = self._values.__getitem__ if self._memory is None else self._memory.read
+        if not self.blocks:
+            return read(node)
+        known = node in (self._values if self._memory is None else self._memory)
+        if known and in_reach(self.op, value := read(node)):
+            return value
+        # Computed in an inner graph that is done. Torch has one node for a number, wherever it was needed first.
+        if isinstance(meta := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return self._again(node, meta)
+        if mutates(node):
+            return self._read(written_argument(node))  # the tensor itself
+        if known and self.root(node) is not node:
+            value = self._compute(node)
+            self.define(node, value)
+            return value
+        raise LoweringError(
+            "a tensor of one pass of a loop, or of one side of a branch, is used outside of it",
+            where=self._where(node),
+            hint="assign it to a variable of the function in the loop's body, or append it to a list there",
+        )
+
+    def _again(self, node: Node, meta: Any) -> Any:
+        """A number, computed where it is needed."""
+        constant = meta.node.maybe_as_int() if isinstance(meta, torch.SymInt) else None
+        if constant is not None:
+            return constant
+        if isinstance(meta, torch.SymInt) and (held := self.op.known_size(self.dims.text(meta))) is not None:
+            return held
+        value = self._compute(node)
+        self.define(node, value)
+        return value
+
+    @contextlib.contextmanager
+    def inside(self, op: Builder) -> Iterator[None]:
+        """Lower into an inner graph."""
+        outer = self.op
+        with op:
+            self.op = op
+            try:
+                yield
+            finally:
+                self.op = outer
+
+    @contextlib.contextmanager
+    def memory_kept(self) -> Iterator[None]:
+        """Whatever is written meanwhile, every tensor holds afterwards what it held before."""
+        state = None if self._memory is None else self._memory.state()
+        try:
+            yield
+        finally:
+            if self._memory is not None and state is not None:
+                self._memory.restore(state)
+
+    def root(self, node: Node) -> Node:
+        """The tensor whose memory a node shares."""
+        return node if self._memory is None else self._memory.root(node)
+
+    def write(self, node: Node, value: ir.Value) -> None:
+        """A tensor holds another value from now on."""
+        assert self._memory is not None
+        self._memory.write(self.op, node, value, self._arguments)
+
+    def _arguments(self, node: Node) -> dict[str, Any]:
+        """All arguments of a call by their schema names."""
+        bound = {}
+        for i, argument in enumerate(node.target._schema.arguments):  # type: ignore[union-attr]
+            if i < len(node.args):
+                bound[argument.name] = convert(node.args[i], str(argument.type), self.op, self.resolve)
+            elif argument.name in node.kwargs:
+                bound[argument.name] = convert(node.kwargs[argument.name], str(argument.type), self.op, self.resolve)
+        return bound
+
+    def _fit(self, value: ir.Value, before: ir.Value) -> ir.Value:
+        """A tensor keeps its dtype and shape when it is written to."""
+        assert before.dtype is not None and before.shape is not None
+        if pairs.is_complex(before):
+            value = pairs.as_pairs(self.op, value)
+        value = self.op.cast(value, before.dtype)
+        if value.shape is None or value.shape != before.shape:
+            value = self.op.Expand(value, self.op.vector(self.op.sizes(before)), _shape=before.shape.dims)
+        return pairs.marked(self.op, value) if pairs.is_complex(before) else value
+
+    def _stamp(self, value: Any, meta: Any) -> Any:
+        """Write the framework's own dtype and shape on what a rule made; the framework is right about both."""
+        if isinstance(meta, (list, tuple)) and isinstance(value, (list, tuple)):
+            return [self._stamp(v, m) for v, m in zip(value, meta, strict=False)]
+        if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+            return symbolic_sizes.named(self.op, self.dims, value, meta)
+        if not isinstance(meta, torch.Tensor) or value is None:
+            return value
+        dtype, dims = stored_dtype(meta.dtype), self.dims.of_tensor(meta)
+        if not isinstance(value, ir.Value):
+            value = self.op.constant(value, dtype)
+        if value.type is None:  # an operator of another domain: only PyTorch knows
+            value.type = ir.TensorType(dtype)
+        value = self.op.cast(value, dtype)
+        if meta.dtype.is_complex:
+            value, dims = pairs.marked(self.op, value), [*dims, 2]
+        else:
+            value = pairs.unmarked(self.op, value)
+        if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
+            if 0 in dims and all(isinstance(dim, int) for dim in dims):
+                # Nothing to compute, and many operators and runtimes stumble over empty tensors.
+                empty = self.op.constant(np.empty(dims), dtype)
+                return pairs.marked(self.op, empty) if meta.dtype.is_complex else empty
+            value.shape = ir.Shape(dims)
+        return value
+
+
+def _is_complex(node: Node) -> bool:
+    """Whether a call takes or gives complex numbers."""
+
+    def found(item: Any) -> bool:
+        if isinstance(item, Node):
+            return found(item.meta.get("val"))
+        if isinstance(item, (list, tuple)):
+            return any(map(found, item))
+        return isinstance(item, complex) or (isinstance(item, torch.Tensor) and item.dtype.is_complex)
+
+    return found(node.args) or found(list(node.kwargs.values())) or found(node.meta.get("val"))
+
+
+def unsupported_operators(occurrences: Sequence[Occurrence]) -> UnsupportedOp:
+    """The error for operators without a rule, which shows how to write one."""
+    namespace, name = occurrences[0].operator.split(".")[:2]
+    return UnsupportedOp(
+        occurrences,
+        hint=f'write a lowering for it: @tonnx.lower("{namespace}::{name}"), see docs/custom-operators.md; or keep it '
+        'as a node that no runtime has: operator_export_type="ONNX_ATEN_FALLBACK"',
+    )
+
+
+def _live(graph: torch.fx.Graph) -> set[Node]:
+    """The nodes that the outputs depend on, also by in-place writes: no assertions, nor their arithmetic."""
+    live: set[Node] = set()
+
+    def spread(nodes: Iterable[Node]) -> None:
+        left = list(nodes)
+        while left:
+            node = left.pop()
+            if node not in live:
+                live.add(node)
+                left += needed(node)
+
+    spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
+    pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]
+    pending = [node for node in pending if operator_name(node.target) not in DROPPED]
+    while found := [node for node in pending if root_of(node) in live]:
+        spread(found)
+        pending = [node for node in pending if node not in live]
+    return live
+
+
+def _attribute_of(module: torch.nn.Module, path: str) -> Any:
+    value: Any = module
+    for part in path.split("."):
+        value = getattr(value, part)
+    return value
+
+
+def number_as_value(op: Builder, number: Any) -> ir.Value:
+    """A Python number among the outputs, as a tensor of rank 0."""
+    if isinstance(number, bool):
+        return op.constant(number, ir.DataType.BOOL)
+    if isinstance(number, int):
+        return op.constant(number, ir.DataType.INT64)
+    if isinstance(number, float):
+        return op.constant(number, ir.DataType.FLOAT)
+    raise LoweringError(
+        f"an output of type {type(number).__name__} cannot be expressed in ONNX",
+        hint="return tensors and numbers only, in tuples, lists or dicts",
+    )

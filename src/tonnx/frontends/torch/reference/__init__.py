@@ -1,0 +1,1 @@
+"""The PyTorch model itself, as what a file is compared with."""

@@ -1,0 +1,116 @@
+"""The original model as a function on numpy arrays: what the file is compared with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.converted import Reference
+from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.capture.torch_export import model_mode
+from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.frontends.torch.reference.no_dropout import without_dropout
+from tonnx.frontends.torch.settings import EVAL
+
+
+def reference(
+    module: torch.nn.Module,
+    call: Call,
+    kept: Sequence[int],
+    mode: str = EVAL,
+    *,
+    redrawn: bool = False,
+    dropout: bool = True,
+) -> Reference:
+    """``kept`` are the places of the file's outputs among the flattened outputs of the model.
+
+    ``redrawn``: with other random numbers than otherwise. ``dropout=False``: its dropouts pass everything on.
+    """
+
+    def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        tensors = [from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
+        args, kwargs = call.with_tensors(tensors)
+        calm = contextlib.nullcontext() if dropout else without_dropout()
+        with torch.random.fork_rng(devices=[]), state_kept(module), _in_mode(module, mode), calm:
+            if redrawn:
+                torch.manual_seed(torch.initial_seed() + 1)
+            leaves = pytree.tree_leaves(module(*args, **kwargs))
+            return [to_numpy(leaves[i]) for i in kept]
+
+    return run
+
+
+def _in_mode(module: torch.nn.Module, mode: str) -> Any:
+    # The module of an ExportedProgram refuses eval(): it has one mode only.
+    return torch.no_grad() if isinstance(module, torch.fx.GraphModule) else model_mode(module, mode)
+
+
+@contextlib.contextmanager
+def state_kept(module: torch.nn.Module) -> Iterator[None]:
+    """A model may count its calls or fill a cache: every run starts from the state that was exported."""
+    owners = list(module.modules())
+    attributes = [(vars(owner), dict(vars(owner))) for owner in owners]
+    held = [value for _, before in attributes for value in before.values() if isinstance(value, (list, dict, set))]
+    contents = [(value, value.copy()) for value in held]
+    try:
+        with _buffers_kept(module):
+            yield
+    finally:
+        for now, before in attributes:
+            now.clear()
+            now.update(before)
+        for value, content in contents:
+            value.clear()
+            value.extend(content) if isinstance(value, list) else value.update(content)
+
+
+@contextlib.contextmanager
+def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
+    saved = [
+        (owner, name, buffer, buffer.clone())
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()
+        if buffer is not None
+    ]
+    versions = [buffer._version for _, _, buffer, _ in saved]
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for (owner, name, buffer, before), version in zip(saved, versions, strict=True):
+                owner._buffers[name] = buffer
+                # Batch normalisation writes its statistics without counting that as a version.
+                if buffer._version != version or not torch.equal(buffer, before):
+                    buffer.copy_(before)
+
+
+def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
+    """A fresh tensor: models may write to their inputs."""
+    array = np.array(array, order="C", copy=True)
+    if like.is_complex():
+        return torch.view_as_complex(torch.from_numpy(array)).to(like.device)
+    if array.dtype.kind == "V" or array.dtype.name in ("bfloat16",) or array.dtype.name.startswith("float8"):
+        width = torch.int16 if array.dtype.itemsize == 2 else torch.uint8
+        integers = array.view(np.int16 if array.dtype.itemsize == 2 else np.uint8)
+        return torch.from_numpy(integers).to(like.device).view(width).view(like.dtype)
+    return torch.from_numpy(array).to(like.device)
+
+
+def to_numpy(value: Any) -> np.ndarray:
+    if isinstance(value, torch.Tensor):
+        # Copied: an output may be one of the buffers that are put back.
+        value = value.dequantize() if value.is_quantized else value
+        return as_numpy(value.contiguous()).copy()
+    if isinstance(value, bool):
+        return np.asarray(value)
+    if isinstance(value, int):
+        return np.asarray(value, dtype=np.int64)
+    if isinstance(value, float):
+        return np.asarray(value, dtype=np.float32)
+    raise CaptureError(f"the model returns a {type(value).__name__}, which is not a tensor")

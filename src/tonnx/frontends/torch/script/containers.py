@@ -1,0 +1,303 @@
+"""Lists, tuples, dicts and strings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from tonnx.errors import LoweringError
+from tonnx.frontends.torch.script import dynamic_lists, lists, numbers, reductions
+from tonnx.frontends.torch.script.values import Dict, Fields, Grown, List, Tensor
+
+if TYPE_CHECKING:
+    from tonnx.frontends.torch.script.walk import Walk
+
+Handler = Callable[..., Any]
+
+
+def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any:
+    if isinstance(cell, Dict):
+        items = dict(walk.store.items(cell))
+        taken = items.pop(index, *default)
+        walk.store.set_items(cell, items)
+        return taken
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        value, rest = dynamic_lists.pop(walk.op, content, index)
+        walk.store.set_elements(cell, rest)
+        return lists.taken(cell, content, value)
+    index = numbers.known(index)
+    if isinstance(index, ir.Value):
+        walk.store.set_elements(cell, lists.stacked(walk, content))
+        return pop(walk, node, cell, index)
+    content = list(content)
+    taken = content.pop(index)
+    walk.store.set_elements(cell, content)
+    return taken
+
+
+def delete(walk: Walk, node: Any, cell: Any, index: Any) -> None:
+    pop(walk, node, cell, index)
+
+
+def remove(walk: Walk, node: Any, cell: Any, item: Any) -> None:
+    pop(walk, node, cell, reductions.index_of(walk, node, cell, item))
+
+
+def count(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
+    if isinstance(cell, str):
+        return on_string(node.kind(), [cell, item, *limits])
+    return reductions.count_of(walk, cell, item)
+
+
+def clear(walk: Walk, node: Any, cell: Any) -> None:
+    if isinstance(cell, Dict):
+        walk.store.set_items(cell, {})
+    else:
+        walk.store.set_elements(cell, [])
+
+
+def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
+    if isinstance(cell, Dict):
+        walk.store.set_items(cell, {**walk.store.items(cell), _key(walk, index): item})
+        return cell
+    content = walk.store.elements(cell)
+    index = numbers.known(index)
+    if not isinstance(content, Grown) and isinstance(index, ir.Value):
+        content = lists.stacked(walk, content)
+    if isinstance(content, Grown):
+        content = lists.taking(walk, content, item)
+        walk.store.set_elements(cell, dynamic_lists.replace(walk.op, content, index, lists.held(walk, content, item)))
+        lists.keep(cell, item)
+    else:
+        content = list(content)
+        content[index] = item
+        walk.store.set_elements(cell, content)
+    return cell
+
+
+def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
+    if isinstance(cell, Dict):
+        items, key = walk.store.items(cell), _key(walk, index)
+        if key not in items:
+            raise LoweringError(f"a dict has no key {key!r}", why=f"it has {', '.join(map(repr, items)) or 'none'}")
+        return items[key]
+    index = numbers.known(index)
+    if isinstance(cell, str):
+        return cell[index]
+    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    if not isinstance(content, Grown):
+        if isinstance(index, int):
+            if not -len(content) <= index < len(content):
+                raise LoweringError(f"a list of {len(content)} elements has none at {index}")
+            return content[index]
+        content = lists.stacked(walk, content)
+    return lists.taken(cell, content, dynamic_lists.element(walk.op, content, index))
+
+
+def _key(walk: Walk, key: Any) -> Any:
+    key = numbers.known(key)
+    if isinstance(key, (ir.Value, Tensor)):
+        raise LoweringError("a dict is read with a key that is known only at run time")
+    return key
+
+
+def slice_(walk: Walk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1) -> Any:
+    start, end, step = map(numbers.known, (start, end, step))
+    if isinstance(cell, str):
+        return cell[start:end:step]
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown) or isinstance(start, ir.Value) or isinstance(end, ir.Value):
+        if not isinstance(content, Grown):
+            content = lists.stacked(walk, content)
+        return List(dynamic_lists.sliced(walk.op, content, start, end, step))
+    return List(content[start:end:step])
+
+
+def length(walk: Walk, node: Any, cell: Any) -> Any:
+    if isinstance(cell, Tensor):
+        return walk.op.size(walk.store.read(walk.op, cell), 0)
+    if isinstance(cell, Dict):
+        return len(walk.store.items(cell))
+    if isinstance(cell, List):
+        content = walk.store.elements(cell)
+        return dynamic_lists.length(walk.op, content) if isinstance(content, Grown) else len(content)
+    return len(cell)
+
+
+def copy(walk: Walk, node: Any, cell: Any) -> Any:
+    if isinstance(cell, Dict):
+        return Dict(dict(walk.store.items(cell)))
+    if isinstance(cell, str):
+        return List(cell)
+    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    return List(content)
+
+
+def contains(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
+    if isinstance(cell, Dict):
+        return _key(walk, item) in walk.store.items(cell)
+    if isinstance(cell, str):
+        return item in cell
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        if content.dims is not None:
+            raise LoweringError("`in` on a list of tensors whose length is known only at run time")
+        equal = walk.op.Equal(content.value, dynamic_lists.number(walk.op, item, content.dtype))
+        counted = walk.op.ReduceSum(walk.op.cast(equal, ir.DataType.INT64), [0], keepdims=1)
+        return dynamic_lists.as_number(walk.op.Greater(counted, 0))
+    return lists.any_true(walk, [lists.equals(walk, element, item) for element in content])
+
+
+def tuple_construct(walk: Walk, node: Any, *items: Any) -> tuple[Any, ...]:
+    names = _field_names(node.output().type().str())
+    return Fields.of(items, names) if names else tuple(items)
+
+
+def _field_names(text: str) -> list[str]:
+    """``NamedTuple(a : Tensor, b : (int, int))`` has the fields a and b."""
+    if not text.startswith("NamedTuple("):
+        return []
+    names, depth, start = [], 0, len("NamedTuple(")
+    for i in range(start, len(text)):
+        if text[i] in "([":
+            depth += 1
+        elif text[i] in ")]":
+            depth -= 1
+        elif text[i] == ":" and depth == 0:
+            names.append(text[start:i].strip())
+        elif text[i] == "," and depth == 0:
+            start = i + 1
+    return names
+
+
+def tuple_unpack(walk: Walk, node: Any, items: Any) -> Any:
+    items = list(items)
+    return items[0] if node.outputsSize() == 1 else items
+
+
+def tuple_index(walk: Walk, node: Any, items: Any, index: Any) -> Any:
+    return items[lists.fixed(index, "picking")]
+
+
+def tuple_slice(walk: Walk, node: Any, items: Any) -> Any:
+    return tuple(items[node.i("beg") : node.i("end")])
+
+
+def dict_construct(walk: Walk, node: Any, *items: Any) -> Dict:
+    return Dict({_key(walk, key): value for key, value in zip(items[::2], items[1::2], strict=True)})
+
+
+def make_dict(walk: Walk, node: Any, *items: Any) -> Dict:
+    if not items:
+        return Dict({})
+    if isinstance(items[0], Dict):
+        return Dict(dict(walk.store.items(items[0])))
+    return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
+
+
+def keys(walk: Walk, node: Any, cell: Dict) -> List:
+    return List(walk.store.items(cell))
+
+
+def values(walk: Walk, node: Any, cell: Dict) -> List:
+    return List(walk.store.items(cell).values())
+
+
+def pairs(walk: Walk, node: Any, cell: Dict) -> List:
+    return List(walk.store.items(cell).items())
+
+
+def get(walk: Walk, node: Any, cell: Dict, key: Any, default: Any = None) -> Any:
+    return walk.store.items(cell).get(_key(walk, key), default)
+
+
+def set_default(walk: Walk, node: Any, cell: Dict, key: Any, default: Any) -> Any:
+    if _key(walk, key) not in walk.store.items(cell):
+        set_item(walk, node, cell, key, default)
+    return walk.store.items(cell)[_key(walk, key)]
+
+
+def update(walk: Walk, node: Any, cell: Dict, other: Dict) -> None:
+    walk.store.set_items(cell, {**walk.store.items(cell), **walk.store.items(other)})
+
+
+ON_STRINGS = frozenset(
+    f"aten::{name}"
+    for name in (
+        "capitalize count endswith expandtabs find isalnum isalpha isdecimal isdigit isidentifier islower isnumeric "
+        "isprintable isspace istitle isupper ljust lower lstrip partition replace rfind rjust rpartition rsplit rstrip "
+        "split splitlines startswith strip swapcase title upper zfill center"
+    ).split()
+)
+"""Methods of strings, which are always known."""
+
+
+_WITHIN = frozenset(("aten::startswith", "aten::endswith", "aten::find", "aten::rfind", "aten::count"))
+
+
+def on_string(kind: str, arguments: list[Any]) -> Any:
+    text, *rest = map(numbers.known, arguments)
+    while rest and rest[-1] is None:
+        rest.pop()
+    if any(isinstance(argument, (ir.Value, Tensor)) for argument in rest):
+        raise LoweringError(f"{kind.removeprefix('aten::')} of a string with a number that only the run knows")
+    if kind in _WITHIN and len(rest) == 3 and rest[2] < 0:  # TorchScript counts an end from behind the last character
+        rest[2] += len(text) + 1
+    made = getattr(str, kind.removeprefix("aten::"))(text, *rest)
+    return List(made) if isinstance(made, list) else made
+
+
+ALWAYS: dict[str, Handler] = {
+    "prim::ListConstruct": lists.list_construct,
+    "prim::ListUnpack": lists.list_unpack,
+    "prim::TupleConstruct": tuple_construct,
+    "prim::TupleUnpack": tuple_unpack,
+    "prim::TupleIndex": tuple_index,
+    "prim::TupleSlice": tuple_slice,
+    "prim::DictConstruct": dict_construct,
+    "prim::rangelist": lists.rangelist,
+    "aten::dict": make_dict,
+    "aten::len": length,
+    "aten::__getitem__": getitem,
+    "aten::_set_item": set_item,
+    "aten::__contains__": contains,
+}
+"""Operators that are about containers, whatever they are given."""
+
+ON_CONTAINERS: dict[str, Handler] = {
+    "aten::append": lists.append,
+    "aten::extend": lists.extend,
+    "aten::add_": lists.extend,
+    "aten::insert": lists.insert,
+    "aten::pop": pop,
+    "aten::Delete": delete,
+    "aten::clear": clear,
+    "aten::reverse": lists.reverse,
+    "aten::slice": slice_,
+    "aten::list": copy,
+    "aten::copy": copy,
+    "aten::eq": reductions.equal,
+    "aten::ne": reductions.unequal,
+    "aten::add": lists.add,
+    "aten::mul": lists.multiply,
+    "prim::max": reductions.extreme,
+    "prim::min": reductions.extreme,
+    "aten::sum": reductions.total,
+    "aten::any": reductions.any_of,
+    "aten::all": reductions.all_of,
+    "aten::sort": reductions.sort,
+    "aten::sorted": reductions.sort,
+    "aten::index": reductions.index_of,
+    "aten::count": count,
+    "aten::remove": remove,
+    "aten::keys": keys,
+    "aten::values": values,
+    "aten::items": pairs,
+    "aten::get": get,
+    "aten::setdefault": set_default,
+    "aten::update": update,
+}
+"""Operators that mean something else if their first argument is a list, a dict or a string."""

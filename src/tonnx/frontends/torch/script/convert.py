@@ -1,0 +1,259 @@
+"""A TorchScript program, from the user's arguments to an ONNX graph at CANON and a function that runs the original."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import inspect
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+import torch
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import LoweringError, TonnxError
+from tonnx.frontends.converted import Converted
+from tonnx.frontends.torch.call.results import add_results, result_names
+from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.capture.torchscript import Scripted
+from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.frontends.torch.reference.eager import reference
+from tonnx.frontends.torch.script import dynamic_lists, graphs, lists
+from tonnx.frontends.torch.script.objects import Parameters
+from tonnx.frontends.torch.script.values import Dict, Fields, Grown, List, Maybe, Object, Tensor
+from tonnx.frontends.torch.script.walk import Walk
+from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.target import CANON
+from tonnx.lowering.complex import COMPLEX
+from tonnx.profiles import ort
+
+Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
+
+
+class Runnable(torch.nn.Module):
+    """A TorchScript program as a module with a Python signature. A run leaves the user's module as it was."""
+
+    def __init__(self, script: Any, mode: str = EVAL) -> None:
+        super().__init__()
+        object.__setattr__(self, "script", script)  # not a part of this module: its mode is not this module's
+        self.mode = mode
+        self.keeps_state = False
+        self.__name__ = getattr(script, "original_name", None) or getattr(script, "name", "forward")
+        schema = script.forward.schema if isinstance(script, torch.jit.ScriptModule) else script.schema
+        is_method = isinstance(script, torch.jit.ScriptModule)
+        arguments = schema.arguments[1:] if is_method else schema.arguments
+        parameters = [
+            inspect.Parameter(
+                argument.name,
+                inspect.Parameter.KEYWORD_ONLY if argument.kwarg_only else inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
+            )
+            for argument in arguments
+        ]
+
+        def forward(*args: Any, **kwargs: Any) -> Any:
+            return self.run(*args, **kwargs)
+
+        forward.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        self.forward = forward
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """One run, in the mode that was exported, from the state that was exported."""
+        script: Any = self.script
+        if not isinstance(script, torch.jit.ScriptModule):
+            with torch.no_grad():
+                return script(*args, **kwargs)
+        if self.keeps_state:
+            script = copy.deepcopy(script)
+        with _in_mode(script, self.mode):
+            return script(*args, **kwargs)
+
+
+@contextlib.contextmanager
+def _in_mode(script: torch.jit.ScriptModule, mode: str) -> Iterator[None]:
+    """EVAL, TRAINING or PRESERVE, without gradients; put back afterwards. A frozen module has no mode."""
+    training = {module: module.training for module in script.modules() if hasattr(module, "training")}
+    try:
+        for module in training if mode != PRESERVE else ():
+            module.training = mode == TRAINING
+        with torch.no_grad():
+            yield
+    finally:
+        for module, flag in training.items():
+            module.training = flag
+
+
+def convert_script(
+    scripted: Scripted,
+    module: torch.nn.Module,
+    call: Call,
+    output_names: list[str],
+    output_axes: Mapping[str, dict[int, str]],
+    settings: Settings,
+    announce: Callable[[str], None],
+    timings: dict[str, float],
+) -> Converted:
+    """Lower a program; what the file is compared with is ``module``."""
+    try:
+        converted = _lowered(scripted, module, call, output_names, output_axes, settings, announce, timings)
+    except TonnxError as error:
+        if scripted.instead_of is not None:
+            raise scripted.instead_of from error
+        raise
+    converted.capture = scripted.how
+    converted.notes[:0] = scripted.notes
+    return converted
+
+
+def _lowered(
+    scripted: Scripted,
+    module: torch.nn.Module,
+    call: Call,
+    output_names: list[str],
+    output_axes: Mapping[str, dict[int, str]],
+    settings: Settings,
+    announce: Callable[[str], None],
+    timings: dict[str, float],
+) -> Converted:
+    script = scripted.program
+    if isinstance(module, Runnable):
+        module.mode = settings.training
+    start = time.perf_counter()
+    announce("lower")
+    names = Names([*(leaf.name for leaf in call.leaves), *output_names])
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
+    op = Builder(graph, names=names, profile=ort.instead)
+    parameters = Parameters(op)
+    walk = Walk(op, parameters, settings)
+    with op:
+        tree = _run(walk, script, call, _inputs(graph, call), module)
+        walk.raise_unsupported()
+        results = [_read(walk, leaf) for leaf in pytree.tree_leaves(tree)]
+        op.scope, op.source = "", {}
+        kept, notes = add_results(op, results, result_names(tree), call.leaves, output_names, output_axes)
+    if isinstance(module, Runnable):
+        module.keeps_state = walk.writes_state or parameters.changed()
+    timings["lower"] = time.perf_counter() - start
+    return Converted(
+        model=ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values())),
+        reference=reference(module, call, kept, settings.training),
+        example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
+        dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
+        redrawn=reference(module, call, kept, settings.training, redrawn=True),
+        limits=_limits(call),
+        timings=timings,
+        notes=[*walk.notes, *notes],
+    )
+
+
+def _limits(call: Call) -> dict[str, tuple[int, int | None]]:
+    limits: dict[str, tuple[int, int | None]] = {}
+    for leaf in call.leaves:
+        for dim in leaf.dynamic.values():
+            limits[dim.name] = (dim.minimum or 0, dim.maximum)
+    return limits
+
+
+def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:
+    tensors = []
+    for leaf in call.leaves:
+        shape: list[Any] = list(leaf.tensor.shape)
+        for axis, dim in leaf.dynamic.items():
+            shape[axis] = ir.SymbolicDim(dim.name)
+        kind = ir.TensorType(stored_dtype(leaf.tensor.dtype))
+        shape += [2] if leaf.tensor.is_complex() else []
+        value = ir.Value(name=leaf.name, type=kind, shape=ir.Shape(shape))
+        if leaf.tensor.is_complex():
+            value.meta[COMPLEX] = True
+        graph.inputs.append(value)
+        tensors.append(Tensor(value))
+        tensors[-1].packed = leaf.tensor.is_contiguous()
+    return tensors
+
+
+def _run(walk: Walk, script: Any, call: Call, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
+    given = iter(inputs)
+    flat, spec = pytree.tree_flatten((call.args, call.kwargs))
+    args, kwargs = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+    is_method = isinstance(script, torch.jit.ScriptModule)
+    schema = script.forward.schema if is_method else script.schema
+    arguments = _positional(schema, args, kwargs, is_method)
+    things = [_thing(argument) for argument in arguments]
+    if is_method:
+        walk.parameters.name(script)
+        result = walk.method(Object(script._c, ""), "forward", things)
+    else:
+        result = walk.graph(graphs.ready(script.graph), things)
+    return _tree(walk, result)
+
+
+def _positional(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_method: bool) -> list[Any]:
+    """All arguments in the order of the schema, defaults among them."""
+    arguments = []
+    for i, argument in enumerate(schema.arguments[1:] if is_method else schema.arguments):
+        if i < len(args):
+            arguments.append(args[i])
+        elif argument.name in kwargs:
+            arguments.append(kwargs[argument.name])
+        else:
+            arguments.append(argument.default_value if argument.has_default_value() else None)
+    return arguments
+
+
+def _thing(value: Any) -> Any:
+    """An argument of the example call; its tensors are things already."""
+    if isinstance(value, tuple):
+        items = [_thing(item) for item in value]
+        names = getattr(value, "_fields", ())
+        return Fields.of(items, names) if names else tuple(items)
+    if isinstance(value, list):
+        return List(map(_thing, value))
+    if isinstance(value, dict):
+        return Dict({key: _thing(item) for key, item in value.items()})
+    if isinstance(value, torch.device):
+        return str(value)
+    return value
+
+
+def _tree(walk: Walk, thing: Any) -> Any:
+    """The result of the program in Python's own containers."""
+    if isinstance(thing, List):
+        content = walk.store.elements(thing)
+        if isinstance(content, Grown) and content.count is None:
+            raise LoweringError(
+                "the model returns a list whose length is known only at run time",
+                why="a file has a fixed number of outputs",
+                hint="return torch.stack(list), or torch.tensor(list) for numbers",
+            )
+        return [_tree(walk, item) for item in lists.elements_of(walk, thing, "returning")]
+    if isinstance(thing, Dict):
+        return {key: _tree(walk, item) for key, item in walk.store.items(thing).items()}
+    if isinstance(thing, Fields):
+        kind = namedtuple("Result", thing.names, rename=True)  # type: ignore[misc]
+        return kind(*(_tree(walk, item) for item in thing))
+    if isinstance(thing, tuple):
+        return tuple(_tree(walk, item) for item in thing)
+    if isinstance(thing, Maybe):
+        raise LoweringError(
+            "the model returns an Optional of which only the run tells whether it is None",
+            hint="return an empty tensor instead of None",
+        )
+    return thing
+
+
+def _read(walk: Walk, leaf: Any) -> Any:
+    if not isinstance(leaf, Tensor):
+        return dynamic_lists.as_number(leaf) if isinstance(leaf, ir.Value) else leaf
+    try:
+        value = walk.store.read(walk.op, leaf)
+    except LoweringError as error:
+        error.where = error.where or "an output of the model"
+        raise
+    if value.meta.keys() & {"tonnx.dim", "tonnx.number"}:  # a tensor, though its value is a number elsewhere
+        value = walk.op.Identity(value)
+    return value

@@ -1,0 +1,184 @@
+"""PyTorch's own decomposition of one operator, for operators that have no rule.
+
+The operator is traced on fake tensors that have the ranks, the fixed sizes and the named dimensions of its arguments.
+The graph of simpler operators that comes out is lowered by the walk of the torch.export front end.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+import sympy
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.utils import _pytree as pytree
+
+from tonnx.errors import TonnxError, UnsupportedOp
+from tonnx.frontends.torch.fx import walk as fx
+from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
+from tonnx.frontends.torch.operators.aten_fallback import foreign_node
+from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
+from tonnx.frontends.torch.operators.decompose import table
+from tonnx.frontends.torch.script import dtypes
+from tonnx.frontends.torch.script.values import Tensor
+from tonnx.frontends.torch.settings import REFUSE
+from tonnx.lowering.complex import is_complex
+
+if TYPE_CHECKING:
+    from tonnx.frontends.torch.script.operators import Operator
+    from tonnx.frontends.torch.script.walk import Walk
+
+_HINT = 11
+"""The size that stands for a dimension of which nothing is known; the next ones are larger, so that none are equal."""
+
+
+def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+    """The results of an operator without a rule; it is noted as unsupported if there is no way."""
+    results = _decomposed(walk, operator, arguments)
+    if results is not None:
+        return results
+    if walk.settings.foreign != REFUSE and operator.target is not None:
+        return _foreign(walk, operator, arguments)
+    from tonnx.frontends.torch.script.walk import stand_in
+
+    walk.refuse(operator.title)
+    returns = operator.target._schema.returns if operator.target is not None else []
+    made = [stand_in(r.type) for r in returns]
+    values = [thing.value if isinstance(thing, Tensor) else thing for thing in made]
+    return values[0] if len(values) == 1 else values
+
+
+def _foreign(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+    """The call as one node of PyTorch's own domain; its results have the dtypes that PyTorch gives them."""
+    given = {}
+    for argument, value in zip(operator.arguments, arguments, strict=False):
+        read = pytree.tree_map(lambda v: walk.store.read(walk.op, v) if isinstance(v, Tensor) else v, value)
+        given[argument.name] = DTYPES.get(read, read) if isinstance(read, torch.dtype) else read
+    made = foreign_node(walk.op, operator.target._schema, given, len(operator.returns), walk.settings.foreign)
+    known = dtypes.asked(walk, operator, arguments) or [None] * len(made)
+    for value, dtype in zip(made, known, strict=True):
+        value.type = ir.TensorType(dtype or ir.DataType.FLOAT)
+    return made[0] if len(made) == 1 else list(made)
+
+
+def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+    target = operator.target
+    if target is None or operator.namespace != "aten":
+        return None
+    plain = _functional(operator)
+    if plain is None or (plain not in table() and not _composite(plain)):
+        return None
+    leaves, spec = pytree.tree_flatten(arguments)
+    if any(isinstance(leaf, ir.Value) for leaf in leaves):
+        return None  # a number at run time; only tensors are followed here
+    tensors = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Tensor)))
+    values = [walk.store.read(walk.op, tensor) for tensor in tensors]
+    fakes = _Fakes(walk)
+    made = [fakes.of(value) for value in values]
+    if not tensors or None in made:
+        return None
+
+    def call(*given: torch.Tensor) -> tuple[Any, ...]:
+        known = dict(zip(tensors, given, strict=True))
+        flat = [known[leaf] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        inputs = pytree.tree_unflatten(flat, spec)
+        named = by_name(plain, inputs)
+        result = table()[plain](*named[0], **named[1]) if plain in table() else plain.decompose(*named[0], **named[1])
+        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
+
+    try:
+        with torch.no_grad(), fakes.mode:
+            module = make_fx(call, tracing_mode="real")(*made)
+    except Exception:  # any fault inside PyTorch's tracing means: no decomposition, and the operator is reported
+        return None
+    if any(node.target is plain for node in module.graph.nodes) or fakes.narrowed():
+        return None
+    inner = fx.Walk(walk.op, DimNames(fakes.names), walk.settings)
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    try:
+        results = inner.graph(module, dict(zip(names, values, strict=True)))
+    except UnsupportedOp:
+        return None
+    except TonnxError:
+        raise
+    if inner.unsupported:
+        return None
+    many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
+    return results if many else results[0]
+
+
+def _composite(target: Any) -> bool:
+    try:
+        return bool(target._can_decompose())
+    except RuntimeError:  # an operator of TorchScript's own, on strings or lists: nobody else knows it
+        return False
+
+
+def _functional(operator: Operator) -> Any:
+    """The operator itself, or for one in place that which gives a new tensor."""
+    name = operator.name
+    if name.endswith("_") and not name.startswith("__"):
+        packet = getattr(torch.ops.aten, name.rstrip("_"), None)
+        return getattr(packet, operator.overload or "default", None) if packet is not None else None
+    return operator.target
+
+
+def by_name(target: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by position, and those that PyTorch wants by name."""
+    positional, named = [], {}
+    for argument, given in zip(target._schema.arguments, inputs, strict=False):
+        if argument.kwarg_only:
+            named[argument.name] = given
+        else:
+            positional.append(given)
+    return positional, named
+
+
+class _Fakes:
+    """Fake tensors whose symbolic sizes are the named dimensions of values."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._env = ShapeEnv()
+        self.mode = FakeTensorMode(shape_env=self._env, static_shapes=False)
+        self.names: dict[sympy.Symbol, str] = {}
+        self._hints: dict[str, int] = {}
+        self._symbols: dict[str, torch.SymInt] = {}
+
+    def of(self, value: ir.Value) -> torch.Tensor | None:
+        if value.shape is None or value.dtype not in TORCH_OF:
+            return None
+        sizes: list[Any] = []
+        dtype = TORCH_OF[value.dtype]
+        for axis, dim in enumerate(value.shape.dims[:-1] if is_complex(value) else value.shape.dims):
+            if isinstance(dim, int):
+                sizes.append(dim)
+                continue
+            name = dim.value
+            if name is None:
+                name = self._walk.op.names.unique("size")
+                size = self._walk.op.size(value, axis)
+                assert isinstance(size, ir.Value)  # the dimension is not fixed
+                self._walk.op.name_size(size, name)
+            else:
+                self._walk.op.size(value, axis)  # so that it is known by its name
+            sizes.append(self._symbol(name))
+        with self.mode:
+            return torch.empty(sizes, dtype=dtype.to_complex() if is_complex(value) else dtype)
+
+    def _symbol(self, name: str) -> torch.SymInt:
+        if name not in self._symbols:
+            hint = _HINT + 2 * len(self._symbols)
+            context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC])
+            fake = self.mode.from_tensor(torch.empty(hint), static_shapes=False, symbolic_context=context)
+            size: Any = fake.shape[0]
+            self._symbols[name] = size
+            self.names[size.node.expr] = name
+        return self._symbols[name]
+
+    def narrowed(self) -> bool:
+        """Whether the decomposition holds for some sizes only."""
+        return any(size.node.maybe_as_int() is not None for size in self._symbols.values())

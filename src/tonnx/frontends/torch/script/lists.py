@@ -1,0 +1,220 @@
+"""Lists: Python's own as long as their length is known, values that hold all elements when it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import onnx_ir as ir
+
+from tonnx.errors import LoweringError
+from tonnx.frontends.torch.script import dynamic_lists, numbers
+from tonnx.frontends.torch.script.join import number_dtype
+from tonnx.frontends.torch.script.store import holds, link
+from tonnx.frontends.torch.script.values import Grown, List, Tensor, is_number
+from tonnx.ir.infer import UNKNOWN, dims_of, same_dim
+
+if TYPE_CHECKING:
+    from tonnx.frontends.torch.script.walk import Walk
+
+
+def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
+    """The elements of a list whose length is known."""
+    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    if isinstance(content, Grown):
+        if content.count is not None:
+            return [taken(cell, content, dynamic_lists.element(walk.op, content, i)) for i in range(content.count)]
+        raise LoweringError(
+            f"{doing} needs a list whose length is known",
+            why="this list grows in a loop or a branch whose course is known only at run time",
+            hint="make a tensor of it with torch.stack or torch.cat",
+        )
+    return content
+
+
+def taken(cell: Any, grown: Grown, value: ir.Value) -> Any:
+    """An element that was taken out of a list: who writes to it writes to the list as well."""
+    if grown.dims is None:
+        return dynamic_lists.as_number(value)
+    taken = Tensor(value)
+    if isinstance(cell, List):
+        link(taken, cell)
+    return taken
+
+
+def held(walk: Walk, grown: Grown, item: Any) -> Any:
+    """An element as it is put into a list that grows."""
+    if grown.dims is None:
+        if not is_number(item):
+            raise LoweringError("a list of numbers gets something else")
+        return item
+    if not isinstance(item, Tensor):
+        raise LoweringError("a list of tensors gets something else")
+    return walk.store.read(walk.op, item)
+
+
+def as_grown(walk: Walk, content: list[Any], like: Grown) -> Grown:
+    """Known elements in the form of another list."""
+    held = [held(walk, like, item) for item in content]
+    return dynamic_lists.gather(walk.op, held, like.dtype, like.dims, like.stacked)
+
+
+def taking(walk: Walk, grown: Grown, item: Any) -> Grown:
+    """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
+    if grown.dims is None or not grown.stacked or not isinstance(item, Tensor):
+        return grown
+    dims = dims_of(walk.store.read(walk.op, item))
+    if dims is not None and len(dims) == len(grown.dims):
+        if all(map(same_dim, dims, grown.dims)):
+            return grown
+        joined = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, grown.dims, strict=True)]
+        return dynamic_lists.as_sequence(walk.op, Grown(grown.value, grown.dtype, joined, True))
+    raise LoweringError("a list holds tensors of different ranks, and its length is known only at run time")
+
+
+def keep(cell: List, item: Any) -> None:
+    """A list that grows holds the value of a tensor, not the tensor: a write to one is not seen in the other."""
+    if isinstance(item, Tensor):
+        holds(cell, item)
+
+
+def list_construct(walk: Walk, node: Any, *items: Any) -> List:
+    return List(items)
+
+
+def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
+    count = node.outputsSize()
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        items = [taken(cell, content, dynamic_lists.element(walk.op, content, i)) for i in range(count)]
+    else:
+        items = list(content)
+    if len(items) != count:
+        raise LoweringError(f"{len(items)} values are unpacked into {count} variables")
+    return items[0] if count == 1 else items
+
+
+def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        content = taking(walk, content, item)
+        walk.store.set_elements(cell, dynamic_lists.append(walk.op, content, held(walk, content, item)))
+        keep(cell, item)
+    else:
+        walk.store.set_elements(cell, [*content, item])
+    return cell
+
+
+def extend(walk: Walk, node: Any, cell: List, more: Any) -> List:
+    walk.store.set_elements(cell, _concatenated(walk, cell, more))
+    return cell
+
+
+def _concatenated(walk: Walk, one: List, other: List) -> Any:
+    a, b = walk.store.elements(one), walk.store.elements(other)
+    if isinstance(a, Grown) and isinstance(b, Grown):
+        return dynamic_lists.extended(walk.op, a, b)
+    if isinstance(a, Grown) and not isinstance(b, Grown):
+        for item in b:
+            a = taking(walk, a, item)
+            a = dynamic_lists.append(walk.op, a, held(walk, a, item))
+        return a
+    if isinstance(b, Grown):
+        return dynamic_lists.extended(walk.op, as_grown(walk, a, b), b)
+    return [*a, *b]
+
+
+def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        content = taking(walk, content, item)
+        walk.store.set_elements(cell, dynamic_lists.insert(walk.op, content, index, held(walk, content, item)))
+        keep(cell, item)
+        return
+    index = numbers.known(index)
+    if isinstance(index, ir.Value):
+        walk.store.set_elements(cell, stacked(walk, content))
+        insert(walk, node, cell, index, item)
+        return
+    content = list(content)
+    content.insert(index, item)
+    walk.store.set_elements(cell, content)
+
+
+def fixed(index: Any, doing: str) -> int:
+    index = numbers.known(index)
+    if isinstance(index, ir.Value):
+        raise LoweringError(f"{doing} at a place of a list that is known only at run time")
+    return int(index)
+
+
+def reverse(walk: Walk, node: Any, cell: List) -> None:
+    content = walk.store.elements(cell)
+    if isinstance(content, Grown):
+        walk.store.set_elements(cell, dynamic_lists.sliced(walk.op, content, -1, -(1 << 62), -1))
+    else:
+        walk.store.set_elements(cell, content[::-1])
+
+
+def stacked(walk: Walk, content: list[Any]) -> Grown:
+    """Known elements of one kind as one tensor, so that one of them can be picked at run time."""
+    if content and all(map(is_number, content)):
+        kind = number_dtype(content[0])
+        if all(number_dtype(item) == kind for item in content):
+            return dynamic_lists.gather(walk.op, content, kind, None, True)
+    if content and all(isinstance(item, Tensor) for item in content):
+        held = [walk.store.read(walk.op, item) for item in content]
+        dims, dtype = dims_of(held[0]), held[0].dtype
+        alike = dims is not None
+        for value in held[1:]:
+            other = dims_of(value)
+            if dims is None or other is None or len(other) != len(dims) or value.dtype != dtype:
+                dims = None
+                break
+            alike = alike and all(map(same_dim, dims, other))
+            dims = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, other, strict=True)]
+        if dims is not None and dtype is not None:
+            return dynamic_lists.gather(walk.op, held, dtype, dims, alike)
+    raise LoweringError(
+        "an element of a list is picked by an index that is known only at run time",
+        why="the elements are not tensors of one dtype, nor numbers of one type",
+    )
+
+
+def equals(walk: Walk, a: Any, b: Any) -> Any:
+    if is_number(a) and is_number(b):
+        return numbers.compute(walk.op, "aten::eq", [a, b])
+    return type(a) is type(b) and a == b
+
+
+def any_true(walk: Walk, conditions: list[Any]) -> Any:
+    result: Any = False
+    for condition in conditions:
+        result = numbers.compute(walk.op, "aten::__or__", [result, condition])
+    return result
+
+
+def add(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+    return one + other if isinstance(one, str) else List(_concatenated(walk, one, other))
+
+
+def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+    cell, count = (one, other) if isinstance(one, (List, str)) else (other, one)
+    count = numbers.known(count)
+    if isinstance(cell, str):
+        return cell * count
+    content = elements_of(walk, cell, "repeating a list")
+    if not isinstance(count, ir.Value):
+        return List(content * count)
+    if len(content) != 1 or not is_number(content[0]):
+        raise LoweringError("a list is repeated a number of times that is known only at run time")
+    dtype = number_dtype(content[0])
+    value = walk.op.Expand(dynamic_lists.number(walk.op, content[0], dtype), count)
+    return List(Grown(value, dtype, None, True))
+
+
+def rangelist(walk: Walk, node: Any, count: Any) -> List:
+    count = numbers.known(count)
+    if isinstance(count, ir.Value):
+        value = walk.op.Range(0, walk.op.scalar(count), 1)
+        return List(Grown(value, ir.DataType.INT64, None, True))
+    return List(range(count))

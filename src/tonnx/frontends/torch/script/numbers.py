@@ -1,0 +1,357 @@
+"""Python's arithmetic on numbers: done at once where they are known, as nodes where they are not.
+
+A number at run time has shape [1]: int64, double or bool. Sizes keep the name of the dimension that they are, also
+through arithmetic, so that shapes stay known by name.
+"""
+
+from __future__ import annotations
+
+import builtins
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.errors import LoweringError
+from tonnx.frontends.torch.fx import symbolic_sizes
+from tonnx.frontends.torch.script.values import is_number
+from tonnx.ir.build import DIM, Builder
+from tonnx.lowering.rules import rule_for
+
+T = ir.DataType
+
+
+def _int_part(x: Any) -> int:
+    return int(x)
+
+
+def _pow(a: Any, b: Any) -> Any:
+    return float(a) ** float(b) if isinstance(a, float) or isinstance(b, float) or b < 0 else a**b
+
+
+def _range_length(low: int, high: int, step: int) -> int:
+    return len(range(low, high, step))
+
+
+def _derive_index(index: int, start: int, step: int) -> int:
+    return start + index * step
+
+
+# What a TorchScript operator is in Python.
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "aten::add": operator.add,
+    "aten::sub": operator.sub,
+    "aten::mul": operator.mul,
+    "aten::floordiv": operator.floordiv,
+    "aten::div": operator.truediv,
+    "aten::remainder": operator.mod,
+    "aten::fmod": math.fmod,
+    "aten::neg": operator.neg,
+    "aten::pow": _pow,
+    "prim::abs": operator.abs,
+    "aten::abs": operator.abs,
+    "aten::eq": operator.eq,
+    "aten::ne": operator.ne,
+    "aten::lt": operator.lt,
+    "aten::le": operator.le,
+    "aten::gt": operator.gt,
+    "aten::ge": operator.ge,
+    "aten::__and__": operator.and_,
+    "aten::__or__": operator.or_,
+    "aten::__xor__": operator.xor,
+    "aten::__lshift__": operator.lshift,
+    "aten::__rshift__": operator.rshift,
+    "aten::__not__": operator.not_,
+    "aten::bitwise_not": operator.invert,
+    "aten::floor": math.floor,
+    "aten::ceil": math.ceil,
+    "aten::round": lambda a: float(builtins.round(a)),
+    "aten::trunc": math.trunc,
+    "aten::sqrt": math.sqrt,
+    "aten::exp": math.exp,
+    "aten::log": math.log,
+    "aten::log2": math.log2,
+    "aten::log10": math.log10,
+    "aten::log1p": math.log1p,
+    "aten::sin": math.sin,
+    "aten::cos": math.cos,
+    "aten::tan": math.tan,
+    "aten::tanh": math.tanh,
+    "aten::sinh": math.sinh,
+    "aten::cosh": math.cosh,
+    "aten::asin": math.asin,
+    "aten::acos": math.acos,
+    "aten::atan": math.atan,
+    "aten::asinh": math.asinh,
+    "aten::acosh": math.acosh,
+    "aten::atanh": math.atanh,
+    "aten::atan2": math.atan2,
+    "aten::expm1": math.expm1,
+    "aten::erf": math.erf,
+    "aten::erfc": math.erfc,
+    "aten::fabs": math.fabs,
+    "aten::isnan": math.isnan,
+    "aten::isinf": math.isinf,
+    "aten::isfinite": math.isfinite,
+    "aten::gcd": math.gcd,
+    "aten::factorial": math.factorial,
+    "prim::max": builtins.max,
+    "prim::min": builtins.min,
+    "aten::Int": _int_part,
+    "aten::Float": float,
+    "aten::Bool": bool,
+    "aten::__range_length": _range_length,
+    "aten::__derive_index": _derive_index,
+    "aten::divmod": divmod,
+    "aten::copysign": math.copysign,
+    "aten::degrees": math.degrees,
+    "aten::radians": math.radians,
+    "aten::__round_to_zero_floordiv": lambda a, b: int(a / b),
+}
+
+
+def compute(op: Builder, kind: str, arguments: Sequence[Any]) -> Any:
+    """The operator ``kind`` on numbers; NotImplemented if it is not one of those, or these are not all numbers."""
+    function = _PYTHON.get(kind)
+    if function is None or not all(map(is_number, arguments)):
+        return NotImplemented
+    arguments = list(map(known, arguments))
+    if not any(isinstance(argument, ir.Value) for argument in arguments):
+        return _at_once(kind, function, arguments)
+    made = _at_run_time(op, kind, function, arguments)
+    return tuple(map(_number, made)) if isinstance(made, tuple) else _named(op, kind, arguments, made)
+
+
+def known(thing: Any) -> Any:
+    """A number that turned out to be constant, as Python's."""
+    if isinstance(thing, ir.Value) and thing.const_value is not None and thing.const_value.size == 1:
+        return thing.const_value.numpy().reshape(-1)[0].item()
+    return thing
+
+
+def _at_once(kind: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:
+    try:
+        return function(*arguments)
+    except (ArithmeticError, ValueError) as error:
+        raise LoweringError(
+            f"{kind.removeprefix('aten::')}({', '.join(map(str, arguments))}) fails: {error}",
+            why="the numbers are constants of the model and the example",
+        ) from error
+
+
+def _number(made: Any) -> Any:
+    if isinstance(made, ir.Value) and DIM not in made.meta:
+        made.meta[symbolic_sizes.NUMBER] = True
+    return made
+
+
+# An expression of named dimensions is a name: it stands for one size in the whole file.
+_SIGNS = {"aten::add": "+", "aten::sub": "-", "aten::mul": "*", "aten::floordiv": "//"}
+
+
+def _named(op: Builder, kind: str, arguments: Sequence[Any], made: Any) -> Any:
+    if not isinstance(made, ir.Value) or DIM in made.meta:
+        return made
+    if kind in _SIGNS and made.dtype == T.INT64 and len(arguments) == 2:
+        texts = [a.meta.get(DIM) if isinstance(a, ir.Value) else str(a) for a in arguments]
+        if None not in texts:
+            texts = [text if str(text).isidentifier() or str(text).isdigit() else f"({text})" for text in texts]
+            name = f" {_SIGNS[kind]} ".join(map(str, texts))
+            known_size = op.known_size(name)
+            if known_size is not None:
+                return known_size
+            op.name_size(made, name)
+            return made
+    return _number(made)
+
+
+def _at_run_time(op: Builder, kind: str, function: Callable[..., Any], arguments: list[Any]) -> Any:
+    special = _NODES.get(kind)
+    if special is not None:
+        return special(op, *arguments)
+    rule = rule_for("aten", kind.removeprefix("aten::"), "") if kind in _REAL else None
+    if rule is not None:  # of the function on tensors, which has the same name
+        return rule.function(op, *(_double(op, argument) for argument in arguments))
+    return symbolic_sizes.compute(op, function, arguments)
+
+
+_REAL = frozenset(
+    f"aten::{name}"
+    for name in (
+        "sqrt exp log log2 log10 log1p expm1 sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh atan2 "
+        "erf erfc copysign isnan isinf isfinite"
+    ).split()
+)
+"""Functions of real numbers."""
+
+
+def _double(op: Builder, x: Any) -> ir.Value:
+    return op.cast(x, T.DOUBLE) if isinstance(x, ir.Value) else op.constant([x], T.DOUBLE)
+
+
+def _int64(op: Builder, x: Any) -> ir.Value:
+    return op.cast(x, T.INT64) if isinstance(x, ir.Value) else op.constant([int(x)], T.INT64)
+
+
+def _is_real(x: Any) -> bool:
+    return x.dtype == T.DOUBLE if isinstance(x, ir.Value) else isinstance(x, float)
+
+
+def _is_bool(x: Any) -> bool:
+    return x.dtype == T.BOOL if isinstance(x, ir.Value) else isinstance(x, bool)
+
+
+def _arithmetic(op_type: str) -> Callable[..., ir.Value]:
+    """Both operands as int64, or as double if one of them is."""
+
+    def emit(op: Builder, a: Any, b: Any) -> ir.Value:
+        convert = _double if _is_real(a) or _is_real(b) else _int64
+        made: ir.Value = getattr(op, op_type)(convert(op, a), convert(op, b))
+        return made
+
+    return emit
+
+
+def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
+    if _is_real(a) or _is_real(b):
+        return op.Floor(op.Div(_double(op, a), _double(op, b)))
+    made: ir.Value = symbolic_sizes.compute(op, operator.floordiv, [_int64(op, a) if _is_bool(a) else a, b])
+    return made
+
+
+def _remainder(op: Builder, a: Any, b: Any) -> ir.Value:
+    if _is_real(a) or _is_real(b):  # ONNX has no remainder of floats with the sign of the divisor
+        x, y = _double(op, a), _double(op, b)
+        return op.Sub(x, op.Mul(op.Floor(op.Div(x, y)), y))
+    return op.Mod(_int64(op, a), _int64(op, b))
+
+
+def _equal(op: Builder, a: Any, b: Any) -> ir.Value:
+    if _is_bool(a) and _is_bool(b):
+        return op.Equal(_bool(op, a), _bool(op, b))
+    return _arithmetic("Equal")(op, a, b)
+
+
+def _bool(op: Builder, x: Any) -> ir.Value:
+    if not isinstance(x, ir.Value):
+        return op.constant([bool(x)], T.BOOL)
+    return x if x.dtype == T.BOOL else op.Not(op.Equal(x, 0))
+
+
+def _logical(op_type: str, bitwise: str) -> Callable[..., ir.Value]:
+    def emit(op: Builder, a: Any, b: Any) -> Any:
+        if _is_bool(a) and _is_bool(b):
+            for one, other in ((a, b), (b, a)):  # `True and x` is x
+                if one is True and op_type == "And":
+                    return other
+                if one is False and op_type == "Or":
+                    return other
+                if one is False and op_type == "And":
+                    return False
+                if one is True and op_type == "Or":
+                    return True
+            return getattr(op, op_type)(_bool(op, a), _bool(op, b))
+        return getattr(op, bitwise)(_int64(op, a), _int64(op, b))
+
+    return emit
+
+
+def _to_int(op: Builder, x: Any) -> Any:
+    return x if isinstance(x, ir.Value) and x.dtype == T.INT64 else _int64(op, x)  # towards zero, as Python's int
+
+
+def _range_length_nodes(op: Builder, low: Any, high: Any, step: Any) -> Any:
+    """max(0, ceil((high - low) / step))."""
+    if low == 0 and step == 1 and isinstance(high, ir.Value) and DIM in high.meta:
+        return high  # a size is not negative
+    if not isinstance(step, int):
+        raise LoweringError("range() has a step that is known only at run time")
+    span = op.Sub(_int64(op, high), _int64(op, low))
+    if step != 1:
+        span = symbolic_sizes.compute(op, operator.floordiv, [op.Add(span, step - 1 if step > 0 else step + 1), step])
+    return op.Max(span, op.constant([0], T.INT64))
+
+
+def _derive_index_nodes(op: Builder, index: Any, start: Any, step: Any) -> Any:
+    if start == 0 and step == 1:
+        return index
+    scaled = index if step == 1 else op.Mul(_int64(op, index), _int64(op, step))
+    made = scaled if start == 0 else op.Add(_int64(op, scaled), _int64(op, start))
+    counts_up = isinstance(start, int) and isinstance(step, int) and start >= 0 and step >= 0
+    if counts_up and isinstance(index, ir.Value) and index.meta.get("tonnx.nonnegative"):
+        made.meta["tonnx.nonnegative"] = True
+    return made
+
+
+def _power(op: Builder, a: Any, b: Any) -> ir.Value:
+    if not _is_real(a) and not _is_real(b) and isinstance(b, int) and b >= 0:
+        return op.Pow(_int64(op, a), _int64(op, b))
+    return op.Pow(_double(op, a), _double(op, b))
+
+
+def _shifted(to_the_left: bool) -> Callable[..., Any]:
+    def emit(op: Builder, a: Any, b: Any) -> ir.Value:
+        power = op.constant([1 << b], T.INT64) if isinstance(b, int) else op.Pow(op.constant([2], T.INT64), b)
+        return op.Mul(_int64(op, a), power) if to_the_left else _floordiv(op, a, power)
+
+    return emit
+
+
+def _lowest(op_type: str) -> Callable[..., Any]:
+    def emit(op: Builder, *numbers: Any) -> Any:
+        # enumerate(x) and zip(...) ask for the least of a length and the largest int there is.
+        rest = [n for n in numbers if not (op_type == "Min" and isinstance(n, int) and n >= (1 << 62))]
+        result = rest[0]
+        for n in rest[1:]:
+            result = _arithmetic(op_type)(op, result, n)
+        return result
+
+    return emit
+
+
+_NODES: dict[str, Callable[..., Any]] = {
+    "aten::add": _arithmetic("Add"),
+    "aten::sub": _arithmetic("Sub"),
+    "aten::mul": _arithmetic("Mul"),
+    "aten::floordiv": _floordiv,
+    "aten::div": lambda op, a, b: op.Div(_double(op, a), _double(op, b)),
+    "aten::remainder": _remainder,
+    "aten::fmod": lambda op, a, b: op.Mod(_double(op, a), _double(op, b), fmod=1),
+    "aten::pow": _power,
+    "aten::eq": _equal,
+    "aten::ne": lambda op, a, b: op.Not(_equal(op, a, b)),
+    "aten::lt": _arithmetic("Less"),
+    "aten::le": _arithmetic("LessOrEqual"),
+    "aten::gt": _arithmetic("Greater"),
+    "aten::ge": _arithmetic("GreaterOrEqual"),
+    "aten::__and__": _logical("And", "BitwiseAnd"),
+    "aten::__or__": _logical("Or", "BitwiseOr"),
+    "aten::__xor__": _logical("Xor", "BitwiseXor"),
+    "aten::__not__": lambda op, a: op.Not(_bool(op, a)),
+    "aten::__lshift__": _shifted(to_the_left=True),
+    "aten::__rshift__": _shifted(to_the_left=False),
+    "prim::max": _lowest("Max"),
+    "prim::min": _lowest("Min"),
+    "aten::Int": _to_int,
+    "aten::Float": _double,
+    "aten::Bool": _bool,
+    "aten::floor": lambda op, a: op.cast(op.Floor(_double(op, a)), T.INT64),
+    "aten::ceil": lambda op, a: op.cast(op.Ceil(_double(op, a)), T.INT64),
+    "aten::round": lambda op, a: op.Round(_double(op, a)),
+    "aten::__range_length": _range_length_nodes,
+    "aten::__derive_index": _derive_index_nodes,
+    "aten::fabs": lambda op, a: op.Abs(_double(op, a)),
+    "aten::degrees": lambda op, a: op.Mul(_double(op, a), 180 / math.pi),
+    "aten::radians": lambda op, a: op.Mul(_double(op, a), math.pi / 180),
+    "aten::bitwise_not": lambda op, a: op.Sub(op.Neg(_int64(op, a)), 1),
+    "aten::divmod": lambda op, a, b: (_floordiv(op, a, b), _remainder(op, a, b)),
+}
+
+
+def lowest(op: Builder, kind: str, numbers: Sequence[Any]) -> Any:
+    """The least or the largest of a list of numbers."""
+    if len(numbers) == 1:
+        return numbers[0]
+    return compute(op, kind, numbers)

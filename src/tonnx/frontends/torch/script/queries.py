@@ -1,0 +1,392 @@
+"""What a program asks about its values: sizes, dtypes, None or not, where a tensor lives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+import torch
+
+from tonnx.errors import LoweringError
+from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
+from tonnx.frontends.torch.operators.weights import WEIGHT
+from tonnx.frontends.torch.script import dynamic_lists, graphs, numbers
+from tonnx.frontends.torch.script.values import (
+    UNINITIALIZED,
+    Dict,
+    Grown,
+    List,
+    Maybe,
+    Object,
+    Tensor,
+    Vague,
+    is_number,
+)
+from tonnx.ir.build import DIM
+from tonnx.lowering.complex import is_complex
+from tonnx.lowering.values import is_float
+
+if TYPE_CHECKING:
+    from tonnx.frontends.torch.script.walk import Walk
+
+T = ir.DataType
+
+# TorchScript counts its dtypes; the numbers are part of the archive format.
+CODES = [
+    torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16, torch.float32, torch.float64,
+    torch.complex32, torch.complex64, torch.complex128, torch.bool, torch.qint8, torch.quint8, torch.qint32,
+    torch.bfloat16,
+]  # fmt: skip
+_CODE_OF = {onnx: CODES.index(dtype) for onnx, dtype in TORCH_OF.items() if dtype in CODES}
+
+
+def _value(walk: Walk, tensor: Tensor) -> ir.Value:
+    return walk.store.read(walk.op, tensor)
+
+
+def size(walk: Walk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
+    value = _value(walk, tensor)
+    if dim is None:
+        return List(_sizes(walk, value))
+    dim = numbers.known(dim)
+    if isinstance(dim, ir.Value):
+        picked = walk.op.Gather(walk.op.Shape(value), dim, axis=0)
+        return dynamic_lists.as_number(picked)
+    rank = walk.op.rank(value) - is_complex(value)
+    if not -rank <= dim < rank:
+        raise LoweringError(f"a tensor of rank {rank} has no axis {dim}")
+    return walk.op.size(value, dim % rank)
+
+
+def _sizes(walk: Walk, value: ir.Value) -> list[Any]:
+    sizes = walk.op.sizes(value)
+    return sizes[:-1] if is_complex(value) else sizes
+
+
+def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
+    value = _value(walk, tensor)
+    return walk.op.rank(value) - is_complex(value)
+
+
+def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
+    made = walk.op.product(_sizes(walk, _value(walk, tensor)))
+    return made if isinstance(made, int) or DIM in made.meta else dynamic_lists.as_number(made)
+
+
+def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
+    value = _value(walk, tensor)
+    assert value.dtype is not None
+    if is_complex(value):
+        return CODES.index(TORCH_OF[value.dtype].to_complex())
+    return _CODE_OF[value.dtype]
+
+
+def is_floating(walk: Walk, node: Any, tensor: Tensor) -> bool:
+    value = _value(walk, tensor)
+    return is_float(value.dtype) and not is_complex(value)
+
+
+def is_complex_number(walk: Walk, node: Any, tensor: Tensor) -> bool:
+    return is_complex(_value(walk, tensor))
+
+
+def item(walk: Walk, node: Any, tensor: Any) -> Any:
+    """A tensor with one element as a number."""
+    if not isinstance(tensor, Tensor):
+        return numbers.compute(walk.op, node.kind(), [tensor])
+    value = _value(walk, tensor)
+    wanted = {"aten::Int": T.INT64, "aten::IntImplicit": T.INT64, "aten::Float": T.DOUBLE}
+    wanted |= {"aten::FloatImplicit": T.DOUBLE, "aten::Bool": T.BOOL}
+    own = T.DOUBLE if is_float(value.dtype) else T.BOOL if value.dtype == T.BOOL else T.INT64
+    to = wanted.get(node.kind(), own)
+    if value.const_value is not None and value.const_value.size == 1:
+        number = value.const_value.numpy().reshape(-1)[0]
+        return {T.INT64: int, T.DOUBLE: float, T.BOOL: bool}[to](number)
+    op = walk.op
+    before = number_in(value)
+    if before is not None and before.dtype == to:
+        return before
+    if value.shape is None or list(value.shape.dims) != [1]:
+        value = op.reshape(value, [1])
+    if to == T.BOOL and value.dtype != T.BOOL:
+        value = op.Not(op.Equal(value, 0))
+    return dynamic_lists.as_number(op.cast(value, to))
+
+
+def number_in(value: ir.Value) -> Any:
+    """The number that a tensor was made of just now, as traces do with all sizes; None if it was not."""
+    if value.const_value is not None and value.shape is not None and value.shape.rank() == 0:
+        return value
+    producer = value.producer()
+    if producer is None or producer.op_type != "Squeeze" or producer.inputs[0] is None:
+        return None
+    before = producer.inputs[0]
+    is_one = before.shape is not None and list(before.shape) == [1]
+    return before if is_one and before.meta.keys() & {DIM, "tonnx.number"} else None
+
+
+_ARITHMETIC = {"add": "aten::add", "sub": "aten::sub", "mul": "aten::mul", "floor_divide": "aten::floordiv"}
+
+
+def arithmetic(walk: Walk, name: str, arguments: list[Any]) -> Tensor | None:
+    """Arithmetic of a trace on sizes that it made tensors of: as sizes, so that they stay known. None if it is not."""
+    kind = _ARITHMETIC.get(name)
+    if kind is None or arguments[2:] not in ([], [1]):
+        return None
+    operands = []
+    for argument in arguments[:2]:
+        if isinstance(argument, Tensor):
+            argument = number_in(_value(walk, argument))
+        if isinstance(argument, ir.Value) and argument.dtype != T.INT64:
+            return None
+        if argument is None or isinstance(argument, (bool, float)):
+            return None
+        operands.append(argument)
+    if not any(isinstance(operand, ir.Value) and operand.const_value is None for operand in operands):
+        return None
+    return num_to_tensor(walk, None, numbers.compute(walk.op, kind, operands))
+
+
+def tolist(walk: Walk, node: Any, tensor: Any, *rest: Any) -> Any:
+    value = _value(walk, tensor)
+    if walk.op.rank(value) != 1:
+        raise LoweringError(f"tolist() of a tensor of rank {walk.op.rank(value)}", hint="keep the tensor")
+    own = T.DOUBLE if is_float(value.dtype) else T.BOOL if value.dtype == T.BOOL else T.INT64
+    if value.const_value is not None:
+        return List(value.const_value.numpy().tolist())
+    return List(Grown(walk.op.cast(value, own), own, None, True))
+
+
+def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
+    op = walk.op
+    if isinstance(number, ir.Value):
+        made = op.cast(number, T.FLOAT) if number.dtype == T.DOUBLE else number
+        return Tensor(op.Squeeze(made, [0]))
+    to = T.BOOL if isinstance(number, bool) else T.INT64 if isinstance(number, int) else T.FLOAT
+    return Tensor(op.constant(number, to))
+
+
+def tensor_of(walk: Walk, node: Any, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
+    """torch.tensor of numbers or nested lists of them; torch.as_tensor of a tensor."""
+    op = walk.op
+    wanted = None if dtype is None else DTYPES[CODES[dtype]]
+    if isinstance(data, Tensor):
+        value = _value(walk, data)
+        return data if wanted in (None, value.dtype) else Tensor(op.cast(value, wanted))  # type: ignore[arg-type]
+    value = _array(walk, data)
+    natural = T.FLOAT if value.dtype == T.DOUBLE else value.dtype
+    return Tensor(op.cast(value, wanted or natural))  # type: ignore[arg-type]
+
+
+def _array(walk: Walk, data: Any) -> ir.Value:
+    op = walk.op
+    if isinstance(data, Tensor):
+        return _value(walk, data)
+    if isinstance(data, ir.Value):
+        return op.Squeeze(data, [0])
+    if is_number(data):
+        kind = T.BOOL if isinstance(data, bool) else T.INT64 if isinstance(data, int) else T.DOUBLE
+        return op.constant(data, kind)
+    content = walk.store.elements(data) if isinstance(data, List) else list(data)
+    if isinstance(content, Grown):
+        if content.dims is not None:
+            raise LoweringError("torch.tensor of a list of tensors", hint="use torch.stack")
+        return content.value
+    if not content:
+        return op.constant(np.zeros([0]), T.DOUBLE)
+    parts = [_array(walk, part) for part in content]
+    known = [part.dtype for part in parts if part.dtype is not None]
+    kind = T.DOUBLE if any(is_float(k) for k in known) else T.INT64 if T.INT64 in known else known[0]
+    parts = [op.Unsqueeze(op.cast(part, kind), [0]) for part in parts]
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
+
+
+# None or not
+
+
+def is_(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+    for a, b in ((one, other), (other, one)):
+        if b is None:
+            if isinstance(a, Maybe):
+                return dynamic_lists.as_number(walk.op.Not(a.present))
+            return a is None
+    if isinstance(one, (bool, int, str)) and isinstance(other, (bool, int, str)):
+        return one == other
+    return one is other
+
+
+def is_not(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+    return numbers.compute(walk.op, "aten::__not__", [is_(walk, node, one, other)])
+
+
+def cast(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
+    """After a check that an Optional is not None."""
+    return thing.inner if isinstance(thing, Maybe) else thing
+
+
+def is_instance(walk: Walk, node: Any, thing: Any) -> Any:
+    """``isinstance``; an Optional is what it is at run time."""
+    text = str(node).partition("types=[")[2].partition("]](")[0]
+    types = _split(text)
+    if isinstance(thing, Maybe):
+        inside = is_instance_of(thing.inner, types)
+        none = "NoneType" in types
+        if inside and none:
+            return True
+        if inside:
+            return dynamic_lists.as_number(walk.op.Identity(thing.present))
+        return dynamic_lists.as_number(walk.op.Not(thing.present)) if none else False
+    return is_instance_of(thing, types)
+
+
+def _split(text: str) -> list[str]:
+    parts, depth, start = [], 0, 0
+    for i, letter in enumerate(text):
+        if letter in "([":
+            depth += 1
+        elif letter in ")]":
+            depth -= 1
+        elif letter == "," and depth == 0:
+            parts.append(text[start:i].strip())
+            start = i + 1
+    return [*parts, text[start:].strip()]
+
+
+def is_instance_of(thing: Any, types: list[str]) -> bool:
+    for wanted in types:
+        if thing is None and wanted == "NoneType":
+            return True
+        if isinstance(thing, Tensor) and wanted == "Tensor":
+            return True
+        if (isinstance(thing, List) and wanted == "list") or (isinstance(thing, tuple) and wanted == "tuple"):
+            return True
+        if isinstance(thing, List) and wanted.endswith("[]"):
+            return _elements_are(thing, wanted.removesuffix("[]"))
+        if isinstance(thing, tuple) and wanted.startswith(("(", "Tuple", "NamedTuple")):
+            return True
+        if isinstance(thing, Dict) and wanted.startswith("Dict"):
+            return True
+        if isinstance(thing, str) and wanted == "str":
+            return True
+        if is_number(thing) and wanted in _number_types(thing):
+            return True
+        if isinstance(thing, Object) and thing.handle is not None:
+            return wanted == thing.handle._type().str()
+    return False
+
+
+def _number_types(thing: Any) -> tuple[str, ...]:
+    if isinstance(thing, ir.Value):
+        return {T.BOOL: ("bool",), T.INT64: ("int", "Scalar")}.get(thing.dtype, ("float", "Scalar"))  # type: ignore[arg-type]
+    return (
+        ("bool",) if isinstance(thing, bool) else ("int", "Scalar") if isinstance(thing, int) else ("float", "Scalar")
+    )
+
+
+def _elements_are(cell: List, wanted: str) -> bool:
+    if isinstance(cell.content, Grown):
+        return (wanted == "Tensor") == (cell.content.dims is not None)
+    return all(is_instance_of(element, [wanted]) for element in cell.content)
+
+
+def _constant(answer: Any) -> Callable[..., Any]:
+    def say(walk: Walk, node: Any, *arguments: Any) -> Any:
+        return answer
+
+    return say
+
+
+def _grad(walk: Walk, node: Any, *arguments: Any) -> bool:
+    """Whether gradients are recorded. They are not; but PyTorch's own layers take that for leave to call one opaque
+    operator for attention, and what they do otherwise gives the same."""
+    return graphs.is_of_torch(node.sourceRange())
+
+
+def _is_weight(walk: Walk, node: Any, tensor: Any, *rest: Any) -> bool:
+    return isinstance(tensor, Tensor) and WEIGHT in tensor.root.value.meta
+
+
+def _first(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
+    return thing
+
+
+def text(walk: Walk, node: Any, *parts: Any) -> str:
+    """A text made of values; of what only the run knows, or PyTorch writes in its own way, no more than a message."""
+    parts = tuple(map(numbers.known, parts))
+    plain = all(isinstance(part, (str, bool, int, type(None))) and not isinstance(part, Vague) for part in parts)
+    form = {"aten::str": "{}", "aten::add": "{}{}"}.get(node.kind())
+    given = parts if form is not None else parts[1:]
+    try:
+        if node.kind() == "aten::percentFormat":
+            made = str(parts[0]) % given
+        else:
+            made = (form or str(parts[0])).format(*map(str, given))
+    except (IndexError, KeyError, TypeError, ValueError):
+        return Vague(parts[0])
+    return made if plain else Vague(made)
+
+
+FACTS: dict[str, Callable[..., Any]] = {
+    "aten::size": size,
+    "prim::shape": size,
+    "aten::sym_size": size,
+    "aten::dim": rank,
+    "prim::ndim": rank,
+    "aten::ndimension": rank,
+    "aten::numel": numel,
+    "aten::sym_numel": numel,
+    "prim::dtype": dtype,
+    "aten::is_floating_point": is_floating,
+    "aten::Int": item,
+    "aten::Float": item,
+    "aten::Bool": item,
+    "aten::IntImplicit": item,
+    "aten::FloatImplicit": item,
+    "aten::ScalarImplicit": item,
+    "aten::item": item,
+    "prim::tolist": tolist,
+    "prim::NumToTensor": num_to_tensor,
+    "aten::scalar_tensor": tensor_of,
+    "aten::tensor": tensor_of,
+    "aten::as_tensor": tensor_of,
+    "aten::__is__": is_,
+    "aten::__isnot__": is_not,
+    "prim::unchecked_cast": cast,
+    "prim::unchecked_unwrap_optional": cast,
+    "aten::_unwrap_optional": cast,
+    "prim::isinstance": is_instance,
+    "prim::EnumValue": lambda walk, node, thing: thing.value,
+    "prim::EnumName": lambda walk, node, thing: thing.name,
+    "prim::device": _constant("cpu"),
+    "aten::device": _first,
+    "prim::type": _constant("cpu"),
+    "prim::layout": _constant(0),
+    "prim::is_cpu": _constant(True),
+    **{
+        f"prim::is_{kind}": _constant(False)
+        for kind in "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu mtia vulkan nested leaf".split()
+    },
+    "prim::requires_grad": _is_weight,
+    "aten::requires_grad": _is_weight,
+    "aten::is_contiguous": _constant(True),
+    "aten::is_complex": is_complex_number,
+    "aten::is_scripting": _constant(True),
+    "aten::is_grad_enabled": _grad,
+    "aten::is_autocast_enabled": _constant(False),
+    "aten::is_autocast_cpu_enabled": _constant(False),
+    "aten::has_torch_function": _constant(False),
+    "aten::_get_tracing_state": _constant(False),
+    "prim::grad": _constant(None),
+    "prim::Uninitialized": _constant(UNINITIALIZED),
+    "prim::Print": _constant(None),
+    "aten::warn": _constant(None),
+    "aten::set_grad_enabled": _constant(None),
+    "prim::Enter": _constant(None),
+    "prim::Exit": _constant(None),
+    "aten::format": text,
+    "aten::str": text,
+    "aten::percentFormat": text,
+    "aten::wait": _first,
+}

@@ -1,0 +1,205 @@
+"""What a TorchScript program works on, as far as it is known before run time.
+
+- Numbers and strings are Python's; a number known only at run time is an `ir.Value` of shape [1] (int64, double, bool).
+- Tensors, lists, dicts and objects have an identity, since a program may write to them: they are cells.
+- Tuples are Python's; a named tuple is a `Fields`.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.ir.build import Builder
+
+_clock = itertools.count(1)
+
+
+def tick() -> int:
+    """A number that is larger than all before it."""
+    return next(_clock)
+
+
+class Uninitialized:
+    """The value of a variable that no path reads before it is set."""
+
+    def __repr__(self) -> str:
+        return "<uninitialized>"
+
+
+UNINITIALIZED = Uninitialized()
+
+
+class Vague(str):
+    """A text with parts that only the run knows: good for messages, and for nothing else."""
+
+    __slots__ = ()
+
+
+class Cell:
+    """Something that a program can write to."""
+
+    __slots__ = ("born", "kin", "poison")
+
+    def __init__(self) -> None:
+        self.born = tick()
+        self.kin: set[Cell] = set()
+        """Cells that may be this very one, or share memory with it, depending on the path taken at run time."""
+        self.poison = ""
+        """Why the content is not known any more: somebody wrote to one of the kin."""
+
+    def state(self) -> Any:
+        """What a write changes."""
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """Make it as it was when ``state`` was taken."""
+        raise NotImplementedError
+
+
+class Tensor(Cell):
+    """A tensor: one that owns its memory (a root), or a view of another."""
+
+    __slots__ = ("again", "back", "has_views", "packed", "parent", "value", "version")
+
+    def __init__(
+        self,
+        value: ir.Value,
+        parent: Tensor | None = None,
+        again: Callable[[Builder, ir.Value], ir.Value] | None = None,
+        back: Callable[[Builder, ir.Value, ir.Value], ir.Value] | None = None,
+    ) -> None:
+        super().__init__()
+        self.value = value
+        self.parent = parent
+        self.has_views: bool = False
+        if parent is not None:
+            parent.has_views = True
+        self.packed: bool = True
+        """Whether the elements certainly lie in memory one after the other: then a reshape is a view."""
+        self.again = again
+        """Computes the view from the value of the parent."""
+        self.back = back
+        """Computes the value of the parent, from its old one and that of the view."""
+        self.version: int = self.root.version if parent is not None else tick()
+        """When the root was last written to; a view is up to date while its version is the root's."""
+
+    @property
+    def root(self) -> Tensor:
+        at = self
+        while at.parent is not None:
+            at = at.parent
+        return at
+
+    def state(self) -> Any:
+        return self.value, self.version, self.poison
+
+    def restore(self, state: Any) -> None:
+        self.value, self.version, self.poison = state
+
+
+class Grown:
+    """The content of a list whose length is known only at run time.
+
+    ``value`` is the elements side by side along a new first axis, or an ONNX sequence if their shapes may differ.
+    """
+
+    __slots__ = ("dims", "dtype", "stacked", "value")
+
+    def __init__(self, value: ir.Value, dtype: ir.DataType, dims: Sequence[Any] | None, stacked: bool) -> None:
+        self.value = value
+        self.dtype = dtype
+        self.dims = dims
+        """The shape of an element; None for a list of numbers."""
+        self.stacked = stacked
+
+    @property
+    def count(self) -> int | None:
+        """The number of elements, where the shape tells it."""
+        size = self.value.shape[0] if self.stacked and self.value.shape is not None else None
+        return size if isinstance(size, int) else None
+
+
+class List(Cell):
+    """A list. ``content`` is its elements, or a `Grown`."""
+
+    __slots__ = ("content",)
+
+    def __init__(self, content: Iterable[Any] | Grown) -> None:
+        super().__init__()
+        self.content: list[Any] | Grown = content if isinstance(content, Grown) else list(content)
+
+    def state(self) -> Any:
+        return (self.content if isinstance(self.content, Grown) else tuple(self.content)), self.poison
+
+    def restore(self, state: Any) -> None:
+        content, self.poison = state
+        self.content = content if isinstance(content, Grown) else list(content)
+
+
+class Dict(Cell):
+    """A dict; its keys are known."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: dict[Any, Any]) -> None:
+        super().__init__()
+        self.items = items
+
+    def state(self) -> Any:
+        return tuple(self.items.items()), self.poison
+
+    def restore(self, state: Any) -> None:
+        items, self.poison = state
+        self.items = dict(items)
+
+
+class Object(Cell):
+    """A module, or an instance of a TorchScript class. ``written`` are the attributes that the program has set."""
+
+    __slots__ = ("handle", "loaded", "path", "written")
+
+    def __init__(self, handle: Any, path: str) -> None:
+        super().__init__()
+        self.handle = handle
+        """PyTorch's object; None for one that the program makes."""
+        self.path = path
+        self.loaded: dict[str, Any] = {}
+        self.written: dict[str, Any] = {}
+
+    def state(self) -> Any:
+        return tuple(self.written.items()), self.poison
+
+    def restore(self, state: Any) -> None:
+        written, self.poison = state
+        self.written = dict(written)
+
+
+class Fields(tuple):  # type: ignore[type-arg]
+    """A named tuple."""
+
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, items: Iterable[Any], names: Sequence[str]) -> Fields:
+        made = cls(items)
+        made.names = tuple(names)
+        return made
+
+
+class Maybe:
+    """An Optional of which only the run tells whether it is None. ``present`` is a bool value of shape [1]."""
+
+    __slots__ = ("inner", "present")
+
+    def __init__(self, present: ir.Value, inner: Any) -> None:
+        self.present = present
+        self.inner = inner
+
+
+def is_number(thing: Any) -> bool:
+    """Whether a thing is a number, now or at run time."""
+    return isinstance(thing, (bool, int, float, ir.Value))

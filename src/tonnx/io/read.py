@@ -1,0 +1,203 @@
+"""Any ONNX model, from anywhere: read without its weights, put into one form, types and shapes inferred."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument, InvalidModel
+from tonnx.ir import infer as shape_rules
+from tonnx.ir import provenance
+from tonnx.ir.rewrite import all_graphs
+from tonnx.ir.schema import signature
+from tonnx.ir.target import OLDEST_RUN
+
+_LONG_NAME = "ai.onnx"
+"""Another way to write the default domain, whose name is empty."""
+OVERRIDABLE_SINCE = 4
+"""The IR version from which an initializer that is an input as well is only its default value."""
+_SEEN = 1024
+"""Bytes up to which shape inference sees the contents of a tensor; larger ones are never shapes or axes."""
+
+
+def reader(model: Any) -> Callable[[], ir.Model]:
+    """A function that gives a new copy of the model each time, in one form; weights stay where they are."""
+    if isinstance(model, ir.Model):
+        return lambda: _normalised(model.clone())
+    if isinstance(model, onnx.ModelProto):
+        return lambda: _from_proto(model, "this is")
+    if isinstance(model, (bytes, bytearray)):
+        proto = _parsed(bytes(model))
+        return lambda: _from_proto(proto, "these bytes are")
+    if isinstance(model, (str, os.PathLike)):
+        path = Path(model)
+        if not path.is_file():
+            raise InvalidArgument(f"there is no file {path}")
+        return lambda: _from_file(path)
+    raise InvalidArgument(f"cannot retarget a {type(model).__name__}", hint="pass a path, bytes, or an ONNX model")
+
+
+def infer(model: ir.Model) -> None:
+    """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown."""
+    inferred = _inferred(model)
+    if inferred is None:
+        return
+    _take(model, inferred)
+    _infer_carried(model)
+    if model.opset_imports[""] < OLDEST_RUN:
+        for graph in model.graphs():
+            _infer_old(graph, model.opset_imports[""])
+
+
+def _inferred(model: ir.Model) -> onnx.ModelProto | None:
+    proto = without_weights(model)
+    try:
+        return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
+    except Exception:  # onnx raises several kinds; a rule that needs what is missing says so itself
+        return None
+
+
+def _infer_carried(model: ir.Model) -> None:
+    """What a Loop carries keeps its rank if every turn keeps it: assumed first, and believed if it then follows."""
+    loops = [node for graph in all_graphs(model) for node in graph if (node.domain, node.op_type) == ("", "Loop")]
+    assumed: dict[ir.Value, tuple[int, ir.Graph, int]] = {}
+    for node in loops:
+        body = node.attributes["body"].as_graph()
+        for i, (start, inner) in enumerate(zip(node.inputs[2:], body.inputs[2:], strict=False)):
+            if start is not None and start.shape is not None and inner.shape is None:
+                assumed[inner] = start.shape.rank(), body, i + 1
+                inner.shape = ir.Shape([None] * start.shape.rank())
+    while assumed:
+        inferred = _inferred(model)
+        copies = {} if inferred is None else dict(zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True))
+        wrong = []
+        for value, (rank, body, index) in assumed.items():
+            shape = copies[body].outputs[index].shape if body in copies else None
+            if shape is None or shape.rank() != rank:
+                wrong.append(value)
+        for value in wrong:
+            del assumed[value]
+            value.shape = None
+        if not wrong and inferred is not None:
+            _take(model, inferred)
+            return
+
+
+def _infer_old(graph: ir.Graph, opset: int) -> None:
+    """onnx infers nothing of most versions below 7; what follows from the newer ones is filled in."""
+    for node in graph:
+        schema = signature(node.op_type, opset, deprecated=True) if node.domain == "" else None
+        if schema is None or all(value.shape is not None and value.type is not None for value in node.outputs):
+            continue
+        if any(attribute.is_ref() for attribute in node.attributes.values()):
+            continue
+        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        if node.op_type == "Concat":
+            attributes.setdefault("axis", 1)
+        count = len(node.outputs)
+        if "broadcast" in schema.attributes and node.op_type != "Gemm":  # the left operand has the shape of the result
+            shapes = [shape_rules.dims_of(node.inputs[0])]
+        else:
+            shapes = shape_rules.shapes(node.op_type, node.inputs, attributes, count)
+        dtypes = shape_rules.dtypes(schema, node.inputs, attributes, count)
+        for value, dims, dtype in zip(node.outputs, shapes, dtypes, strict=False):
+            if value.shape is None and dims is not None:
+                value.shape = ir.Shape(dims)
+            if value.type is None and dtype is not None:
+                value.type = ir.TensorType(dtype)
+
+
+def _take(model: ir.Model, inferred: onnx.ModelProto) -> None:
+    """The types and shapes of another copy of the model."""
+    for graph, other in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+        found = ir.convenience.create_value_mapping(other)
+        for name, value in ir.convenience.create_value_mapping(graph).items():
+            known = found.get(name)
+            if known is None:
+                continue
+            if known.shape is not None:
+                value.shape = known.shape
+            if known.type is not None:
+                value.type = known.type
+
+
+def unlist_initializers(model: ir.Model) -> int:
+    """Take initializers out of the inputs: nobody can set them any more. Returns how many there were."""
+    inputs = model.graph.inputs
+    kept = [value for value in inputs if not value.is_initializer()]
+    count = len(inputs) - len(kept)
+    if count:
+        inputs.clear()
+        inputs.extend(kept)
+    return count
+
+
+def without_weights(model: ir.Model) -> onnx.ModelProto:
+    """For onnx's inference: weights become inputs of the same type, since it copies all that it is given."""
+    graph = model.graph
+    inputs = list(graph.inputs)
+    weights = [v for v in graph.initializers.values() if v.const_value is not None and v.const_value.nbytes > _SEEN]
+    tensors = [value.const_value for value in weights]
+    listed = set(inputs)
+    try:
+        for value in weights:
+            tensor = value.const_value
+            assert tensor is not None and value.name is not None
+            value.type = value.type or ir.TensorType(tensor.dtype)
+            value.shape = value.shape or ir.Shape(list(tensor.shape))  # type: ignore[arg-type]
+            graph.initializers.pop(value.name)
+            value.const_value = None
+        graph.inputs.extend(value for value in weights if value not in listed)
+        return ir.to_proto(model)
+    finally:
+        graph.inputs.clear()
+        graph.inputs.extend(inputs)
+        for value, tensor in zip(weights, tensors, strict=True):
+            value.const_value = tensor
+            graph.initializers.add(value)
+
+
+def _from_file(path: Path) -> ir.Model:
+    try:
+        model = ir.load(path)
+    except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InvalidModel(f"{path} is not an ONNX model", why=why) from error
+    return _normalised(model, f"{path} is")
+
+
+def _parsed(data: bytes) -> onnx.ModelProto:
+    try:
+        return onnx.load_model_from_string(data)
+    except Exception as error:  # google.protobuf's DecodeError has no stable place to import from
+        raise InvalidModel("these bytes are not an ONNX model", why=str(error)[:200]) from error
+
+
+def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
+    try:
+        model = ir.from_proto(proto)
+    except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise InvalidModel(f"{what} not an ONNX model", why=why) from error
+    return _normalised(model, what)
+
+
+def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
+    if not model.graph.outputs:
+        raise InvalidModel(f"{what} not an ONNX model", why="it has no graph with an output")
+    for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
+        if _LONG_NAME in imports:
+            imports.setdefault("", imports.pop(_LONG_NAME))
+    if (model.ir_version or 0) < OVERRIDABLE_SINCE:
+        unlist_initializers(model)
+    provenance.load(model)
+    if "" not in model.opset_imports:
+        raise InvalidModel(
+            "the model imports no version of the default operator set", why="it has none of its operators to retarget"
+        )
+    return model

@@ -1,0 +1,1 @@
+"""The graph: how nodes are made, replaced, typed, folded, and what is known of values."""

@@ -1,0 +1,59 @@
+"""Element types of what a node makes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.ir.schema import Signature
+
+# Outputs whose dtype is named by an attribute: the attribute, and the dtype when it is absent.
+_DTYPE_ATTRIBUTE = {
+    "Cast": ("to", None),
+    "BitCast": ("to", None),
+    "EyeLike": ("dtype", None),
+    "RandomNormal": ("dtype", ir.DataType.FLOAT),
+    "RandomUniform": ("dtype", ir.DataType.FLOAT),
+    "RandomNormalLike": ("dtype", None),
+    "RandomUniformLike": ("dtype", None),
+    "Bernoulli": ("dtype", None),
+    "Multinomial": ("dtype", ir.DataType.INT32),
+    "HannWindow": ("output_datatype", ir.DataType.FLOAT),
+    "HammingWindow": ("output_datatype", ir.DataType.FLOAT),
+    "BlackmanWindow": ("output_datatype", ir.DataType.FLOAT),
+    "MelWeightMatrix": ("output_datatype", ir.DataType.FLOAT),
+}
+
+
+def dtypes(
+    signature: Signature, inputs: Sequence[ir.Value | None], attributes: Mapping[str, Any], outputs: int
+) -> list[ir.DataType | None]:
+    """The element types of all outputs: bound by the schema's type variables, or named by an attribute."""
+    if signature.op_type in _DTYPE_ATTRIBUTE:
+        name, default = _DTYPE_ATTRIBUTE[signature.op_type]
+        if name in attributes:
+            given = attributes[name]
+            return [ir.DataType[given] if isinstance(given, str) else ir.DataType(given)] * outputs
+        first = inputs[0].dtype if inputs and inputs[0] is not None else None
+        return [default if default is not None else first] * outputs
+    if signature.op_type == "ConstantOfShape":
+        value = attributes.get("value")
+        return [value.dtype if value is not None else ir.DataType.FLOAT]
+    if signature.op_type in ("QuantizeLinear", "DequantizeLinear") and attributes.get("output_dtype"):
+        return [ir.DataType(attributes["output_dtype"])] * outputs
+    bound: dict[str, ir.DataType] = {}
+    for i, value in enumerate(inputs):
+        if value is not None and value.dtype is not None:
+            bound.setdefault(signature.input(i).type_str, value.dtype)
+    result: list[ir.DataType | None] = []
+    for i in range(outputs):
+        formal = signature.output(i)
+        dtype = bound.get(formal.type_str) or formal.fixed
+        if dtype is None and signature.op_type == "QuantizeLinear":
+            dtype = ir.DataType.UINT8
+        if dtype is None and signature.op_type == "DequantizeLinear" and inputs[1] is not None:
+            dtype = inputs[1].dtype
+        result.append(dtype)
+    return result

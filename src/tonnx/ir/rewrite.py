@@ -1,0 +1,95 @@
+"""Taking a node out of a graph and putting values in the place of its outputs: shared by passes and legaliser."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import onnx_ir as ir
+
+from tonnx.ir.provenance import carry
+
+_WITH_BODIES = frozenset(("If", "Loop", "Scan", "SequenceMap"))
+
+
+def replace_node(node: ir.Node, results: Sequence[ir.Value | None]) -> None:
+    """Everybody who reads ``node`` reads ``results`` instead; the node goes. Names of graph outputs stay."""
+    graph = node.graph
+    assert graph is not None
+    for old, new in zip(node.outputs, results, strict=False):
+        if new is None or new is old:
+            continue
+        if old.is_graph_output():
+            new = _take_output_place(node, old, new)
+        if new.shape is None:
+            new.shape = old.shape
+        if new.type is None:
+            new.type = old.type
+        carry(old, new)
+        for user, index in tuple(old.uses()):
+            user.replace_input_with(index, new)
+    graph.remove(node, safe=True)
+
+
+def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:
+    owner = old.graph
+    assert owner is not None
+    producer = new.producer()
+    if producer is None or new.is_graph_output() or producer.graph is not owner:
+        # An input, a constant, or an output already: it cannot carry a second name.
+        identity = ir.Node("", "Identity", [new], num_outputs=1, name=f"{old.name}/Identity")
+        identity.outputs[0].type = old.type if old.type is not None else new.type
+        identity.outputs[0].shape = old.shape if old.shape is not None else new.shape
+        owner.insert_before(node, identity)
+        new = identity.outputs[0]
+    name, shape = old.name, old.shape
+    old.name = f"{name}__replaced"
+    for i, output in enumerate(owner.outputs):
+        if output is old:
+            owner.outputs[i] = new
+    new.name = name
+    new.shape = shape if shape is not None else new.shape
+    return new
+
+
+def all_graphs(model: ir.Model) -> list[ir.Graph]:
+    """The main graph, the functions' graphs, and all graphs inside their nodes; outer before inner."""
+    found = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in found:  # which grows
+        found += [body for node in graph for body in inner_graphs(node)]
+    return found
+
+
+def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:
+    """The bodies of an If, Loop or the like."""
+    if node.domain == "" and node.op_type not in _WITH_BODIES:
+        return
+    for attribute in node.attributes.values():
+        if attribute.type == ir.AttributeType.GRAPH:
+            yield attribute.as_graph()
+        elif attribute.type == ir.AttributeType.GRAPHS:
+            yield from attribute.as_graphs()
+
+
+def names_in(model: ir.Model) -> Iterator[str]:
+    """Every name of a value or node that is taken."""
+    for graph in all_graphs(model):
+        for value in (*graph.inputs, *graph.initializers.values()):
+            yield value.name or ""
+        for node in graph:
+            yield node.name or ""
+            for output in node.outputs:
+                yield output.name or ""
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python's cycle collector waits: in a graph that grows it would look at every node again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

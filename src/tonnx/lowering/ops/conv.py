@@ -1,0 +1,197 @@
+"""Convolutions, and the functions that arrange windows like them: unfold and fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import is_float
+
+T = ir.DataType
+Ints = int | Sequence[int]
+
+
+def spread(values: Ints, count: int, name: str = "argument") -> list[int]:
+    """One integer an axis; torch lets a single one stand for all. ONNX takes them as attributes: fixed numbers."""
+    given = [values] if isinstance(values, (int, ir.Value)) else list(values)
+    if any(isinstance(v, ir.Value) for v in given):
+        raise UnsupportedArgument(f"{name} depends on the size of an input, but ONNX wants a fixed number there")
+    return given * count if len(given) == 1 else given
+
+
+def batched(op: Builder, x: ir.Value, rank: int) -> tuple[ir.Value, bool]:
+    """``x`` with a batch axis in front if it lacks one, and whether it did."""
+    return (op.Unsqueeze(x, [0]), True) if op.rank(x) == rank - 1 else (x, False)
+
+
+def _kernel(weight: ir.Value) -> list[int] | None:
+    assert weight.shape is not None
+    sizes = list(weight.shape.dims[2:])
+    return sizes if all(isinstance(s, int) for s in sizes) else None  # type: ignore[return-value]
+
+
+def _pads(padding: Ints | str, weight: ir.Value, stride: list[int], dilation: list[int]) -> list[int]:
+    """ONNX's pads: all begins, then all ends."""
+    axes = len(stride)
+    if padding == "valid":
+        return [0] * 2 * axes
+    if padding == "same":
+        kernel = _kernel(weight)
+        if kernel is None:
+            raise UnsupportedArgument("padding='same' needs a kernel of fixed size")
+        totals = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+        return [t // 2 for t in totals] + [t - t // 2 for t in totals]  # an odd one out goes to the end
+    assert not isinstance(padding, str)
+    return spread(padding, axes, "padding") * 2
+
+
+@lower("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution_mode")
+def conv(
+    op: Builder,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value | None = None,
+    stride: Ints = 1,
+    padding: Ints | str = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+) -> ir.Value:
+    if not is_float(x.dtype):
+        raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
+    axes = op.rank(weight) - 2
+    x, single = batched(op, x, axes + 2)
+    strides, dilations = spread(stride, axes, "stride"), spread(dilation, axes, "dilation")
+    y = op.Conv(
+        x,
+        weight,
+        bias,
+        kernel_shape=_kernel(weight),
+        strides=strides,
+        pads=_pads(padding, weight, strides, dilations),
+        dilations=dilations,
+        group=groups,
+    )
+    return op.Squeeze(y, [0]) if single else y
+
+
+@lower("aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d")
+def conv_transpose(
+    op: Builder,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value | None = None,
+    stride: Ints = 1,
+    padding: Ints = 0,
+    output_padding: Ints = 0,
+    groups: int = 1,
+    dilation: Ints = 1,
+) -> ir.Value:
+    if not is_float(x.dtype):
+        raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
+    axes = op.rank(weight) - 2
+    x, single = batched(op, x, axes + 2)
+    strides, pads = spread(stride, axes, "stride"), spread(padding, axes, "padding")
+    extra = spread(output_padding, axes, "output_padding")
+    ends, beyond = pads, [0] * axes
+    if any(e >= s for e, s in zip(extra, strides, strict=True)):  # with a dilation; ONNX Runtime refuses it
+        # What is added at the end is cut off less there, and beyond the reach of the kernel it is 0.
+        ends = [max(p - e, 0) for p, e in zip(pads, extra, strict=True)]
+        beyond = [max(e - p, 0) for p, e in zip(pads, extra, strict=True)]
+        extra = [0] * axes
+    y = op.ConvTranspose(
+        x,
+        weight,
+        None if any(beyond) else bias,
+        kernel_shape=_kernel(weight),
+        strides=strides,
+        pads=[*pads, *ends],
+        output_padding=extra if any(extra) else None,
+        dilations=spread(dilation, axes, "dilation"),
+        group=groups,
+    )
+    if any(beyond):
+        y = op.Pad(y, [*[0] * (axes + 4), *beyond])
+        y = y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, axes + 1))))
+    return op.Squeeze(y, [0]) if single else y
+
+
+@lower("aten.convolution", "aten._convolution", "aten._convolution.deprecated")
+def convolution(
+    op: Builder,
+    x: ir.Value,
+    weight: ir.Value,
+    bias: ir.Value | None,
+    stride: Ints,
+    padding: Ints,
+    dilation: Ints,
+    transposed: bool,
+    output_padding: Ints,
+    groups: int,
+    benchmark: Any = None,
+    deterministic: Any = None,
+    cudnn_enabled: Any = None,
+    allow_tf32: Any = None,
+) -> ir.Value:
+    if transposed:
+        return conv_transpose(op, x, weight, bias, stride, padding, output_padding, groups, dilation)
+    return conv(op, x, weight, bias, stride, padding, dilation, groups)
+
+
+# Unfold and fold
+
+
+def _windows(op: Builder, size: Size, kernel: int, dilation: int, padding: int, stride: int) -> tuple[ir.Value, Size]:
+    """For each offset in a window (rows) and each window (columns), the position in the padded axis; and how many."""
+    span = sizes.add(op, size, 2 * padding - dilation * (kernel - 1) - 1)
+    count = sizes.add(op, sizes.divide(op, span, stride), 1)
+    offsets = np.arange(kernel, dtype=np.int64).reshape(-1, 1) * dilation
+    starts = op.Mul(op.Range(0, op.scalar(count), 1), stride)
+    return op.Add(starts, offsets), count
+
+
+@lower("aten.im2col")
+def im2col(op: Builder, x: ir.Value, kernel_size: Ints, dilation: Ints, padding: Ints, stride: Ints) -> ir.Value:
+    """Unfold: gather the rows of every window, then the columns."""
+    kernel, step = spread(kernel_size, 2), spread(stride, 2)
+    spacing, pads = spread(dilation, 2), spread(padding, 2)
+    x, single = batched(op, x, 4)
+    batch, channels, height, width = op.sizes(x)
+    rows, high = _windows(op, height, kernel[0], spacing[0], pads[0], step[0])
+    columns, wide = _windows(op, width, kernel[1], spacing[1], pads[1], step[1])
+    if any(pads):
+        x = op.Pad(x, [0, 0, *pads, 0, 0, *pads])
+    y = op.Gather(op.Gather(x, rows, axis=2), columns, axis=4)  # N, C, kernel rows, windows, kernel columns, windows
+    y = op.Transpose(y, perm=[0, 1, 2, 4, 3, 5])
+    y = op.reshape(y, [batch, op.product([channels, *kernel]), op.product([high, wide])])
+    return op.Squeeze(y, [0]) if single else y
+
+
+@lower("aten.col2im")
+def col2im(
+    op: Builder,
+    x: ir.Value,
+    output_size: Sequence[Size],
+    kernel_size: Ints,
+    dilation: Ints,
+    padding: Ints,
+    stride: Ints,
+) -> ir.Value:
+    if x.dtype in (T.DOUBLE, T.BFLOAT16):
+        x = op.cast(x, T.FLOAT)  # ONNX Runtime's only kernel
+    x, single = batched(op, x, 3)
+    y = op.Col2Im(
+        x,
+        op.vector(output_size),
+        spread(kernel_size, 2),
+        dilations=spread(dilation, 2),
+        pads=spread(padding, 2) * 2,
+        strides=spread(stride, 2),
+    )
+    return op.Squeeze(y, [0]) if single else y

@@ -1,0 +1,365 @@
+"""Pointwise arithmetic: sums, products, quotients, powers, rounding, the larger and the smaller of two."""
+
+from __future__ import annotations
+
+import math
+
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import (
+    Number,
+    Operand,
+    as_value,
+    is_float,
+    is_integer,
+    opmath,
+    promote,
+    result_type,
+    to_float,
+)
+
+T = ir.DataType
+_UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
+_SHORT = (T.INT8, T.INT16)
+
+# Sums and products
+
+
+@lower("aten.add")
+def add(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value:
+    a, b = promote(op, x, other if alpha == 1 else mul(op, other, alpha))
+    return op.Or(a, b) if a.dtype == T.BOOL else op.Add(a, b)
+
+
+@lower("aten.sub", "aten.subtract")
+def sub(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value:
+    a, b = promote(op, x, other if alpha == 1 else mul(op, other, alpha))
+    return op.Sub(a, b)
+
+
+@lower("aten.rsub")
+def rsub(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value:
+    return sub(op, other, x, alpha)
+
+
+@lower("aten.mul", "aten.multiply")
+def mul(op: Builder, x: Operand, other: Operand) -> ir.Value:
+    a, b = promote(op, x, other)
+    return op.And(a, b) if a.dtype == T.BOOL else op.Mul(a, b)
+
+
+@lower("aten.square")
+def square(op: Builder, x: ir.Value) -> ir.Value:
+    return power(op, x, 2)
+
+
+@lower("aten.addcmul")
+def addcmul(op: Builder, x: ir.Value, tensor1: ir.Value, tensor2: ir.Value, value: Operand = 1) -> ir.Value:
+    return add(op, x, mul(op, tensor1, tensor2), value)
+
+
+@lower("aten.addcdiv")
+def addcdiv(op: Builder, x: ir.Value, tensor1: ir.Value, tensor2: ir.Value, value: Operand = 1) -> ir.Value:
+    return add(op, x, div(op, tensor1, tensor2), value)
+
+
+@lower("aten.lerp")
+def lerp(op: Builder, x: ir.Value, end: ir.Value, weight: Operand) -> ir.Value:
+    return add(op, x, mul(op, op.Sub(end, x), weight))
+
+
+@lower("aten.neg", "aten.negative")
+def neg(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Sub(0, x) if x.dtype in _UNSIGNED else op.Neg(x)
+
+
+@lower("aten.abs", "aten.absolute")
+def absolute(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Abs(x)
+
+
+@lower("aten.sign", "aten.sgn")
+def sign(op: Builder, x: ir.Value) -> ir.Value:
+    return x if x.dtype == T.BOOL else op.Sign(x)
+
+
+# Quotients
+
+
+@lower("aten.div", "aten.divide", "aten.true_divide")
+def div(op: Builder, x: Operand, other: Operand, rounding_mode: str | None = None) -> ir.Value:
+    a, b = promote(op, x, other)
+    if rounding_mode is None:
+        return op.Div(to_float(op, a), to_float(op, b))
+    if rounding_mode == "trunc":
+        return trunc(op, op.Div(a, b))  # ONNX divides integers towards zero
+    return _floor_quotient(op, a, b)
+
+
+@lower("aten.floor_divide")
+def floor_divide(op: Builder, x: Operand, other: Operand) -> ir.Value:
+    return _floor_quotient(op, *promote(op, x, other))
+
+
+def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
+    if a.dtype in _UNSIGNED:
+        return op.Div(a, b)
+    if a.dtype in _SHORT:  # -128 minus its remainder has no room in eight bits
+        return op.cast(_floor_quotient(op, op.cast(a, T.INT32), op.cast(b, T.INT32)), a.dtype)
+    if is_integer(a.dtype):
+        return op.Div(op.Sub(a, op.Mod(a, b)), b)
+    divisor = _number(b)
+    if divisor is not None and abs(math.frexp(divisor)[0]) == 0.5:  # a power of two divides exactly
+        return op.Floor(op.Div(a, b))
+    # Not Floor(a / b): the quotient of 1 and 0.1 rounds up to 10, but 0.1 goes into 1 only nine times.
+    rest = op.Mod(a, b, fmod=1)
+    quotient = op.Round(op.Div(op.Sub(a, rest), b))
+    quotient = op.Sub(quotient, op.cast(_other_sign(op, rest, b), a.dtype))  # type: ignore[arg-type]
+    return quotient if divisor else op.Where(op.Equal(b, 0), op.Div(a, b), quotient)
+
+
+def _other_sign(op: Builder, rest: ir.Value, divisor: ir.Value) -> ir.Value:
+    """Where a remainder has not the sign of its divisor, which Python's and torch's ``%`` gives it."""
+    known = _number(divisor)
+    if known is not None:
+        return op.Less(rest, 0) if known > 0 else op.Greater(rest, 0)
+    return op.And(op.Not(op.Equal(rest, 0)), op.Xor(op.Less(rest, 0), op.Less(divisor, 0)))
+
+
+def _number(x: ir.Value) -> float | None:
+    """A constant of one element as a number."""
+    if x.const_value is None or x.const_value.size != 1:
+        return None
+    return float(x.const_value.numpy().reshape(-1)[0])
+
+
+@lower("aten.remainder")
+def remainder(op: Builder, x: Operand, other: Operand) -> ir.Value:
+    a, b = promote(op, x, other)
+    if not is_float(a.dtype):
+        return op.Mod(a, b)
+    rest = op.Mod(a, b, fmod=1)
+    return op.Where(_other_sign(op, rest, b), op.Add(rest, b), rest)
+
+
+@lower("aten.fmod")
+def fmod(op: Builder, x: Operand, other: Operand) -> ir.Value:
+    a, b = promote(op, x, other)
+    return op.Mod(a, b, fmod=1)
+
+
+@lower("aten.reciprocal")
+def reciprocal(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Reciprocal(to_float(op, x))
+
+
+# Powers
+
+
+@lower("aten.pow")
+def power(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
+    if isinstance(exponent, ir.Value) or not isinstance(x, ir.Value):
+        a, b = promote(op, x, exponent)
+        if is_float(a.dtype):
+            return op.Pow(a, b)
+        if a.dtype == T.BOOL:
+            return op.LessOrEqual(b, a)  # False ** True is the only False
+        return op.cast(op.Pow(op.cast(a, T.INT64), op.cast(b, T.INT64)), a.dtype)  # type: ignore[arg-type]
+    base = as_value(op, x, result_type(x, exponent))
+    if is_float(base.dtype):
+        return _real_power(op, base, exponent)  # type: ignore[arg-type]
+    if base.dtype == T.BOOL:
+        return op.Or(base, op.constant(not exponent, T.BOOL))
+    return _whole_power(op, base, int(exponent))  # type: ignore[arg-type]
+
+
+def _real_power(op: Builder, base: ir.Value, exponent: float) -> ir.Value:
+    if exponent == 1:
+        return base
+    if exponent == -1:
+        return op.Reciprocal(base)
+    if exponent == 0.5:
+        return op.Sqrt(base)
+    if exponent == -0.5:
+        return op.Reciprocal(op.Sqrt(base))
+    return op.Pow(base, op.constant(exponent, base.dtype))
+
+
+def _whole_power(op: Builder, base: ir.Value, exponent: int) -> ir.Value:
+    """Square and multiply: it wraps around like torch's, while Pow goes through float64."""
+    if not 1 <= exponent <= 64:
+        return op.Pow(base, op.constant(exponent, base.dtype))
+    result: ir.Value | None = None
+    while True:
+        if exponent & 1:
+            result = base if result is None else op.Mul(result, base)
+        exponent >>= 1
+        if not exponent:
+            assert result is not None
+            return result
+        base = op.Mul(base, base)
+
+
+@lower("aten.float_power")
+def float_power(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
+    if isinstance(exponent, ir.Value):
+        return op.Pow(as_value(op, x, T.DOUBLE), op.cast(exponent, T.DOUBLE))
+    return _real_power(op, as_value(op, x, T.DOUBLE), exponent)  # type: ignore[arg-type]
+
+
+@lower("aten.sqrt")
+def sqrt(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Sqrt(to_float(op, x))
+
+
+@lower("aten.rsqrt")
+def rsqrt(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Reciprocal(op.Sqrt(to_float(op, x)))
+
+
+@lower("aten.hypot")
+def hypot(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    a, b = (opmath(op, v) for v in promote(op, x, other))
+    return op.Sqrt(op.Add(op.Mul(a, a), op.Mul(b, b)))
+
+
+@lower("aten.ldexp")
+def ldexp(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
+    return mul(op, x, op.Pow(2.0, to_float(op, other)))
+
+
+# Rounding
+
+
+@lower("aten.floor")
+def floor(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Floor(x) if is_float(x.dtype) else x
+
+
+@lower("aten.ceil")
+def ceil(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Ceil(x) if is_float(x.dtype) else x
+
+
+@lower("aten.trunc", "aten.fix")
+def trunc(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Where(op.Less(x, 0), op.Ceil(x), op.Floor(x)) if is_float(x.dtype) else x
+
+
+@lower("aten.frac")
+def frac(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Mod(x, 1, fmod=1)
+
+
+@lower("aten.round")
+def round_(op: Builder, x: ir.Value, decimals: int = 0) -> ir.Value:
+    if not is_float(x.dtype):
+        return x
+    if decimals == 0:
+        return op.Round(x)  # both round halves to even
+    x, scale = opmath(op, x), 10.0 ** abs(decimals)
+    return op.Div(op.Round(op.Mul(x, scale)), scale) if decimals > 0 else op.Mul(op.Round(op.Div(x, scale)), scale)
+
+
+# The larger and the smaller
+
+
+@lower("aten.maximum", "aten.max.other")
+def maximum(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
+    a, b = promote(op, x, other)
+    return op.Or(a, b) if a.dtype == T.BOOL else op.Max(a, b)
+
+
+@lower("aten.minimum", "aten.min.other")
+def minimum(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
+    a, b = promote(op, x, other)
+    return op.And(a, b) if a.dtype == T.BOOL else op.Min(a, b)
+
+
+@lower("aten.fmax")
+def fmax(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    a, b = promote(op, x, other)
+    return _unless_nan(op, a, b, maximum(op, a, b))
+
+
+@lower("aten.fmin")
+def fmin(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    a, b = promote(op, x, other)
+    return _unless_nan(op, a, b, minimum(op, a, b))
+
+
+def _unless_nan(op: Builder, a: ir.Value, b: ir.Value, chosen: ir.Value) -> ir.Value:
+    """``chosen``, but the other one where one of both is not a number."""
+    if not is_float(a.dtype):
+        return chosen
+    return op.Where(op.IsNaN(a), b, op.Where(op.IsNaN(b), a, chosen))
+
+
+@lower("aten.clamp", "aten.clip")
+def clamp(op: Builder, x: ir.Value, min: Operand | None = None, max: Operand | None = None) -> ir.Value:
+    bounds = [bound for bound in (min, max) if bound is not None]
+    if not bounds:
+        raise UnsupportedArgument("clamp needs a minimum or a maximum")
+    dtype = result_type(x, *bounds)
+    x = op.cast(x, dtype)
+    low, high = (None if bound is None else as_value(op, bound, dtype) for bound in (min, max))
+    # With one bound only, a runtime's Clip takes the largest finite number for the other, and infinity would not pass.
+    if low is not None and high is not None and op.rank(low) == op.rank(high) == 0:
+        return op.Clip(x, low, high)
+    if low is not None:
+        x = op.Max(x, low)
+    return x if high is None else op.Min(x, high)
+
+
+@lower("aten.clamp_min")
+def clamp_min(op: Builder, x: ir.Value, min: Operand) -> ir.Value:
+    return clamp(op, x, min=min)
+
+
+@lower("aten.clamp_max")
+def clamp_max(op: Builder, x: ir.Value, max: Operand) -> ir.Value:
+    return clamp(op, x, max=max)
+
+
+@lower("aten.copysign")
+def copysign(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
+    size, giver = (to_float(op, v) for v in promote(op, x, other))
+    size = op.Abs(size)
+    return op.Where(signbit(op, giver), op.Neg(size), size)
+
+
+@lower("aten.signbit")
+def signbit(op: Builder, x: ir.Value) -> ir.Value:
+    if not is_float(x.dtype):
+        return op.Less(x, 0)
+    return op.Or(op.Less(x, 0), op.Less(op.Reciprocal(x), 0))  # only the reciprocal tells -0 from 0
+
+
+@lower("aten.heaviside")
+def heaviside(op: Builder, x: ir.Value, values: ir.Value) -> ir.Value:
+    return op.Where(op.Equal(x, 0), values, op.cast(op.Greater(x, 0), x.dtype))  # type: ignore[arg-type]
+
+
+@lower("aten.nan_to_num")
+def nan_to_num(
+    op: Builder, x: ir.Value, nan: Number | None = None, posinf: Number | None = None, neginf: Number | None = None
+) -> ir.Value:
+    if not is_float(x.dtype):
+        return x
+    largest = _LARGEST[x.dtype]  # type: ignore[index]
+    number = op.Where(op.IsNaN(x), nan or 0.0, x)
+    if posinf is None and neginf is None:
+        return op.Clip(number, -largest, largest)
+    number = op.Where(op.Equal(x, math.inf), largest if posinf is None else posinf, number)
+    return op.Where(op.Equal(x, -math.inf), -largest if neginf is None else neginf, number)
+
+
+_LARGEST = {
+    T.DOUBLE: math.ldexp(2 - 2**-52, 1023),
+    T.FLOAT: math.ldexp(2 - 2**-23, 127),
+    T.BFLOAT16: math.ldexp(2 - 2**-7, 127),
+    T.FLOAT16: 65504.0,
+}

@@ -1,0 +1,307 @@
+"""Quantisation: QuantizeLinear and DequantizeLinear, which stay in the graph for runtimes that compute in integers.
+
+PyTorch rounds ``x · (1 / scale) + zero_point`` where ONNX rounds ``x / scale``: they can differ by one step where a
+value lies exactly between two.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import Operand
+
+T = ir.DataType
+INTEGERS = "tonnx.integers"
+"""Key in ``Value.meta`` of a quantised tensor: the value that holds its integers."""
+
+STEP = "tonnx.step"
+"""Key in ``Value.meta`` of a quantised tensor: its `Step`."""
+
+_INT32 = (-(2**31), 2**31 - 1)
+_RANGES = {
+    T.UINT8: (0, 255),
+    T.INT8: (-128, 127),
+    T.UINT16: (0, 65535),
+    T.INT16: (-32768, 32767),
+}
+
+
+def _kind(low: int, high: int) -> ir.DataType | None:
+    """The smallest type that holds a range; None: QuantizeLinear gives none that does."""
+    return next((dtype for dtype, (least, most) in _RANGES.items() if least <= low and high <= most), None)
+
+
+def _number(op: Builder, x: Operand, dtype: ir.DataType) -> ir.Value:
+    """A scale or zero point: of rank 0, or one for each channel."""
+    value = op.cast(x, dtype) if isinstance(x, ir.Value) else op.constant(x, dtype)
+    if op.rank(value) == 1 and value.shape is not None and value.shape[0] == 1:
+        return op.Reshape(value, op.constant([], T.INT64), _shape=[])
+    return value
+
+
+def _quantise(
+    op: Builder, x: ir.Value, scale: Operand, zero: Operand, low: int, high: int, dtype: ir.DataType, axis: int = 1
+) -> ir.Value:
+    """``clamp(round(x / scale) + zero, low, high)`` as ``dtype``."""
+    x = op.cast(x, T.FLOAT)
+    if dtype not in _RANGES:
+        steps = op.Round(op.Div(x, _spread(op, x, _number(op, scale, T.FLOAT), axis)))
+        moved = op.Add(steps, _spread(op, x, _number(op, zero, T.FLOAT), axis))
+        return op.cast(op.Clip(moved, float(low), float(high)), dtype)
+    per_channel = {"axis": axis} if op.rank(_number(op, scale, T.FLOAT)) else {}
+    made = op.QuantizeLinear(x, _number(op, scale, T.FLOAT), _number(op, zero, dtype), **per_channel)
+    least, most = _RANGES[dtype]
+    if low > least or high < most:
+        made = op.Clip(made, op.constant(max(low, least), dtype), op.constant(min(high, most), dtype))
+    return made
+
+
+def _spread(op: Builder, x: ir.Value, parameter: ir.Value, axis: int) -> ir.Value:
+    """One number for each channel, shaped to meet the channels."""
+    if not op.rank(parameter):
+        return parameter
+    return op.Reshape(parameter, [-1] + [1] * (op.rank(x) - 1 - axis % op.rank(x)))
+
+
+def _dequantise(op: Builder, x: ir.Value, scale: Operand, zero: Operand, axis: int = 1) -> ir.Value:
+    """``(x - zero) · scale``."""
+    assert x.dtype is not None
+    factor = _number(op, scale, T.FLOAT)
+    if x.dtype not in _RANGES:
+        shifted = op.Sub(op.cast(x, T.FLOAT), _spread(op, x, _number(op, zero, T.FLOAT), axis))
+        return op.Mul(shifted, _spread(op, x, factor, axis))
+    per_channel = {"axis": axis} if op.rank(factor) else {}
+    return op.DequantizeLinear(x, factor, _number(op, zero, x.dtype), **per_channel)
+
+
+# Fake quantisation: there and back
+
+
+def _there_and_back(
+    op: Builder, x: ir.Value, scale: Operand, zero: Operand, low: int, high: int, axis: int = 1
+) -> ir.Value:
+    if isinstance(zero, ir.Value) and zero.dtype not in (T.INT32, T.INT64):  # learnt: any number near it
+        zero = op.Clip(op.Round(zero), float(low), float(high))
+    kind = _kind(low, high)
+    if kind is None:
+        raise UnsupportedArgument(f"fake quantisation to the range {low} to {high} has no type in ONNX")
+    return _dequantise(op, _quantise(op, x, scale, zero, low, high, kind, axis), scale, zero, axis)
+
+
+@lower("aten.fake_quantize_per_tensor_affine")
+def fake_quantize_per_tensor(
+    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int
+) -> ir.Value:
+    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max)
+
+
+@lower("aten._fake_quantize_learnable_per_tensor_affine")
+def fake_quantize_learnable(
+    op: Builder,
+    x: ir.Value,
+    scale: ir.Value,
+    zero_point: ir.Value,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> ir.Value:
+    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max)
+
+
+@lower("aten.fake_quantize_per_channel_affine")
+def fake_quantize_per_channel(
+    op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value, axis: int, quant_min: int, quant_max: int
+) -> ir.Value:
+    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max, axis)
+
+
+@lower("aten._fake_quantize_learnable_per_channel_affine")
+def fake_quantize_learnable_per_channel(
+    op: Builder,
+    x: ir.Value,
+    scale: ir.Value,
+    zero_point: ir.Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    grad_factor: float = 1.0,
+) -> ir.Value:
+    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max, axis)
+
+
+# Quantised tensors stand for the real numbers that their integers mean: so does PyTorch treat them, and so do the
+# values here, which know their step and keep the integers beside them.
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a quantised tensor is quantised: by one step, or by one for each index of ``axis``."""
+
+    scale: Operand
+    zero: Operand
+    dtype: ir.DataType
+    axis: int | None = None
+
+    @property
+    def low(self) -> int:
+        """The smallest integer."""
+        return _RANGES.get(self.dtype, _INT32)[0]
+
+    @property
+    def high(self) -> int:
+        """The largest integer."""
+        return _RANGES.get(self.dtype, _INT32)[1]
+
+    def moved(self, scale: Operand, zero: Operand) -> Step:
+        """Another step of integers of the same type."""
+        return Step(scale, zero, self.dtype)
+
+    def mark(self, x: ir.Value) -> None:
+        """Say that a value is quantised in this way."""
+        x.meta[STEP] = self
+
+
+def quantised(x: ir.Value) -> Step | None:
+    """How a value is quantised; None if it is not."""
+    found: Step | None = x.meta.get(STEP)
+    return found
+
+
+def step_of(x: ir.Value) -> Step:
+    """How a value is quantised, which it has to be."""
+    found = quantised(x)
+    if found is None:
+        raise UnsupportedArgument(
+            "an operator for quantised tensors gets one whose scale is not known here",
+            hint="quantise it on the same path: not on one side of a branch, nor outside of a loop",
+        )
+    return found
+
+
+def to_step(op: Builder, x: ir.Value, step: Step) -> ir.Value:
+    """Reals as a quantised tensor."""
+    axis = 1 if step.axis is None else step.axis
+    integers = _quantise(op, x, step.scale, step.zero, step.low, step.high, step.dtype, axis)
+    real = _dequantise(op, integers, step.scale, step.zero, axis)
+    real.meta[INTEGERS] = integers
+    step.mark(real)
+    return real
+
+
+@lower("aten.quantize_per_tensor")
+def quantize_per_tensor(op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, dtype: ir.DataType) -> ir.Value:
+    return to_step(op, x, Step(scale, zero_point, dtype))
+
+
+@lower("aten.quantize_per_channel")
+def quantize_per_channel(
+    op: Builder, x: ir.Value, scales: ir.Value, zero_points: ir.Value, axis: int, dtype: ir.DataType
+) -> ir.Value:
+    return to_step(op, x, Step(scales, zero_points, dtype, axis % op.rank(x)))
+
+
+@lower("aten.dequantize.self", "aten.dequantize.tensor")
+def dequantize(op: Builder, x: ir.Value) -> ir.Value:
+    return op.Identity(x) if quantised(x) is not None else x  # the same numbers, and no longer a quantised tensor
+
+
+@lower("aten.q_scale")
+def q_scale(op: Builder, x: ir.Value) -> Operand:
+    return _as_number(op, step_of(x).scale)
+
+
+@lower("aten.q_zero_point")
+def q_zero_point(op: Builder, x: ir.Value) -> Operand:
+    return _as_number(op, step_of(x).zero)
+
+
+def _as_number(op: Builder, number: Operand) -> Operand:
+    if not isinstance(number, ir.Value) or number.const_value is None:
+        return number
+    return number.const_value.numpy().reshape(-1)[0].item()  # type: ignore[no-any-return]
+
+
+@lower("aten.int_repr")
+def int_repr(op: Builder, x: ir.Value) -> ir.Value:
+    if INTEGERS not in x.meta:
+        raise UnsupportedArgument("int_repr of a quantised tensor that something was done to is not supported")
+    return op.Identity(x.meta[INTEGERS])
+
+
+# Programs quantised by export (pt2e)
+
+
+@lower("quantized_decomposed.quantize_per_tensor")
+def decomposed_quantize(
+    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int, dtype: ir.DataType
+) -> ir.Value:
+    return _quantise(op, x, scale, zero_point, _fixed(quant_min), _fixed(quant_max), dtype)
+
+
+@lower("quantized_decomposed.dequantize_per_tensor")
+def decomposed_dequantize(
+    op: Builder,
+    x: ir.Value,
+    scale: Operand,
+    zero_point: Operand,
+    quant_min: Operand,
+    quant_max: Operand,
+    dtype: ir.DataType,
+    out_dtype: ir.DataType | None = None,
+) -> ir.Value:
+    return _dequantise(op, x, scale, zero_point)
+
+
+@lower("quantized_decomposed.quantize_per_channel")
+def decomposed_quantize_per_channel(
+    op: Builder,
+    x: ir.Value,
+    scales: ir.Value,
+    zero_points: ir.Value,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: ir.DataType,
+) -> ir.Value:
+    return _quantise(op, x, scales, zero_points, quant_min, quant_max, dtype, axis)
+
+
+@lower("quantized_decomposed.dequantize_per_channel")
+def decomposed_dequantize_per_channel(
+    op: Builder,
+    x: ir.Value,
+    scales: ir.Value,
+    zero_points: ir.Value | None,
+    axis: int,
+    quant_min: int,
+    quant_max: int,
+    dtype: ir.DataType,
+    out_dtype: ir.DataType | None = None,
+) -> ir.Value:
+    return _dequantise(op, x, scales, 0 if zero_points is None else zero_points, axis)
+
+
+@lower("quantized_decomposed.choose_qparams")
+def choose_qparams(
+    op: Builder, x: ir.Value, quant_min: int, quant_max: int, eps: float, dtype: ir.DataType
+) -> tuple[ir.Value, ir.Value]:
+    """A scale that spans the values and 0, and where 0 comes to lie."""
+    zero = op.constant(0.0, T.FLOAT)
+    x = op.cast(x, T.FLOAT)
+    low, high = op.Min(op.ReduceMin(x, keepdims=0), zero), op.Max(op.ReduceMax(x, keepdims=0), zero)
+    scale = op.Max(op.Div(op.Sub(high, low), float(quant_max - quant_min)), op.constant(eps, T.FLOAT))
+    place = op.Clip(op.Sub(float(quant_min), op.Round(op.Div(low, scale))), float(quant_min), float(quant_max))
+    return op.Reshape(op.cast(scale, T.DOUBLE), [1]), op.Reshape(op.cast(place, T.INT64), [1])
+
+
+def _fixed(bound: Operand) -> int:
+    if isinstance(bound, int):
+        return bound
+    if isinstance(bound, ir.Value) and bound.const_value is not None:
+        return int(bound.const_value.numpy().reshape(-1)[0])
+    raise UnsupportedArgument("quantisation to a range that is known only at run time")

@@ -1,0 +1,317 @@
+"""PyTorch's integer kernels: the layers of ``torch.ao.quantization`` after ``convert``.
+
+A quantised tensor stands for the real numbers that its integers mean (see `quant`). So each kernel is the layer itself
+on reals between DequantizeLinear and QuantizeLinear, which runtimes take together to their own integer kernels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops import parts
+from tonnx.lowering.ops.conv import conv, conv_transpose
+from tonnx.lowering.ops.linear import linear, matmul
+from tonnx.lowering.ops.quant import Step, quantised, step_of, to_step
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import Number, Operand
+
+T = ir.DataType
+
+
+@dataclass
+class Pack:
+    """The weights of a layer as values: integers with their steps, or reals (``scale`` is None)."""
+
+    weight: ir.Value
+    scale: ir.Value | None
+    zero: ir.Value | None
+    axis: int
+    bias: ir.Value | None
+    settings: dict[str, Any]
+    cell: list[Pack]
+
+    def real(self, op: Builder) -> ir.Value:
+        """The weight as real numbers."""
+        if self.scale is None:
+            return self.weight
+        per_channel = {"axis": self.axis} if op.rank(self.scale) else {}
+        return op.DequantizeLinear(self.weight, self.scale, self.zero, **per_channel)
+
+
+def rectified(op: Builder, x: ir.Value, name: str) -> ir.Value:
+    """What follows a kernel in the same operator."""
+    return op.Relu(x) if name == "relu" else x
+
+
+# Layers with weights
+
+
+@lower("quantized.linear", after="")
+@lower("quantized.linear_relu", after="relu")
+def quantized_linear(
+    op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, *, after: str
+) -> ir.Value:
+    made = rectified(op, linear(op, x, W_prepack.real(op), W_prepack.bias), after)
+    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+
+
+@lower("quantized.linear_leaky_relu")
+def linear_leaky_relu(
+    op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, negative_slope: float
+) -> ir.Value:
+    made = op.LeakyRelu(linear(op, x, W_prepack.real(op), W_prepack.bias), alpha=negative_slope)
+    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+
+
+@lower("quantized.linear_tanh")
+def linear_tanh(op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int) -> ir.Value:
+    made = op.Tanh(linear(op, x, W_prepack.real(op), W_prepack.bias))
+    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+
+
+def _convolved(op: Builder, x: ir.Value, pack: Pack, one: bool = False) -> ir.Value:
+    """The convolution of a pack; ``one``: over one axis, for which PyTorch keeps a second one of size 1 in front."""
+    settings, weight = pack.settings, pack.real(op)
+    last = slice(1, None) if one else slice(None)
+    if one:
+        weight = op.Squeeze(weight, [2])
+    common = {key: settings[key][last] for key in ("stride", "padding", "dilation")}
+    if settings["transposed"]:
+        more = {"output_padding": settings["output_padding"][last]}
+        return conv_transpose(op, x, weight, pack.bias, groups=settings["groups"], **common, **more)
+    return conv(op, x, weight, pack.bias, groups=settings["groups"], **common)
+
+
+@lower("quantized.conv1d", "quantized.conv_transpose1d", after="", one=True)
+@lower("quantized.conv1d_relu", after="relu", one=True)
+@lower("quantized.conv2d.new", "quantized.conv3d.new", after="", one=False)
+@lower("quantized.conv2d_relu.new", "quantized.conv3d_relu.new", after="relu", one=False)
+@lower("quantized.conv_transpose2d", "quantized.conv_transpose3d", after="", one=False)
+def quantized_conv(
+    op: Builder, x: ir.Value, packed_weight: Pack, output_scale: float, output_zero_point: int, *, after: str, one: bool
+) -> ir.Value:
+    made = rectified(op, _convolved(op, x, packed_weight, one), after)
+    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+
+
+@lower("quantized.conv2d_add", after="")
+@lower("quantized.conv2d_add_relu", after="relu")
+def conv_add(
+    op: Builder,
+    x: ir.Value,
+    qaccum: ir.Value,
+    packed_weight: Pack,
+    output_scale: float,
+    output_zero_point: int,
+    *,
+    after: str,
+) -> ir.Value:
+    made = rectified(op, op.Add(_convolved(op, x, packed_weight), qaccum), after)
+    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+
+
+@lower("quantized.embedding_byte", "quantized.embedding_4bit")
+def embedding(op: Builder, weight: Pack, indices: ir.Value, pruned_weights: bool = False) -> ir.Value:
+    """Rows, each with a step of its own; its zero is a real number."""
+    rows = op.Gather(weight.weight, indices, axis=0)
+    if weight.scale is None:
+        return rows
+    scale, zero = (op.Unsqueeze(op.Gather(p, indices, axis=0), [-1]) for p in (weight.scale, weight.zero))
+    return op.Mul(op.Sub(op.cast(rows, T.FLOAT), op.cast(zero, T.FLOAT)), scale)
+
+
+# Quantised as it goes: the input's step follows from its values
+
+
+def on_the_fly(op: Builder, x: ir.Value, reduce_range: bool) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """The input as 8 (or 7) bits, spread from its smallest to its largest value; their scale and zero point.
+
+    Nothing lies beyond the largest integer: it stands for the largest value.
+    """
+    most = 127.0 if reduce_range else 255.0
+    nothing = op.constant(0.0, T.FLOAT)
+    low, high = op.Min(op.ReduceMin(x, keepdims=0), nothing), op.Max(op.ReduceMax(x, keepdims=0), nothing)
+    width = op.Div(op.Sub(high, low), most)
+    step = op.Where(op.Equal(width, nothing), op.constant(0.1, T.FLOAT), width)
+    zero = op.cast(op.Clip(op.Round(op.Neg(op.Div(low, step))), 0.0, most), T.UINT8)
+    scale = op.Max(step, op.constant(_SMALLEST_SCALE, T.FLOAT))
+    return op.QuantizeLinear(x, scale, zero), scale, zero
+
+
+_SMALLEST_SCALE = 6.1e-5
+"""PyTorch's: it widens the range around the same zero point if the step would be smaller."""
+
+
+@lower("quantized.linear_dynamic", after="")
+@lower("quantized.linear_relu_dynamic", after="relu")
+def linear_dynamic(op: Builder, x: ir.Value, W_prepack: Pack, reduce_range: bool = False, *, after: str) -> ir.Value:
+    """In integers: a runtime that multiplied reals would have to be told that the weights are integers."""
+    assert W_prepack.scale is not None
+    integers, scale, zero = on_the_fly(op, x, reduce_range and not W_prepack.settings.get("all_bits"))
+    weight = op.Transpose(W_prepack.weight, perm=[1, 0])
+    sums = op.cast(op.MatMulInteger(integers, weight, zero, _unless_zero(W_prepack.zero)), T.FLOAT)
+    made = op.Mul(sums, op.Mul(scale, W_prepack.scale))
+    return rectified(op, made if W_prepack.bias is None else op.Add(made, W_prepack.bias), after)
+
+
+def _unless_zero(zero: ir.Value | None) -> ir.Value | None:
+    if zero is not None and zero.const_value is not None and not zero.const_value.numpy().any():
+        return None
+    return zero
+
+
+@lower("quantized.linear_dynamic_fp16", after="")
+@lower("quantized.linear_relu_dynamic_fp16", after="relu")
+def linear_half(op: Builder, x: ir.Value, W_prepack: Pack, *, after: str) -> ir.Value:
+    return rectified(op, linear(op, x, W_prepack.real(op), W_prepack.bias), after)
+
+
+@lower("quantized.conv1d_dynamic", "quantized.conv_transpose1d_dynamic", one=True)
+@lower("quantized.conv2d_dynamic", "quantized.conv3d_dynamic", one=False)
+@lower("quantized.conv_transpose2d_dynamic", "quantized.conv_transpose3d_dynamic", one=False)
+def conv_dynamic(
+    op: Builder, x: ir.Value, packed_weight: Pack, reduce_range: bool = False, *, one: bool
+) -> ir.Value:
+    return _convolved(op, op.DequantizeLinear(*on_the_fly(op, x, reduce_range)), packed_weight, one)
+
+
+# Arithmetic
+
+
+@lower("quantized.add", formula=lambda op, a, b: op.Add(a, b), after="")
+@lower("quantized.add_relu", formula=lambda op, a, b: op.Add(a, b), after="relu")
+@lower("quantized.mul", formula=lambda op, a, b: op.Mul(a, b), after="")
+@lower("quantized.mul_relu", formula=lambda op, a, b: op.Mul(a, b), after="relu")
+@lower("quantized.matmul", formula=lambda op, a, b: matmul(op, a, b), after="")
+def of_two(
+    op: Builder,
+    x: ir.Value,
+    qb: ir.Value,
+    scale: float,
+    zero_point: int,
+    *,
+    formula: Callable[..., ir.Value],
+    after: str,
+) -> ir.Value:
+    return to_step(op, rectified(op, formula(op, x, qb), after), step_of(x).moved(scale, zero_point))
+
+
+@lower("quantized.mul.Scalar", "quantized.mul_scalar.default", after="")
+@lower("quantized.mul_relu.Scalar", "quantized.mul_scalar_relu.default", after="relu")
+def mul_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
+    """The integers stay, their step changes; mirrored if the number is negative."""
+    step = step_of(x)
+    if isinstance(b, (ir.Value, complex)):
+        raise UnsupportedArgument("a quantised tensor times a number that is known only at run time")
+    if b == 0:
+        moved = Step(1.0, 0, step.dtype)
+    else:
+        zero = step.zero if b > 0 else step.high + step.low - _fixed(step.zero)
+        moved = Step(_fixed_float(step.scale) * abs(float(b)), zero, step.dtype)
+    return to_step(op, rectified(op, op.Mul(x, float(b)), after), moved)
+
+
+@lower("quantized.add.Scalar", "quantized.add_scalar.default", after="")
+@lower("quantized.add_relu.Scalar", "quantized.add_scalar_relu.default", after="relu")
+def add_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
+    """The number is rounded to the step; where zero would leave the range, PyTorch widens the step instead."""
+    step = step_of(x)
+    if isinstance(b, (ir.Value, complex)):
+        raise UnsupportedArgument("a quantised tensor plus a number that is known only at run time")
+    scale, zero = _fixed_float(step.scale), _fixed(step.zero)
+    whole = round(float(b) / scale)
+    least, most = zero - whole < step.low, zero - whole > step.high
+    if least:
+        moved = Step((step.high - zero + whole) / (step.high - step.low) * scale, step.low, step.dtype)
+    elif most:
+        moved = Step((zero - whole - step.low) / (step.high - step.low) * scale, step.high, step.dtype)
+    else:
+        moved = Step(scale, zero - whole, step.dtype)
+    return to_step(op, rectified(op, op.Add(x, whole * scale), after), moved)
+
+
+def _fixed(number: Operand) -> int:
+    return int(_fixed_float(number))
+
+
+def _fixed_float(number: Operand) -> float:
+    if isinstance(number, ir.Value) and number.const_value is not None:
+        return float(number.const_value.numpy().reshape(-1)[0])
+    if isinstance(number, (int, float)):
+        return float(number)
+    raise UnsupportedArgument("a quantised tensor whose scale is known only at run time")
+
+
+@lower("quantized.cat", after="")
+@lower("quantized.cat_relu", after="relu")
+def cat(
+    op: Builder, x: Sequence[ir.Value], dim: int, scale: float | None, zero_point: int | None, *, after: str
+) -> ir.Value:
+    step = step_of(x[0])
+    wanted = step.moved(step.scale if scale is None else scale, step.zero if zero_point is None else zero_point)
+    return to_step(op, rectified(op, parts.cat(op, x, dim), after), wanted)
+
+
+# The usual operators on quantised tensors
+
+_SAME_INTEGERS = frozenset(
+    """view reshape flatten unflatten squeeze unsqueeze permute transpose t contiguous clone detach to expand
+    expand_as select slice narrow split split_with_sizes chunk unbind index index_select flip roll cat stack repeat
+    max_pool1d max_pool2d max_pool3d adaptive_max_pool1d adaptive_max_pool2d relu upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    reflection_pad1d reflection_pad2d channel_shuffle pixel_shuffle pixel_unshuffle dropout max min sort topk unfold
+    movedim swapaxes swapdims masked_fill view_as reshape_as alias""".split()
+)
+"""These only move, choose or cut off at zero what is there."""
+
+_ROUNDED = frozenset(
+    """adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d mean std
+    upsample_bilinear2d grid_sampler leaky_relu hardtanh relu6 clamp gelu threshold prelu pad constant_pad_nd
+    upsample_linear1d elu""".split()
+)
+"""These compute with reals and round to the step of their input."""
+
+_OWN_STEP = {  # by the type of the integers: the whole range of the function
+    "sigmoid": {T.UINT8: (1 / 256, 0), T.INT8: (1 / 256, -128)},
+    "hardsigmoid": {T.UINT8: (1 / 256, 0), T.INT8: (1 / 256, -128)},
+    "tanh": {T.UINT8: (2 / 256, 128), T.INT8: (2 / 256, 0)},
+}
+
+_PLAIN = frozenset(
+    """dequantize int_repr q_scale q_zero_point eq ne lt le gt ge equal size dim numel qscheme is_quantized
+    quantize_per_tensor""".split()
+)
+"""These give something else than a quantised tensor, or say themselves what they give."""
+
+
+def completed(op: Builder, name: str, operands: Mapping[str, Any], result: Any) -> Any:
+    """What a rule for reals made of quantised operands, as PyTorch's kernel for integers has it."""
+    given = [o for item in operands.values() for o in (item if isinstance(item, (list, tuple)) else [item])]
+    marked = [o for o in given if isinstance(o, ir.Value) and quantised(o) is not None]
+    name = name.rstrip("_") or name
+    if not marked or name in _PLAIN:
+        return result
+    step = step_of(marked[0])
+    alike = all(quantised(o) == step for o in marked)
+    if name in _OWN_STEP and step.dtype in _OWN_STEP[name]:
+        return to_step(op, result, step.moved(*_OWN_STEP[name][step.dtype]))
+    if name in _ROUNDED or (name in ("cat", "stack", "masked_fill") and (not alike or name == "masked_fill")):
+        return to_step(op, result, step)
+    if name not in _SAME_INTEGERS:
+        raise UnsupportedArgument(f"{name} of a quantised tensor is not supported")
+    return _marked(result, step)
+
+
+def _marked(result: Any, step: Step) -> Any:
+    """A result that holds some of the integers of its input; positions that come with it are none."""
+    if isinstance(result, (list, tuple)):
+        return [_marked(part, step) for part in result]
+    if isinstance(result, ir.Value) and result.dtype == T.FLOAT:
+        step.mark(result)
+    return result

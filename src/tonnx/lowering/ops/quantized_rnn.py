@@ -1,0 +1,149 @@
+"""Recurrent layers that are quantised as they go: the state is quantised anew at every step, so they are Scans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder
+from tonnx.lowering.ops.quantized import Pack, linear_dynamic, linear_half
+from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, layers, stepped
+from tonnx.lowering.rules import lower
+
+T = ir.DataType
+
+
+@lower("aten.quantized_lstm.input", kind=LSTM)
+@lower("aten.quantized_gru.input", kind=GRU)
+def quantized_rnn(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value] | ir.Value,
+    params: Sequence[Pack],
+    has_biases: bool,
+    num_layers: int,
+    dropout: float,
+    train: bool,
+    bidirectional: bool,
+    batch_first: bool,
+    dtype: Any = None,
+    use_dynamic: bool = False,
+    *,
+    kind: Kind,
+) -> list[ir.Value]:
+    """All layers: the output, and the last states."""
+    if train and dropout:
+        raise UnsupportedArgument("a quantised recurrent layer in training")
+    begin = [hx] if isinstance(hx, ir.Value) else list(hx)
+    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+    if params[0].settings["dynamic"]:
+        output, *states = _layers(op, kind, sequence, begin, params, num_layers, 2 if bidirectional else 1)
+    else:  # 16 bits: the usual layers, whose weights were rounded once
+        weights = [v for pack in params for v in _plain(op, pack)]
+        output, *states = layers(op, kind, sequence, begin, weights, True, num_layers, bidirectional)
+    return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
+
+
+def _plain(op: Builder, pack: Pack) -> list[ir.Value]:
+    ih, hh = pack.cell
+    biases = [part.bias if part.bias is not None else _zeros(op, part.weight) for part in (ih, hh)]
+    return [ih.weight, hh.weight, *biases]
+
+
+def _zeros(op: Builder, weight: ir.Value) -> ir.Value:
+    return op.constant([0.0] * int(weight.shape[0]), T.FLOAT)  # type: ignore[index, arg-type]
+
+
+def _layers(
+    op: Builder, kind: Kind, x: ir.Value, hx: Sequence[ir.Value], params: Sequence[Pack], count: int, directions: int
+) -> list[ir.Value]:
+    last: list[list[ir.Value]] = [[] for _ in hx]
+    for layer in range(count):
+        outputs = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            begin = [op.Gather(state, at, axis=0) for state in hx]
+            output, *states = _layer(op, kind, x, begin, params[at], direction)
+            outputs.append(output)
+            for found, state in zip(last, states, strict=True):
+                found.append(op.Unsqueeze(state, [0]))
+        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
+    return [x, *(states[0] if len(states) == 1 else op.Concat(*states, axis=0) for states in last)]
+
+
+def _layer(
+    op: Builder, kind: Kind, x: ir.Value, begin: list[ir.Value], pack: Pack, direction: int
+) -> list[ir.Value]:
+    """One direction of one layer: the outputs of all steps, and the last states."""
+    ih, hh = pack.cell
+    reduced = pack.settings["reduce_range"]
+    given = linear_dynamic(op, x, ih, reduced, after="")  # the input as a whole, once
+    step = _lstm if kind is LSTM else _gru
+
+    def one(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+        return step(op, states, item, linear_dynamic(op, states[0], hh, reduced, after=""))
+
+    return stepped(op, begin, given, direction, one)
+
+
+def _parts(op: Builder, x: ir.Value, count: int) -> list[ir.Value]:
+    return list(op.Split(x, axis=-1, num_outputs=count, _outputs=count))
+
+
+def _lstm(op: Builder, states: Sequence[ir.Value], from_x: ir.Value, from_h: ir.Value) -> list[ir.Value]:
+    i, f, g, o = _parts(op, op.Add(from_x, from_h), 4)
+    cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+    return [op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell]
+
+
+def _gru(op: Builder, states: Sequence[ir.Value], from_x: ir.Value, from_h: ir.Value) -> list[ir.Value]:
+    (xr, xz, xn), (hr, hz, hn) = _parts(op, from_x, 3), _parts(op, from_h, 3)
+    reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
+    new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
+    return [op.Add(op.Mul(op.Sub(states[0], new), update), new)]
+
+
+# One step
+
+
+def _cell_gates(op: Builder, x: ir.Value, w: Pack, bias: ir.Value | None) -> ir.Value:
+    held = bias if w.bias is None else w.bias
+    return linear_dynamic(op, x, Pack(w.weight, w.scale, w.zero, w.axis, held, w.settings, []), True, after="")
+
+
+@lower("quantized.quantized_lstm_cell_dynamic")
+def lstm_cell(
+    op: Builder, x: ir.Value, hx: Sequence[ir.Value], w_ih: Pack, w_hh: Pack, bias_ih: ir.Value, bias_hh: ir.Value
+) -> list[ir.Value]:
+    return _lstm(op, hx, _cell_gates(op, x, w_ih, bias_ih), _cell_gates(op, hx[0], w_hh, bias_hh))
+
+
+@lower("quantized.quantized_gru_cell_dynamic")
+def gru_cell(
+    op: Builder, x: ir.Value, hx: ir.Value, w_ih: Pack, w_hh: Pack, b_ih: ir.Value, b_hh: ir.Value
+) -> ir.Value:
+    return _gru(op, [hx], _cell_gates(op, x, w_ih, b_ih), _cell_gates(op, hx, w_hh, b_hh))[0]
+
+
+# What torch.export sees: the same with plain tensors
+
+
+@lower("tonnx.linear_dynamic")
+def plain_linear_dynamic(
+    op: Builder,
+    x: ir.Value,
+    weight: ir.Value,
+    scale: ir.Value | None,
+    zero: ir.Value | None,
+    bias: ir.Value | None,
+    axis: int,
+    reduce_range: bool,
+    relu: bool,
+) -> ir.Value:
+    pack, after = Pack(weight, scale, zero, axis, bias, {}, []), "relu" if relu else ""
+    if scale is None:
+        return linear_half(op, x, pack, after=after)
+    return linear_dynamic(op, x, pack, reduce_range, after=after)

@@ -1,0 +1,318 @@
+"""Reductions: sums, products, extremes, truth, moments, norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops.create import triu_indices
+from tonnx.lowering.ops.math import sub
+from tonnx.lowering.ops.parts import diagonal
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import axes_of, axis_of, is_float, opmath, promote, to_float
+
+T = ir.DataType
+Dims = Sequence[int] | int | None
+
+
+def reduce(op: Builder, op_type: str, x: ir.Value, dim: Dims, keepdim: bool = False) -> ir.Value:
+    """One of ONNX's reductions over torch's axes: None and an empty list are all of them."""
+    axes = axes_of(op, x, dim)
+    everything = len(axes) >= op.rank(x)
+    return getattr(op, op_type)(x, None if everything else axes, keepdims=int(keepdim))
+
+
+def count(op: Builder, x: ir.Value, dim: Dims) -> Size:
+    """How many elements a reduction sees."""
+    return op.product([op.size(x, axis) for axis in axes_of(op, x, dim)]) if op.rank(x) else 1
+
+
+def _summed(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+    """As torch sums it: in the dtype asked for, integers and bools in int64."""
+    return op.cast(x, dtype or (x.dtype if is_float(x.dtype) else T.INT64))  # type: ignore[arg-type]
+
+
+# Sums and products
+
+
+@lower("aten.sum")
+def sum_(
+    op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return reduce(op, "ReduceSum", _summed(op, x, dtype), dim, keepdim)
+
+
+@lower("aten.nansum")
+def nansum(
+    op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return sum_(op, op.Where(op.IsNaN(x), 0.0, x) if is_float(x.dtype) else x, dim, keepdim, dtype)
+
+
+@lower("aten.prod")
+def prod(
+    op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, dtype: ir.DataType | None = None
+) -> ir.Value:
+    return reduce(op, "ReduceProd", _summed(op, x, dtype), dim, keepdim)
+
+
+@lower("aten.mean")
+def mean(
+    op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
+) -> ir.Value:
+    x = op.cast(x, dtype or x.dtype)  # type: ignore[arg-type]
+    if count(op, x, dim) == 0:  # the runtime calls the mean of nothing 0
+        return op.Div(reduce(op, "ReduceSum", x, dim, keepdim), 0)
+    return reduce(op, "ReduceMean", x, dim, keepdim)
+
+
+@lower("aten.nanmean")
+def nanmean(
+    op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
+) -> ir.Value:
+    x = op.cast(x, dtype or x.dtype)  # type: ignore[arg-type]
+    known = op.cast(op.Not(op.IsNaN(x)), x.dtype)  # type: ignore[arg-type]
+    return op.Div(nansum(op, x, dim, keepdim), reduce(op, "ReduceSum", known, dim, keepdim))
+
+
+@lower("aten.count_nonzero")
+def count_nonzero(op: Builder, x: ir.Value, dim: Dims = None) -> ir.Value:
+    return reduce(op, "ReduceSum", op.cast(op.cast(x, T.BOOL), T.INT64), dim)
+
+
+@lower("aten.logsumexp", "aten.special_logsumexp")
+def logsumexp(op: Builder, x: ir.Value, dim: Dims, keepdim: bool = False) -> ir.Value:
+    return reduce(op, "ReduceLogSumExp", to_float(op, x), dim, keepdim)
+
+
+@lower("aten.trace")
+def trace(op: Builder, x: ir.Value) -> ir.Value:
+    return sum_(op, diagonal(op, x))
+
+
+# Truth. An integer larger than 0 tells it even of nothing, whose largest is the smallest integer there is.
+
+
+@lower("aten.any", "aten._is_any_true")
+def any_(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
+    return _truth(op, "ReduceMax", x, dim, keepdim)
+
+
+@lower("aten.all", "aten._is_all_true")
+def all_(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
+    return _truth(op, "ReduceMin", x, dim, keepdim)
+
+
+def _truth(op: Builder, op_type: str, x: ir.Value, dim: Dims, keepdim: bool) -> ir.Value:
+    x = op.cast(x, T.BOOL)
+    if dim == [] or not op.rank(x):
+        return x
+    return op.Greater(reduce(op, op_type, op.cast(x, T.INT32), dim, keepdim), 0)
+
+
+# Extremes
+
+
+@lower("aten.amax", "aten.max.default")
+def amax(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
+    return reduce(op, "ReduceMax", x, dim, keepdim)
+
+
+@lower("aten.amin", "aten.min.default")
+def amin(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
+    return reduce(op, "ReduceMin", x, dim, keepdim)
+
+
+@lower("aten.max.dim")
+def max_(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
+    return [amax(op, x, dim, keepdim), argmax(op, x, dim, keepdim)]
+
+
+@lower("aten.min.dim")
+def min_(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
+    return [amin(op, x, dim, keepdim), argmin(op, x, dim, keepdim)]
+
+
+@lower("aten.aminmax", "aten._aminmax")
+def aminmax(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> list[ir.Value]:
+    return [amin(op, x, dim, keepdim), amax(op, x, dim, keepdim)]
+
+
+@lower("aten.argmax")
+def argmax(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
+    return _place(op, "ArgMax", x, dim, keepdim)
+
+
+@lower("aten.argmin")
+def argmin(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
+    return _place(op, "ArgMin", x, dim, keepdim)
+
+
+def _place(op: Builder, op_type: str, x: ir.Value, dim: int | None, keepdim: bool) -> ir.Value:
+    rank = op.rank(x)
+    if dim is not None and rank:
+        return getattr(op, op_type)(x, axis=axis_of(op, x, dim), keepdims=int(keepdim))
+    place = getattr(op, op_type)(x if rank == 1 else op.Reshape(x, [-1]), axis=0, keepdims=0)
+    return op.Reshape(place, [1] * rank) if keepdim and rank else place
+
+
+# Moments
+
+
+def variance_and_mean(
+    op: Builder, x: ir.Value, dim: Dims, correction: float, keepdim: bool
+) -> tuple[ir.Value, ir.Value]:
+    """The variance over the count less ``correction``, and the mean."""
+    x = opmath(op, x)
+    middle = mean(op, x, dim, keepdim=True)
+    from_middle = op.Sub(x, middle)
+    total = count(op, x, dim)
+    if correction == 0:
+        variance = mean(op, op.Mul(from_middle, from_middle), dim, keepdim)
+    else:
+        squares = reduce(op, "ReduceSumSquare", from_middle, dim, keepdim)
+        if isinstance(total, ir.Value):
+            rest = op.Max(op.Sub(op.cast(op.scalar(total), x.dtype), correction), 0)  # type: ignore[arg-type]
+            variance = op.Div(squares, rest)
+        else:
+            variance = op.Div(squares, max(total - correction, 0))
+    if keepdim:
+        return variance, middle
+    return variance, op.Squeeze(middle, axes_of(op, x, dim)) if op.rank(x) else middle
+
+
+@lower("aten.var")
+@lower("aten.std", root=True)
+@lower("aten.var_mean", with_mean=True)
+@lower("aten.std_mean", root=True, with_mean=True)
+def var(
+    op: Builder,
+    x: ir.Value,
+    dim: Dims = None,
+    unbiased: bool = True,
+    correction: float | None = None,
+    keepdim: bool = False,
+    *,
+    root: bool = False,
+    with_mean: bool = False,
+) -> ir.Value | list[ir.Value]:
+    variance, middle = variance_and_mean(op, x, dim, int(unbiased) if correction is None else correction, keepdim)
+    spread = op.Sqrt(variance) if root else variance
+    return [spread, middle] if with_mean else spread
+
+
+# Norms
+
+
+@lower("aten.norm")
+def norm(
+    op: Builder,
+    x: ir.Value,
+    p: float | None = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    return vector_norm(op, x, 2 if p is None else p, dim, keepdim, dtype)
+
+
+@lower("aten.frobenius_norm")
+def frobenius_norm(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
+    return vector_norm(op, x, 2, dim, keepdim)
+
+
+@lower("aten.linalg_vector_norm")
+def vector_norm(
+    op: Builder,
+    x: ir.Value,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    if x.dtype in (T.COMPLEX64, T.COMPLEX128):
+        raise UnsupportedArgument("complex numbers have no arithmetic in ONNX")
+    x = to_float(op, x) if dtype is None else op.cast(x, dtype)
+    if ord == 2:
+        return reduce(op, "ReduceL2", x, dim, keepdim)
+    if ord == 1:
+        return reduce(op, "ReduceL1", x, dim, keepdim)
+    if ord == math.inf:
+        return reduce(op, "ReduceMax", op.Abs(x), dim, keepdim)
+    if ord == -math.inf:
+        return reduce(op, "ReduceMin", op.Abs(x), dim, keepdim)
+    if ord == 0:
+        return reduce(op, "ReduceSum", op.cast(op.cast(x, T.BOOL), x.dtype), dim, keepdim)  # type: ignore[arg-type]
+    x = opmath(op, x)
+    powers = op.Pow(op.Abs(x), op.constant(ord, x.dtype))
+    return op.Pow(reduce(op, "ReduceSum", powers, dim, keepdim), op.constant(1 / ord, x.dtype))
+
+
+@lower("aten.renorm")
+def renorm(op: Builder, x: ir.Value, p: float, dim: int, maxnorm: float) -> ir.Value:
+    """Every slice along ``dim`` whose norm is too large is scaled down to the largest allowed."""
+    axis, x = axis_of(op, x, dim), opmath(op, x)
+    size = vector_norm(op, x, p, [i for i in range(op.rank(x)) if i != axis], keepdim=True)
+    return op.Mul(x, op.Where(op.Greater(size, maxnorm), op.Div(maxnorm, op.Add(size, 1e-7)), 1.0))
+
+
+@lower("aten.dist")
+def dist(op: Builder, x: ir.Value, other: ir.Value, p: float = 2) -> ir.Value:
+    return vector_norm(op, sub(op, x, other), p)
+
+
+@lower("aten.cdist", "aten._cdist_forward")
+def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0, compute_mode: int | None = None) -> ir.Value:
+    a, b = promote(op, x1, x2)
+    # Every row of the one with every row of the other. Through a product of matrices it would be faster, but rows that
+    # nearly agree would come out at a distance that is all rounding error.
+    return vector_norm(op, op.Sub(op.Unsqueeze(a, [-2]), op.Unsqueeze(b, [-3])), p, -1)
+
+
+@lower("aten.pdist", "aten._pdist_forward")
+def pdist(op: Builder, x: ir.Value, p: float = 2.0) -> ir.Value:
+    rows = op.size(x, 0)
+    pairs = triu_indices(op, rows, rows, 1)
+    one, other = (op.Gather(x, op.Gather(pairs, i, axis=0), axis=0) for i in (0, 1))
+    return vector_norm(op, op.Sub(one, other), p, -1)
+
+
+# Softmax
+
+
+@lower("aten.softmax", "aten._softmax", "aten.special_softmax")
+def softmax(
+    op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None, half_to_float: bool = False
+) -> ir.Value:
+    return _normalised(op, "Softmax", x, dim, T.FLOAT if half_to_float else dtype)
+
+
+@lower("aten._safe_softmax")
+def safe_softmax(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
+    """0 instead of NaN where all is -inf: what is masked entirely."""
+    nothing = op.Equal(op.ReduceMax(x, [dim]), -math.inf) if op.rank(x) else op.Equal(x, -math.inf)
+    return op.Where(nothing, 0.0, softmax(op, x, dim, dtype))
+
+
+@lower("aten.log_softmax", "aten._log_softmax", "aten.special_log_softmax")
+def log_softmax(
+    op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None, half_to_float: bool = False
+) -> ir.Value:
+    return _normalised(op, "LogSoftmax", x, dim, T.FLOAT if half_to_float else dtype)
+
+
+def _normalised(op: Builder, op_type: str, x: ir.Value, dim: int, dtype: ir.DataType | None) -> ir.Value:
+    x = to_float(op, x) if dtype is None else op.cast(x, dtype)
+    if op.rank(x) == 0:
+        return op.Squeeze(getattr(op, op_type)(op.Unsqueeze(x, [0]), axis=0), [0])
+    return getattr(op, op_type)(x, axis=axis_of(op, x, dim))
+
+
+@lower("aten.softmin")
+def softmin(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
+    x = to_float(op, x) if dtype is None else op.cast(x, dtype)
+    return softmax(op, op.Neg(x), dim)

@@ -1,0 +1,335 @@
+"""Recurrent layers: native LSTM, GRU and RNN nodes, batch and time dynamic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
+from tonnx.lowering.ops.linear import linear
+from tonnx.lowering.rules import lower
+
+T = ir.DataType
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A recurrent layer of ONNX, as PyTorch and Paddle have it."""
+
+    op_type: str
+    gates: tuple[int, ...]
+    """Where PyTorch keeps the gates that ONNX lists in its order: LSTM i o f c from i f g o; GRU z r h from r z n."""
+    activation: str | None = None
+
+
+LSTM, GRU = Kind("LSTM", (0, 3, 1, 2)), Kind("GRU", (1, 0, 2))
+RNN_TANH, RNN_RELU = Kind("RNN", (0,), "Tanh"), Kind("RNN", (0,), "Relu")
+
+
+@lower("tonnx.lstm", kind=LSTM)
+@lower("tonnx.gru", kind=GRU)
+@lower("tonnx.rnn_tanh", kind=RNN_TANH)
+@lower("tonnx.rnn_relu", kind=RNN_RELU)
+def recurrent(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+    *,
+    kind: Kind,
+) -> list[ir.Value]:
+    """All layers of a recurrent module: its output, and the last states."""
+    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+    output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional)
+    return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
+
+
+def layers(
+    op: Builder,
+    kind: Kind,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    lengths: ir.Value | None = None,
+) -> list[ir.Value]:
+    """Layers one after another over [time, batch, features].
+
+    ``params`` are, for each layer and in it for each direction, the weights of the input and of the state, then both
+    biases; ``lengths`` are those of the sequences of a batch.
+    """
+    directions = 2 if bidirectional else 1
+    if len(hx) == 2 and hx[0].shape[-1] != hx[1].shape[-1]:  # type: ignore[index]
+        return _projected(op, x, hx, params, has_biases, num_layers, directions, lengths)
+    per_direction = 4 if has_biases else 2
+    hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
+    dtype = x.dtype
+    assert dtype is not None
+    compute = T.FLOAT  # runtimes have these kernels for float32 only
+    sequence = op.cast(x, compute)
+    last_states: list[list[ir.Value]] = [[] for _ in hx]
+    for layer in range(num_layers):
+        at = layer * directions * per_direction
+        weights = [op.cast(p, compute) for p in params[at : at + directions * per_direction]]
+        w, r, b = _packed(op, kind, weights, per_direction, hidden)
+        begin = [_slice_of_state(op, op.cast(s, compute), layer * directions, directions) for s in hx]
+        results = getattr(op, kind.op_type)(
+            sequence,
+            w,
+            r,
+            b,
+            None if lengths is None else op.cast(lengths, T.INT32),
+            *begin,
+            hidden_size=hidden,
+            direction="bidirectional" if bidirectional else "forward",
+            linear_before_reset=1 if kind.op_type == "GRU" else None,
+            activations=[kind.activation] * directions if kind.activation else None,
+            _outputs=1 + len(hx),
+        )
+        sequence = _join_directions(op, results[0], directions)
+        for collected, state in zip(last_states, results[1:], strict=True):
+            collected.append(state)
+    joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
+    return [op.cast(v, dtype) for v in (sequence, *joined)]
+
+
+# An LSTM whose state is projected to fewer numbers at every step: ONNX has none, so it is a Scan
+
+Step = Callable[[Builder, Sequence[ir.Value], ir.Value], list[ir.Value]]
+
+
+def stepped(
+    op: Builder,
+    begin: Sequence[ir.Value],
+    given: ir.Value,
+    direction: int,
+    step: Step,
+    lengths: ir.Value | None = None,
+) -> list[ir.Value]:
+    """``step`` over the first axis of ``given``, backwards if ``direction`` is 1: all outputs, and the last states.
+
+    Beyond the length of its sequence, a state stays as it is and the output is 0.
+    """
+    time, *item = given.shape.dims  # type: ignore[union-attr]
+    dims = [list(state.shape.dims) for state in begin]  # type: ignore[union-attr]
+    inputs = [("state", T.FLOAT, d) for d in dims]
+    scanned = [given] if lengths is None else [given, _within(op, given, lengths)]
+    kinds = [("item", T.FLOAT, item), ("within", T.BOOL, [item[0], 1])][: len(scanned)]
+    body = op.inner("step", [*inputs, *kinds])  # type: ignore[list-item]
+    states, now, within = body.graph.inputs[: len(begin)], body.graph.inputs[len(begin)], body.graph.inputs[-1]
+    results = step(body, states, now)
+    output = body.Identity(results[0])
+    if lengths is not None:
+        results = [body.Where(within, new, old) for new, old in zip(results, states, strict=True)]
+        output = body.Where(within, output, op.constant(0.0, T.FLOAT))
+    body.graph.outputs.extend([*results, output])
+    made = op.node(
+        "Scan",
+        [*begin, *scanned],
+        [
+            ir.AttrGraph("body", body.graph),
+            ir.AttrInt64("num_scan_inputs", len(scanned)),
+            ir.AttrInt64s("scan_input_directions", [direction] * len(scanned)),
+            ir.AttrInt64s("scan_output_directions", [direction]),
+        ],
+        [*((T.FLOAT, d) for d in dims), (T.FLOAT, [time, *dims[0]])],
+    )
+    return [made[-1], *made[:-1]]
+
+
+def _within(op: Builder, given: ir.Value, lengths: ir.Value) -> ir.Value:
+    """[time, batch, 1]: whether a sequence has such a place."""
+    places = op.Reshape(sizes.arange(op, op.size(given, 0)), [-1, 1, 1])
+    return op.Less(places, op.Reshape(op.cast(lengths, T.INT64), [1, -1, 1]))
+
+
+def _projected(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    directions: int,
+    lengths: ir.Value | None,
+) -> list[ir.Value]:
+    per_direction = 5 if has_biases else 3
+    dtype = x.dtype
+    assert dtype is not None
+    x, hx, params = op.cast(x, T.FLOAT), [op.cast(s, T.FLOAT) for s in hx], [op.cast(p, T.FLOAT) for p in params]
+    last: list[list[ir.Value]] = [[] for _ in hx]
+    for layer in range(num_layers):
+        outputs = []
+        for direction in range(directions):
+            at = layer * directions + direction
+            w_ih, w_hh, *biases, w_hr = params[at * per_direction : (at + 1) * per_direction]
+            b_ih, b_hh = biases or (None, None)
+            begin = [op.Gather(state, at, axis=0) for state in hx]
+            step = _projected_step(w_hh, b_hh, w_hr)
+            output, *states = stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
+            outputs.append(output)
+            for found, state in zip(last, states, strict=True):
+                found.append(op.Unsqueeze(state, [0]))
+        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
+    joined = [states[0] if len(states) == 1 else op.Concat(*states, axis=0) for states in last]
+    return [op.cast(value, dtype) for value in (x, *joined)]
+
+
+def _projected_step(w_hh: ir.Value, b_hh: ir.Value | None, w_hr: ir.Value) -> Step:
+    def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+        gates = op.Add(item, linear(op, states[0], w_hh, b_hh))
+        i, f, g, o = op.Split(gates, axis=-1, num_outputs=4, _outputs=4)
+        cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+        return [linear(op, op.Mul(op.Sigmoid(o), op.Tanh(cell)), w_hr, None), cell]
+
+    return step
+
+
+@lower("tonnx.packed")
+def packed(
+    op: Builder,
+    x: ir.Value,
+    lengths: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    kind: str,
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+) -> list[ir.Value]:
+    """A packed sequence: padded, with the lengths beside it."""
+    kinds = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN_TANH, "rnn_relu": RNN_RELU}
+    return layers(op, kinds[kind], x, hx, params, has_biases, num_layers, bidirectional, lengths)
+
+
+# One step of a recurrent layer
+
+
+def _gates(
+    op: Builder, count: int, x: ir.Value, hx: ir.Value, weights: Sequence[ir.Value | None]
+) -> tuple[list[ir.Value], list[ir.Value]]:
+    """What the input and the state give to each gate."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    parts = []
+    for value, weight, bias in ((x, w_ih, b_ih), (hx, w_hh, b_hh)):
+        assert weight is not None
+        both = linear(op, value, weight, bias)
+        parts.append([both] if count == 1 else list(op.Split(both, axis=-1, num_outputs=count, _outputs=count)))
+    return parts[0], parts[1]
+
+
+@lower("aten.gru_cell")
+def gru_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: ir.Value,
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+) -> ir.Value:
+    (xr, xz, xn), (hr, hz, hn) = _gates(op, 3, x, hx, (w_ih, w_hh, b_ih, b_hh))
+    reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
+    new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
+    return op.Add(op.Mul(op.Sub(hx, new), update), new)
+
+
+@lower("aten.lstm_cell")
+def lstm_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+) -> tuple[ir.Value, ir.Value]:
+    from_x, from_h = _gates(op, 4, x, hx[0], (w_ih, w_hh, b_ih, b_hh))
+    i, f, g, o = (op.Add(a, b) for a, b in zip(from_x, from_h, strict=True))
+    cell = op.Add(op.Mul(op.Sigmoid(f), hx[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+    return op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell
+
+
+@lower("aten.rnn_tanh_cell", activation="Tanh")
+@lower("aten.rnn_relu_cell", activation="Relu")
+def rnn_cell(
+    op: Builder,
+    x: ir.Value,
+    hx: ir.Value,
+    w_ih: ir.Value,
+    w_hh: ir.Value,
+    b_ih: ir.Value | None = None,
+    b_hh: ir.Value | None = None,
+    *,
+    activation: str,
+) -> ir.Value:
+    (from_x,), (from_h,) = _gates(op, 1, x, hx, (w_ih, w_hh, b_ih, b_hh))
+    made: ir.Value = getattr(op, activation)(op.Add(from_x, from_h))
+    return made
+
+
+def _packed(
+    op: Builder, kind: Kind, weights: Sequence[ir.Value], per_direction: int, hidden: int
+) -> tuple[ir.Value, ir.Value, ir.Value | None]:
+    """One layer's weights in ONNX's layout: a leading axis of directions, gates in ONNX's order."""
+    w, r, b = [], [], []
+    for at in range(0, len(weights), per_direction):
+        w.append(op.Unsqueeze(_reordered(op, kind, weights[at], hidden), [0]))
+        r.append(op.Unsqueeze(_reordered(op, kind, weights[at + 1], hidden), [0]))
+        if per_direction == 4:
+            both = [_reordered(op, kind, bias, hidden) for bias in weights[at + 2 : at + 4]]
+            b.append(op.Unsqueeze(op.Concat(*both, axis=0), [0]))
+
+    def stacked(parts: list[ir.Value]) -> ir.Value:
+        return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
+
+    return stacked(w), stacked(r), stacked(b) if b else None
+
+
+def _reordered(op: Builder, kind: Kind, weight: ir.Value, hidden: int) -> ir.Value:
+    if len(kind.gates) == 1:
+        return weight
+    blocks = [op.Slice(weight, [g * hidden], [(g + 1) * hidden], [0]) for g in kind.gates]
+    return op.Concat(*blocks, axis=0)
+
+
+def _slice_of_state(op: Builder, state: ir.Value, start: int, count: int) -> ir.Value | None:
+    """The initial state of one layer; None when it is zero, which is ONNX's default."""
+    if _is_zero(state):
+        return None
+    if state.shape is not None and state.shape[0] == count:
+        return state
+    return op.Slice(state, [start], [start + count], [0])
+
+
+def _is_zero(value: ir.Value) -> bool:
+    if value.const_value is not None:
+        return not np.any(value.const_value.numpy())
+    producer = value.producer()
+    if producer is None:
+        return False
+    if producer.op_type == "ConstantOfShape":
+        tensor = producer.attributes.get("value")
+        return tensor is None or not np.any(tensor.as_tensor().numpy())
+    if producer.op_type in ("Expand", "Cast") and producer.inputs[0] is not None:
+        return _is_zero(producer.inputs[0])
+    return False
+
+
+def _join_directions(op: Builder, y: ir.Value, directions: int) -> ir.Value:
+    """[time, directions, batch, hidden] → [time, batch, directions · hidden]."""
+    if directions == 1:
+        return op.Squeeze(y, [1])
+    swapped = op.Transpose(y, perm=[0, 2, 1, 3])
+    time, batch, _, hidden = swapped.shape.dims  # type: ignore[union-attr]
+    return op.Reshape(swapped, [0, 0, -1], _shape=[time, batch, directions * int(hidden)])  # type: ignore[arg-type]

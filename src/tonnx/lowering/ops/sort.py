@@ -1,0 +1,309 @@
+"""Orders: sorting, the k largest, medians, distinct values, search in sorted sequences, histograms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops.create import full
+from tonnx.lowering.ops.reduce import reduce
+from tonnx.lowering.rules import lower
+from tonnx.lowering.values import Number, Operand, as_value, axis_of, is_float, opmath, promote
+
+T = ir.DataType
+
+
+def _ordered(op: Builder, x: ir.Value, k: Size, axis: int, *, largest: bool, in_order: bool = True) -> list[ir.Value]:
+    """The first k and where they were. Among equals the one met first comes first: that is what stable means."""
+    values, places = op.TopK(x, op.vector([k]), axis=axis, largest=int(largest), sorted=int(in_order), _outputs=2)
+    return [values, places]
+
+
+def _only(op: Builder, x: ir.Value) -> list[ir.Value]:
+    """A scalar is in order already."""
+    return [x, op.constant(0, T.INT64)]
+
+
+@lower("aten.topk")
+def topk(op: Builder, x: ir.Value, k: Size, dim: int = -1, largest: bool = True, sorted: bool = True) -> list[ir.Value]:
+    if op.rank(x) == 0:
+        return _only(op, x)
+    return _ordered(op, x, k, axis_of(op, x, dim), largest=largest, in_order=sorted)
+
+
+@lower("aten.sort")
+def sort(
+    op: Builder, x: ir.Value, dim: int = -1, descending: bool = False, stable: bool | None = None
+) -> list[ir.Value]:
+    if op.rank(x) == 0:
+        return _only(op, x)
+    axis = axis_of(op, x, dim)
+    return _ordered(op, x, op.size(x, axis), axis, largest=descending)
+
+
+@lower("aten.argsort")
+def argsort(op: Builder, x: ir.Value, dim: int = -1, descending: bool = False, stable: bool = False) -> ir.Value:
+    return sort(op, x, dim, descending)[1]
+
+
+@lower("aten.msort")
+def msort(op: Builder, x: ir.Value) -> ir.Value:
+    return sort(op, x, 0)[0]
+
+
+@lower("aten.kthvalue")
+def kthvalue(op: Builder, x: ir.Value, k: Size, dim: int = -1, keepdim: bool = False) -> list[ir.Value]:
+    if op.rank(x) == 0:
+        return _only(op, x)
+    axis = axis_of(op, x, dim)
+    return _last(op, _ordered(op, x, k, axis, largest=False), axis, keepdim)
+
+
+def _last(op: Builder, pair: list[ir.Value], axis: int, keepdim: bool) -> list[ir.Value]:
+    index = op.constant([-1] if keepdim else -1, T.INT64)
+    return [op.Gather(part, index, axis=axis) for part in pair]
+
+
+@lower("aten.median.dim")
+def median_of_axis(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
+    """The lower of the two in the middle, which is torch's median."""
+    if op.rank(x) == 0:
+        return _only(op, x)
+    axis = axis_of(op, x, dim)
+    size = op.size(x, axis)
+    half = op.Div(op.Add(size, 1), 2) if isinstance(size, ir.Value) else (size + 1) // 2
+    return _last(op, _ordered(op, x, half, axis, largest=False), axis, keepdim)
+
+
+@lower("aten.median.default")
+def median(op: Builder, x: ir.Value) -> ir.Value:
+    return median_of_axis(op, op.Reshape(x, [-1]), 0)[0]
+
+
+@lower("aten.nanmedian.dim")
+def nanmedian_of_axis(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
+    if op.rank(x) == 0:
+        return _only(op, x)
+    if not is_float(x.dtype):
+        return median_of_axis(op, x, dim, keepdim)
+    axis = axis_of(op, x, dim)
+    ordered, known = _numbers_first(op, x, axis)
+    middle = op.Div(op.Sub(op.Max(known, 1), 1), 2)
+    value, place = (op.GatherElements(part, middle, axis=axis) for part in ordered)
+    value = op.Where(op.Equal(known, 0), math.nan, value)
+    return [value, place] if keepdim else [op.Squeeze(value, [axis]), op.Squeeze(place, [axis])]
+
+
+@lower("aten.nanmedian.default")
+def nanmedian(op: Builder, x: ir.Value) -> ir.Value:
+    return nanmedian_of_axis(op, op.Reshape(x, [-1]), 0)[0]
+
+
+def _numbers_first(op: Builder, x: ir.Value, axis: int) -> tuple[list[ir.Value], ir.Value]:
+    """Sorted with every NaN behind the numbers, and how many numbers there are along the axis (kept with size 1)."""
+    unknown = op.IsNaN(x)
+    ordered = _ordered(op, op.Where(unknown, math.inf, x), op.size(x, axis), axis, largest=False)
+    return ordered, op.ReduceSum(op.cast(op.Not(unknown), T.INT64), [axis], keepdims=1)
+
+
+@lower("aten.mode")
+def mode(op: Builder, x: ir.Value, dim: int = -1, keepdim: bool = False) -> list[ir.Value]:
+    """The smallest of the most frequent values, and where it stands last: by comparing all with all."""
+    if op.rank(x) == 0:
+        return _only(op, x)
+    axis = axis_of(op, x, dim)
+    equal = op.Equal(op.Unsqueeze(x, [axis]), op.Unsqueeze(x, [axis + 1]))
+    frequency = op.ReduceSum(op.cast(equal, T.INT32), [axis], keepdims=0)
+    frequent = op.Equal(frequency, op.ReduceMax(frequency, [axis], keepdims=1))
+    largest = op.ReduceMax(op.cast(x, T.INT32) if x.dtype == T.BOOL else x, [axis], keepdims=1)
+    candidates = op.Where(frequent, x, op.cast(largest, x.dtype))  # type: ignore[arg-type]
+    value = op.ReduceMin(candidates, [axis], keepdims=1)
+    place = op.ArgMax(op.cast(op.Equal(x, value), T.INT32), axis=axis, keepdims=int(keepdim), select_last_index=1)
+    return [value if keepdim else op.Squeeze(value, [axis]), place]
+
+
+# Quantiles
+
+
+@lower("aten.quantile")
+def quantile(
+    op: Builder,
+    x: ir.Value,
+    q: Operand,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> ir.Value:
+    last, axes = _sorted_axis_last(op, x, dim)
+    size = op.size(last, -1)
+    (ordered, _) = _ordered(op, last, size, op.rank(last) - 1, largest=False)
+    above = op.Sub(op.cast(op.scalar(size), x.dtype), 1)  # type: ignore[arg-type]
+    rank = op.Mul(as_value(op, q, x.dtype), above)  # type: ignore[arg-type]
+
+    def at(place: ir.Value) -> ir.Value:
+        return op.Gather(ordered, op.cast(place, T.INT64), axis=-1)
+
+    result = _interpolated(op, rank, at, interpolation)
+    return _quantiles_first(op, result, op.rank(rank), axes, keepdim)
+
+
+@lower("aten.nanquantile")
+def nanquantile(
+    op: Builder,
+    x: ir.Value,
+    q: Operand,
+    dim: int | None = None,
+    keepdim: bool = False,
+    interpolation: str = "linear",
+) -> ir.Value:
+    last, axes = _sorted_axis_last(op, x, dim)
+    (ordered, _), known = _numbers_first(op, last, op.rank(last) - 1)
+    above = op.cast(op.Sub(op.Max(known, 1), 1), x.dtype)  # type: ignore[arg-type]
+    rank = op.Mul(as_value(op, q, x.dtype), above)  # type: ignore[arg-type]
+
+    def at(place: ir.Value) -> ir.Value:
+        return op.GatherElements(ordered, op.cast(place, T.INT64), axis=-1)
+
+    result = op.Where(op.Equal(known, 0), math.nan, _interpolated(op, rank, at, interpolation))
+    many = isinstance(q, ir.Value) and op.rank(q) > 0
+    if not many:
+        result = op.Squeeze(result, [-1])
+    return _quantiles_first(op, result, int(many), axes, keepdim)
+
+
+def _sorted_axis_last(op: Builder, x: ir.Value, dim: int | None) -> tuple[ir.Value, list[int]]:
+    """The axis to take quantiles of as the last one, and which axes of the input that is."""
+    rank = op.rank(x)
+    if dim is None or rank == 0:
+        return op.Reshape(x, [-1]), list(range(rank))
+    axis = axis_of(op, x, dim)
+    if axis == rank - 1:
+        return x, [axis]
+    return op.Transpose(x, perm=[*(i for i in range(rank) if i != axis), axis]), [axis]
+
+
+def _quantiles_first(op: Builder, result: ir.Value, many: int, axes: list[int], keepdim: bool) -> ir.Value:
+    if many and op.rank(result) > 1:
+        result = op.Transpose(result, perm=[op.rank(result) - 1, *range(op.rank(result) - 1)])
+    return op.Unsqueeze(result, [axis + many for axis in axes]) if keepdim and axes else result
+
+
+def _interpolated(op: Builder, rank: ir.Value, at: Callable[[ir.Value], ir.Value], interpolation: str) -> ir.Value:
+    """The value at a place that may lie between two."""
+    if interpolation == "lower":
+        return at(op.Floor(rank))
+    if interpolation == "higher":
+        return at(op.Ceil(rank))
+    if interpolation == "nearest":
+        return at(op.Round(rank))
+    below = op.Floor(rank)
+    low, high = at(below), at(op.Ceil(rank))
+    weight = op.constant(0.5, rank.dtype) if interpolation == "midpoint" else op.Sub(rank, below)
+    return op.Add(low, op.Mul(op.Sub(high, low), weight))
+
+
+# Distinct values
+
+
+@lower("aten._unique2", "aten._unique")
+def unique(
+    op: Builder, x: ir.Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> list[ir.Value]:
+    values, _, inverse, counts = op.Unique(x, sorted=1, _outputs=4)
+    return [values, op.reshape(inverse, op.sizes(x)), counts]
+
+
+@lower("aten.unique_dim")
+def unique_along_axis(
+    op: Builder,
+    x: ir.Value,
+    dim: int,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+) -> list[ir.Value]:
+    values, _, inverse, counts = op.Unique(x, axis=axis_of(op, x, dim), sorted=1, _outputs=4)
+    return [values, inverse, counts]
+
+
+@lower("aten.unique_consecutive")
+def unique_consecutive(
+    op: Builder, x: ir.Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> list[ir.Value]:
+    if dim is None:
+        values, inverse, counts = _runs(op, op.Reshape(x, [-1]), 0)
+        return [values, op.reshape(inverse, op.sizes(x)), counts]
+    return _runs(op, x, axis_of(op, x, dim))
+
+
+def _runs(op: Builder, x: ir.Value, axis: int) -> list[ir.Value]:
+    """The first of every run of equal items along an axis, the run that each item is in, the lengths of the runs."""
+    changed = op.Not(op.Equal(op.Slice(x, [1], [_END], [axis]), op.Slice(x, [0], [-1], [axis])))
+    if op.rank(x) > 1:
+        others = [i for i in range(op.rank(x)) if i != axis]
+        changed = op.cast(op.ReduceMax(op.cast(changed, T.INT32), others, keepdims=0), T.BOOL)
+    first = op.Slice(full(op, [op.size(x, axis)], True, T.BOOL), [0], [1], [0])  # none if there is nothing
+    starts = op.Concat(first, changed, axis=0)
+    inverse = op.Sub(op.CumSum(op.cast(starts, T.INT64), op.constant(0, T.INT64)), 1)
+    places = op.Reshape(op.NonZero(starts), [-1])
+    ends = op.Concat(op.Slice(places, [1], [_END], [0]), op.vector([op.size(x, axis)]), axis=0)
+    return [op.Compress(x, starts, axis=axis), inverse, op.Sub(ends, places)]
+
+
+_END = 2**62
+
+# Search
+
+
+@lower("aten.searchsorted")
+def searchsorted(
+    op: Builder,
+    sorted_sequence: ir.Value,
+    self: Operand,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
+    sorter: ir.Value | None = None,
+) -> ir.Value:
+    if sorter is not None:
+        sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
+    return _rank_in(op, sorted_sequence, self, right=right or side == "right")
+
+
+@lower("aten.bucketize")
+def bucketize(op: Builder, x: Operand, boundaries: ir.Value, out_int32: bool = False, right: bool = False) -> ir.Value:
+    return _rank_in(op, boundaries, x, right=right)
+
+
+def _rank_in(op: Builder, sequence: ir.Value, wanted: Operand, *, right: bool) -> ir.Value:
+    """How many items of a sorted sequence lie before a value: its place, found by comparing with all of them."""
+    sequence, value = promote(op, sequence, wanted)
+    if op.rank(sequence) > 1:
+        sequence = op.Unsqueeze(sequence, [-2])
+    value = op.Unsqueeze(value, [-1])
+    before = op.LessOrEqual(sequence, value) if right else op.Less(sequence, value)
+    return reduce(op, "ReduceSum", op.cast(before, T.INT64), -1)
+
+
+# Histograms
+
+
+@lower("aten.histc")
+def histc(op: Builder, x: ir.Value, bins: int = 100, min: Number = 0, max: Number = 0) -> ir.Value:
+    x = opmath(op, op.Reshape(x, [-1]))
+    if min == max == 0:
+        low, high = op.ReduceMin(x, keepdims=0), op.ReduceMax(x, keepdims=0)
+        same = op.Equal(low, high)
+        low, high = op.Where(same, op.Sub(low, 1), low), op.Where(same, op.Add(high, 1), high)
+    else:
+        low, high = as_value(op, min, x.dtype), as_value(op, max, x.dtype)  # type: ignore[arg-type]
+    place = op.Floor(op.Div(op.Mul(op.Sub(x, low), bins), op.Sub(high, low)))
+    place = op.Where(op.Equal(x, high), bins - 1, place)  # the last bin has its upper edge too
+    inside = op.And(op.GreaterOrEqual(x, low), op.LessOrEqual(x, high))
+    place = op.Where(inside, place, -1)
+    edges = op.cast(op.Range(op.constant(0, T.INT64), bins, 1), x.dtype)  # type: ignore[arg-type]
+    hits = op.Equal(op.Unsqueeze(place, [0]), op.Unsqueeze(edges, [1]))
+    return op.ReduceSum(op.cast(hits, x.dtype), [1], keepdims=0)  # type: ignore[arg-type]

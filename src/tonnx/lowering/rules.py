@@ -1,0 +1,102 @@
+"""The rules of the PyTorch front ends: one function an operator, its arguments bound from the operator's own schema.
+
+    @lower("aten.leaky_relu")
+    def leaky_relu(op, x, negative_slope=0.01):
+        return op.LeakyRelu(x, alpha=negative_slope)
+
+Operators of one family share a function, and settle what tells them apart:
+
+    @lower("aten.rnn_tanh_cell", activation="Tanh")
+    @lower("aten.rnn_relu_cell", activation="Relu")
+    def rnn_cell(op, x, hx, w_ih, w_hh, b_ih=None, b_hh=None, *, activation): ...
+
+A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
+other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
+A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+from tonnx.ir.registry import Registry
+
+Lowering = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A lowering and the names of the arguments that it wants."""
+
+    function: Lowering
+    parameters: tuple[str, ...]
+
+
+RULES: Registry[Rule] = Registry("lowering")
+
+USERS: dict[str, Rule] = {}
+"""Rules that `tonnx.lower` entered: they come before tonnx's own, and the last one for a name counts."""
+
+
+def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``, which give it the ``settled`` arguments."""
+
+    def enter(function: Lowering) -> Lowering:
+        rule = rule_of(function, **settled)
+        for name in names:
+            RULES.add(name, rule)
+        return function
+
+    return enter
+
+
+def rule_of(function: Lowering, **settled: Any) -> Rule:
+    """A function ``f(op, x, …)`` as a rule: what stands after ``op`` and is not settled are the arguments it wants."""
+    wanted = list(inspect.signature(function).parameters)[1:]
+    return Rule(partial(function, **settled), tuple(name for name in wanted if name not in settled))
+
+
+@cache
+def load() -> Registry[Rule]:
+    """Import every rule module, once."""
+    from tonnx.lowering import ops
+
+    for module in pkgutil.iter_modules(ops.__path__):
+        importlib.import_module(f"{ops.__name__}.{module.name}")
+    RULES.freeze()
+    return RULES
+
+
+def rule_for(namespace: str, name: str, overload: str) -> Rule | None:
+    """The rule of ``namespace.name.overload``, or that of all overloads."""
+    rules = load()
+    return rules.get(f"{namespace}.{name}.{overload or 'default'}") or rules.get(f"{namespace}.{name}")
+
+
+def complex_rule(namespace: str, name: str, overload: str) -> Rule | None:
+    """The rule of an operator for complex numbers: one of its own, or that for reals, for each part by itself."""
+    from tonnx.lowering import complex as pairs
+
+    name = name.rstrip("_") if not name.startswith("__") and name != "_" else name
+    rules = load()
+    own = rules.get(f"{namespace}.{name}.{overload}@complex") or rules.get(f"{namespace}.{name}@complex")
+    alone = name in pairs.REAL_ONLY
+    if own is not None or not (alone or name in pairs.COMPONENTWISE):
+        return own
+    real = rule_for(namespace, name, overload)
+    if real is None:
+        return None
+
+    def function(op: Any, **arguments: Any) -> Any:
+        if alone:
+            return pairs.real_alone(op, real.function, arguments)
+        made = pairs.directly(op, name, real.function, arguments)
+        return pairs.componentwise(op, real.function, arguments) if made is None else made
+
+    return Rule(function, real.parameters)

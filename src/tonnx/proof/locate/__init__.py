@@ -1,0 +1,1 @@
+"""Where a file departs from the model."""

@@ -1,0 +1,93 @@
+"""Another ONNX file as what a file is verified against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import CaptureError, InvalidModel, VerificationFailed
+from tonnx.io import read as reading
+from tonnx.ir.provenance import origin_of
+from tonnx.proof.locate.cut import Cutter
+from tonnx.proof.locate.trace import Step, Take
+from tonnx.proof.original import Original, Signature, first_that_runs, match_inputs, match_outputs
+from tonnx.proof.session import Session
+
+_AT_ONCE = 32
+
+
+def original_file(
+    path: Path,
+    given: Mapping[str, np.ndarray],
+    examples: Callable[[], Iterable[dict[str, np.ndarray]]],
+    signature: Signature,
+) -> Original:
+    """The other file in ONNX Runtime."""
+    reading.reader(path)  # is it there?
+    session = Session(path)
+    places = match_inputs(signature.inputs, session.inputs, "the other file")
+    chosen = match_outputs(signature.outputs, list(session.outputs))
+    own = list(session.outputs)
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        results = session.run({places[name]: array for name, array in feeds.items()})
+        return [results[own[place]] for place in chosen]
+
+    complete = set(given) == set(signature.inputs)
+    example = dict(given) if complete else first_that_runs(reference, examples())
+    return Original("ONNX", reference, example, lambda: OnnxTrace(_read(path), places))
+
+
+def _read(path: Path) -> ir.Model:
+    model = reading.reader(path)()
+    reading.infer(model)
+    return model
+
+
+class OnnxTrace:
+    """The values of an ONNX file, run in parts."""
+
+    framework = "ONNX"
+
+    def __init__(self, model: ir.Model, places: Mapping[str, str]) -> None:
+        self._cutter, self._places = Cutter(model), dict(places)
+
+    def steps(self) -> list[Step]:
+        """One value after the other, in the file's order."""
+        found = []
+        for index, node in enumerate(self._cutter.nodes):
+            origin = origin_of(node)
+            for value in node.outputs:
+                if value.name and self._cutter.is_tensor(value.name):
+                    operator = f"{node.op_type} {node.name!r}" if node.name else node.op_type
+                    read = tuple(self._cutter.reads[index])
+                    found.append(Step(value.name, operator, origin.module, origin.source, read))
+        return found
+
+    def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
+        """A few nodes at a time; what later ones need is kept."""
+        run_in_parts(self._cutter, {self._places[name]: array for name, array in feeds.items()}, wanted, take)
+
+
+def run_in_parts(cutter: Cutter, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
+    """Run a file a few nodes at a time, and hand over each wanted value; what later nodes need is kept."""
+    held, inputs, wanted = dict(feeds), set(feeds), set(wanted)
+    for start in range(0, len(cutter.nodes), _AT_ONCE):
+        stop = min(start + _AT_ONCE, len(cutter.nodes))
+        made = [name for index in range(start, stop) for name in cutter.proto.graph.node[index].output if name]
+        later = [name for name in made if any(reader >= stop for reader in cutter.readers.get(name, ()))]
+        needed = [name for name in dict.fromkeys([*later, *(n for n in made if n in wanted)]) if cutter.is_tensor(name)]
+        try:
+            results = cutter.run(cutter.between(needed, held), held, needed) if needed else {}
+        except (VerificationFailed, InvalidModel) as error:
+            raise CaptureError("the file does not run in parts", why=error.why or error.what) from error
+        for name in needed:
+            if name in wanted:
+                take(name, results[name])
+        held.update({name: results[name] for name in later if name in results})
+        for name in [name for name in held if name not in inputs]:
+            if all(reader < stop for reader in cutter.readers.get(name, ())):
+                del held[name]

@@ -1,0 +1,1 @@
+"""Does a file compute what the model computes?"""

@@ -1,0 +1,397 @@
+"""Prove that a file computes what a model computes: on the example and at other sizes of what is dynamic."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from tonnx.errors import CaptureError, TonnxError, VerificationFailed
+from tonnx.ir.target import OLDEST_RUN
+from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
+from tonnx.proof.session import PATIENCE, Session, check_model, one_line
+from tonnx.proof.trials.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
+from tonnx.proof.trials.rounding import Unrounded
+from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
+
+Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One set of inputs: compared, or only run (no comparisons), or left out because the model itself fails on it."""
+
+    label: str
+    sizes: Mapping[str, int]
+    shapes: Mapping[str, tuple[int, ...]]
+    comparisons: tuple[Comparison, ...] = ()
+    skipped: str | None = None
+    doubt: str | None = None
+    """Why a difference at values that were invented is not held against the file."""
+
+    @property
+    def ok(self) -> bool:
+        return self.doubt is not None or all(comparison.ok for comparison in self.comparisons)
+
+
+@dataclass(frozen=True)
+class OutputSummary:
+    """One output over all trials. ``reason`` and ``at`` are of its worst failure, None if there is none."""
+
+    name: str
+    dtype: str
+    shapes: tuple[tuple[int, ...], ...]
+    max_abs: float
+    max_rel: float
+    ok: bool
+    reason: str | None = None
+    at: str | None = None
+    all_nan: bool = False
+    drawn: bool = False  # random in the model itself: in some trials only shapes and dtypes were compared
+    rounded: bool = False  # in some trials numbers were rounded to another step, see `rounding`
+    measured: bool = True  # False: in all of them
+    faint: bool = False  # no value exceeds the absolute tolerance, so that zeros would have passed as well
+    mean_abs: float = 0.0
+    cosine: float = 1.0  # the smallest
+    share: float = 0.0  # of elements out of tolerance, over all trials
+    histogram: tuple[int, ...] = ()  # over all trials, see `compare.EDGES`
+    relative: float | None = None  # the largest difference as a part of the largest value, where that is the measure
+
+    def __str__(self) -> str:
+        head = f"[{'✓' if self.ok else '✗'}] {self.name} {self.shapes[0]} {self.dtype}"
+        if self.drawn and not self.measured:
+            return f"{head}  random in the model itself: only shapes and types were compared"
+        note = "  (nothing but NaN: this proves little)" if self.all_nan else ""
+        if self.drawn:
+            note = "  (without dropout; with it, only shapes and types were compared)"
+        if self.rounded:
+            note = "  (some numbers are rounded to the next step; quantisation itself changes the results by more)"
+        if self.faint:
+            note = "  (all values are below the absolute tolerance: this proves little)"
+        measure = f"max rel {self.max_rel:.2g}"
+        if self.relative is not None:
+            measure = f"relative to the largest value {self.relative:.2g}"
+        return f"{head}  max abs {self.max_abs:.2g}  {measure}{note}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was tried and what came of it. The first trial is the example."""
+
+    trials: tuple[Trial, ...]
+    brought_up_by: str = ""
+    """Who brought a file of an opset below 7 up to 7, where it was run; empty for newer ones."""
+    failing: dict[str, np.ndarray] | None = field(default=None, repr=False, compare=False)
+    """The inputs of the first trial that fails: what `tonnx.proof.locate.search` starts from."""
+
+    @property
+    def ok(self) -> bool:
+        return all(trial.ok for trial in self.trials)
+
+    @property
+    def compared(self) -> bool:
+        """False if there was no model to compare with: the file was checked, loaded and run, no more."""
+        return any(trial.comparisons for trial in self.trials)
+
+    @property
+    def worst(self) -> Comparison | None:
+        """The comparison that is furthest out of its tolerance, or nearest to it if all is well."""
+        ranked = self._ranked()
+        return ranked[0][1] if ranked else None
+
+    @property
+    def only_example(self) -> bool:
+        """True if other sizes were tried and the model itself failed at every one of them."""
+        others = [trial for trial in self.trials[1:] if dict(trial.sizes) != dict(self.trials[0].sizes)]
+        return bool(others) and all(trial.skipped is not None for trial in others)
+
+    def per_output(self) -> list[OutputSummary]:
+        """One summary for each output, in the order of the outputs."""
+        grouped: dict[str, list[tuple[Trial, Comparison]]] = {}
+        for trial in self.trials:
+            for comparison in trial.comparisons:
+                grouped.setdefault(comparison.name, []).append((trial, comparison))
+        return [_summary(name, group) for name, group in grouped.items()]
+
+    def raise_if_failed(self) -> None:
+        """Raise VerificationFailed with the worst output and its figures, unless everything agrees."""
+        if self.ok:
+            return
+        trial, worst = self._ranked()[0]
+        outputs = self.per_output()
+        figures = f": max abs {worst.max_abs:.2g}, max rel {worst.max_rel:.2g}" if worst.measured else ""
+        failed = sum(not output.ok for output in outputs)
+        raise VerificationFailed(
+            f"output {worst.name!r} of the file differs from the model's "
+            f"({failed} of {len(outputs)} outputs fail){figures}",
+            where=f"at {_place(trial)}, shape {worst.shape}, {worst.dtype}",
+            why=worst.reason,
+            verification=self,
+        )
+
+    def __str__(self) -> str:
+        lines = []
+        tried = _sizes_tried(self.trials)
+        if self.brought_up_by:
+            by = self.brought_up_by
+            lines.append(f"[!] ONNX Runtime runs opset {OLDEST_RUN} and up: run there, brought up by {by}")
+        if not self.compared:
+            ran = sum(trial.skipped is None for trial in self.trials)
+            at = f", sizes tried: {tried}" if tried else ""
+            lines.append(f"[!] not compared with the model: checked, loaded and run on {ran} inputs{at}")
+        for output in self.per_output():
+            lines.append(f"{output}   sizes tried: {tried}" if tried else str(output))
+            if output.reason:
+                lines.append(f"    at {output.at}: {output.reason}")
+        for trial in self.trials:
+            if trial.skipped is not None and not self.compared:
+                lines.append(f"[-] {trial.label} left out, the file does not run there: {trial.skipped}")
+            elif trial.skipped is not None:
+                lines.append(f"[-] {trial.label} left out, the model itself fails there: {trial.skipped}")
+            elif trial.doubt is not None:
+                lines.append(f"[-] {trial.label} not judged: {trial.doubt}")
+        if self.only_example and self.compared:
+            lines.append("[!] the model itself fails at every other size tried: only the example is proven")
+        return "\n".join(lines)
+
+    def _ranked(self) -> list[tuple[Trial, Comparison]]:
+        """Every comparison with its trial, the worst first."""
+        pairs = [(trial, comparison) for trial in self.trials for comparison in trial.comparisons]
+        return sorted(pairs, key=lambda pair: _badness(pair[1]), reverse=True)
+
+
+def prove(
+    model: str | Path | bytes,
+    reference: Reference | None,
+    example: dict[str, np.ndarray],
+    *,
+    output_names: list[str],
+    dynamic: Mapping[str, Mapping[int, str]],
+    ranges: Ranges | None = None,
+    rtol: float | None = None,
+    atol: float | None = None,
+    check: bool = True,
+    seed: int = 0,
+    max_trials: int = 16,
+    random: Collection[str] = (),
+    redrawn: Reference | None = None,
+    values: bool | int = False,
+    fixed: Collection[str] = (),
+    optimised: bool = True,
+) -> Verification:
+    """Check the file, then compare it with ``reference`` on ``example`` and at ``max_trials`` other sizes.
+
+    With ``values`` also on other values of the example's sizes: other draws, zeros, negative and large numbers; a
+    number says how many. What the model itself cannot do there, or by the last bit only, is not held against the file.
+
+    ``reference`` runs the original model on inputs by name and returns its outputs in the order of
+    ``output_names``. ``dynamic`` names the dynamic axes of each input: equal names get equal sizes, within
+    ``ranges`` (lowest, highest or None). A file that is not valid or does not load raises InvalidModel; one
+    that computes something else is a Verification which is not ``ok``. Without a reference the file is only run.
+    Outputs in ``random`` depend on random numbers of the file's; where the model's own ones change them too, which
+    ``redrawn`` shows (the model with other random numbers), only their shapes and dtypes are compared.
+    Inputs in ``fixed`` are weights: the reference has its own, and knows no others. ``optimised=False`` lets ONNX
+    Runtime run every node as it stands: it would leave out dropout, for one.
+    """
+    dims = symbol_sizes(example, dynamic)
+    began = time.perf_counter()
+    expected = None if reference is None else _run_once(reference, example)
+    patience = max(PATIENCE, 100 * (time.perf_counter() - began))
+    if check:
+        check_model(model)
+    unrounded = Unrounded(model) if rtol is None and atol is None else None
+    session = Session(model, optimised=optimised)
+    prover = _Prover(session, reference, output_names, rtol, atol, patience, random, redrawn, unrounded)
+    trials = [prover.example(example, dims, expected)]
+    failing = None if trials[0].ok else example
+    batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
+    for index, sizes in enumerate(other_sizes(dims, ranges, max_trials, batch)):
+        # Seeded by trial, so that one trial can be repeated without those before it.
+        inputs = draw(example, dynamic, sizes, np.random.default_rng([seed, index]))
+        label = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
+        trials.append(prover.invented(label, sizes, inputs, expected))
+        if failing is None and not trials[-1].ok:
+            failing = inputs
+    held = {name: array for name, array in example.items() if name in fixed}
+    free = {name: array for name, array in example.items() if name not in fixed}
+    invented = other_values(free, seed, bold=values is True) if values and reference is not None else iter(())
+    for label, others in islice(invented, None if values is True else int(values)):
+        inputs = {**others, **held}
+        trials.append(prover.invented(label, dims, inputs, expected))
+        if failing is None and not trials[-1].ok:
+            failing = inputs
+    if all(trial.skipped is not None for trial in trials):
+        raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
+    return Verification(tuple(trials), prover.session.brought_up_by, failing)
+
+
+def _run_once(reference: Reference, example: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+    """Before the file is blamed for anything: does the model itself run on its example?"""
+    try:
+        return reference(_copies(example))
+    except TonnxError:
+        raise
+    except Exception as error:  # the user's own code
+        first = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise CaptureError(
+            "the model itself fails on the example", why=one_line(f"{type(error).__name__}: {first}", limit=300)
+        ) from error
+
+
+@dataclass(frozen=True)
+class _Prover:
+    session: Session
+    reference: Reference | None
+    output_names: list[str]
+    rtol: float | None
+    atol: float | None
+    patience: float
+    random: Collection[str] = ()
+    redrawn: Reference | None = None
+    unrounded: Unrounded | None = None
+
+    def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
+        if expected is None:
+            return self._run(("example", sizes, _shapes(inputs)), inputs)
+        return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
+
+    def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
+        if self.reference is None:
+            return self._run((label, sizes, _shapes(inputs)), inputs)
+        try:
+            expected = self.reference(_copies(inputs))
+        except Exception as error:
+            # The reference is the user's own code at a size we invented: it may raise anything (an assert, a
+            # RuntimeError of its framework, a KeyError). None of it is about the file, and none is lost: the
+            # reason goes into the trial.
+            first = next((line for line in str(error).splitlines() if line.strip()), "")
+            reason = one_line(f"{type(error).__name__}: {first}".rstrip(": "), limit=160)
+            return Trial(label, sizes, _shapes(inputs), skipped=reason)
+        comparisons = self._judge(inputs, expected)
+        if not any(c.measured for c in comparisons) and not any(want.size for want in expected):
+            # Paddle makes windows that do not fit an empty output; ONNX Runtime refuses them.
+            reason = one_line(f"it gives empty outputs only, and {comparisons[0].reason}", limit=160)
+            return Trial(label, sizes, _shapes(inputs), skipped=reason)
+        if label == ZEROS and any(not c.ok and c.tolerance is EXACT and c.measured for c in comparisons):
+            reason = "all values are equal: what sorts them may do it any way"
+            return Trial(label, sizes, _shapes(inputs), skipped=reason)
+        return Trial(label, sizes, _shapes(inputs), comparisons)
+
+    def invented(
+        self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray], usual: Sequence[np.ndarray] | None
+    ) -> Trial:
+        """Values that were drawn or made up: the model is not made for all, and some lie on the edge of a branch."""
+        trial = self.other(label, sizes, inputs)
+        if trial.ok or self.reference is None:
+            return trial
+        reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons, label == FAR)
+        return trial if reason is None else replace(trial, doubt=reason, comparisons=())
+
+    def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:
+        """Without a reference: where the file does not run, the model may not either, since the sizes are invented."""
+        try:
+            self.session.run(inputs, self.patience)
+        except VerificationFailed as error:
+            return Trial(*what, skipped=error.why or error.what)
+        return Trial(*what)
+
+    def _judge(self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray]) -> tuple[Comparison, ...]:
+        """Compare every output. The model works on these inputs: what the file cannot do is a failure."""
+        names = self.output_names
+        if len(expected) != len(names):
+            reason = f"the model gives {len(expected)} outputs, the file has {len(names)}"
+            return tuple(incomparable(name, np.empty(0), reason) for name in names)
+        try:
+            actual = self.session.run(inputs, self.patience)
+        except VerificationFailed as error:
+            reason = f"{error.what}: {error.why}"
+            return tuple(incomparable(name, want, reason) for name, want in zip(names, expected, strict=True))
+        comparisons = [
+            compare(name, want, actual[name], self.rtol, self.atol)
+            if name in actual
+            else incomparable(name, want, f"the file has no output {name!r}, only {', '.join(actual)}")
+            for name, want in zip(names, expected, strict=True)
+        ]
+        if self.unrounded is not None:
+            for i, comparison in enumerate(comparisons):
+                if comparison.ok or not comparison.measured:
+                    continue
+                if self.unrounded.allows(self.session, inputs, comparison.name, expected[i], actual[comparison.name]):
+                    comparisons[i] = replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
+        return self._without_chance(inputs, expected, comparisons)
+
+    def _without_chance(
+        self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray], comparisons: list[Comparison]
+    ) -> tuple[Comparison, ...]:
+        """An output that is random in the file and in the model is not compared by its values."""
+        doubtful = [i for i, c in enumerate(comparisons) if not c.ok and c.measured and c.name in self.random]
+        if doubtful and self.redrawn is not None:
+            again = self.redrawn(_copies(inputs))
+            for i in doubtful:
+                if not np.array_equal(expected[i], again[i]):
+                    comparisons[i] = replace(comparisons[i], ok=True, reason=None, drawn=True, max_abs=0.0, max_rel=0.0)
+        return tuple(comparisons)
+
+
+def _copies(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The reference may write into its inputs, and the file must still see them as they were."""
+    return {name: array.copy() for name, array in inputs.items()}
+
+
+def _shapes(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in inputs.items()}
+
+
+def _badness(comparison: Comparison) -> tuple[bool, float, float]:
+    return (not comparison.ok, comparison.excess, comparison.max_abs)
+
+
+def _place(trial: Trial) -> str:
+    return "the example" if trial.label == "example" else trial.label
+
+
+def _summary(name: str, group: list[tuple[Trial, Comparison]]) -> OutputSummary:
+    trial, worst = max(group, key=lambda pair: _badness(pair[1]))
+    comparisons = [comparison for _, comparison in group]
+    total = sum(comparison.total for comparison in comparisons)
+    return OutputSummary(
+        name=name,
+        dtype=comparisons[0].dtype,
+        shapes=tuple(dict.fromkeys(comparison.shape for comparison in comparisons)),
+        max_abs=max(comparison.max_abs for comparison in comparisons),
+        max_rel=max(comparison.max_rel for comparison in comparisons),
+        ok=worst.ok,
+        reason=worst.reason,
+        at=None if worst.ok else _place(trial),
+        drawn=any(comparison.drawn for comparison in comparisons),
+        rounded=any(comparison.rounded for comparison in comparisons),
+        measured=not all(comparison.drawn for comparison in comparisons),
+        all_nan=all(comparison.total and comparison.nans == comparison.total for comparison in comparisons),
+        faint=all(
+            comparison.total > comparison.nans and comparison.largest <= comparison.tolerance.atol
+            for comparison in comparisons
+            if comparison.tolerance.atol and comparison.measured
+        )
+        and any(comparison.tolerance.atol for comparison in comparisons),
+        mean_abs=sum(comparison.mean_abs * comparison.total for comparison in comparisons) / (total or 1),
+        cosine=min(comparison.cosine for comparison in comparisons),
+        share=sum(comparison.mismatched for comparison in comparisons) / total if total else float(not worst.ok),
+        relative=max(comparison.relative for comparison in comparisons)
+        if all(c.tolerance.atol and not c.tolerance.rtol for c in comparisons)
+        else None,
+        histogram=tuple(map(sum, zip(*(c.histogram for c in comparisons if c.histogram), strict=True))),
+    )
+
+
+def _sizes_tried(trials: Sequence[Trial]) -> str:
+    """``batch=1,2,3 h=8,9`` over the trials that were compared."""
+    tried: dict[str, set[int]] = {}
+    for trial in trials:
+        if trial.skipped is None:
+            for symbol, size in trial.sizes.items():
+                tried.setdefault(symbol, set()).add(size)
+    return " ".join(f"{symbol}={','.join(map(str, sorted(sizes)))}" for symbol, sizes in tried.items())

@@ -1,0 +1,155 @@
+"""Inputs with other values than the example's: what a file does there, its example does not tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tonnx.proof.compare import Comparison, compare
+from tonnx.proof.trials.inputs import is_ordered, redraw
+
+LARGE, HUGE = 10.0, 1000.0
+"""How many times larger than the example's the large values are."""
+MARGIN = 30.0
+"""A difference is put down to rounding if rounding the inputs once makes one that is at most this much smaller."""
+FAR = "huge values"
+ZEROS = "zeros"
+"""The label of the trial in which all floats are zero: equal values have no order, so sorting is arbitrary there."""
+
+
+def other_values(
+    example: Mapping[str, np.ndarray], seed: int = 0, bold: bool = False
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The example's shapes with other values, the most telling first: other draws; floats of other signs and scales.
+
+    Integers and booleans are drawn from the example's range or stay what they are: they are ids, lengths and masks.
+    ``bold``: floats that are all equal are taken for a place holder, not for a mask, and drawn too.
+    """
+    base = _mapped(example, lambda array: _varied(array, seed)) if bold else dict(example)
+    real = any(_is_float(array) for array in example.values())
+    if any(base[name] is not array for name, array in example.items()):
+        yield "random values", base
+    yield from _drawn(example, seed, 1)
+    if real:
+        yield "negative values", _mapped(base, _negative)
+        if any((array < 0).any() for array in base.values() if _is_float(array)):
+            yield "positive values", _mapped(base, _positive)
+        yield "large values", _mapped(base, lambda array: _scaled(array, LARGE))
+        yield ZEROS, _mapped(base, lambda array: np.zeros_like(array))
+    yield from _drawn(example, seed, 2)
+    if real:
+        yield FAR, _mapped(base, lambda array: _scaled(array, HUGE))
+        yield "small values", _mapped(base, lambda array: _scaled(array, 1 / HUGE))
+
+
+def _varied(array: np.ndarray, seed: int) -> np.ndarray:
+    """Normal values for an array whose values are all equal."""
+    if array.size < 2 or not (array == array.reshape(-1)[0]).all():
+        return array
+    return np.random.default_rng([seed, array.size]).standard_normal(array.shape).astype(array.dtype)
+
+
+def _drawn(
+    example: Mapping[str, np.ndarray], seed: int, number: int
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    drawn = {
+        name: redraw(array, np.random.default_rng([seed, number, place]))
+        for place, (name, array) in enumerate(example.items())
+    }
+    if any(not np.array_equal(drawn[name], array) for name, array in example.items()):
+        yield f"seed {number}", drawn
+
+
+def nudged(inputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
+    """The inputs with every float moved by about one rounding: by odd seeds the other way than by those before."""
+    rng, way = np.random.default_rng(seed // 2), -1.0 if seed % 2 else 1.0  # a branch has two sides
+
+    def nudge(array: np.ndarray) -> np.ndarray:
+        signs = rng.choice([-1.0, 1.0], array.shape) * way
+        step = 2.0 ** -(10 if array.dtype.itemsize <= 2 else 22)
+        return np.asarray(array.astype(np.float64) * (1 + signs * step)).astype(array.dtype)
+
+    return _mapped(inputs, nudge)
+
+
+def doubt(
+    reference: Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]],
+    inputs: Mapping[str, np.ndarray],
+    expected: Sequence[np.ndarray],
+    usual: Sequence[np.ndarray] | None,
+    comparisons: Sequence[Comparison],
+    far: bool = False,
+) -> str | None:
+    """Why a failed comparison at invented values proves nothing; None if it does.
+
+    The values may be far from those that the model is made for. Its results may not be finite there, or hang on the
+    last bit of its inputs: a file that rounds elsewhere cannot give the same. ``usual`` are those on the example;
+    ``far`` says that the values are very far from the example's.
+    """
+    for i, want in enumerate(expected):
+        if not comparisons[i].ok and _overflows(want) and (usual is None or not _overflows(usual[i])):
+            return "the model's own results overflow there, or nearly so"
+    if far and _reordered(expected, comparisons):
+        return "only a few integers differ there, and all floats agree: equal scores may be ranked in any way"
+    open_ = {i for i, comparison in enumerate(comparisons) if not comparison.ok}
+    for number in range(4):
+        try:
+            moved = reference(nudged(inputs, number))
+        except Exception:  # the user's own code, which took the values themselves
+            return "the model itself fails a rounding away from them"
+        for i in list(open_):
+            here = comparisons[i]
+            if moved[i].shape != expected[i].shape:
+                open_.discard(i)
+                continue
+            own = compare(here.name, expected[i], moved[i], here.tolerance.rtol, here.tolerance.atol)
+            if here.measured and (not own.ok or own.excess * MARGIN >= here.excess):
+                open_.discard(i)
+        if not open_:
+            return "rounding alone changes the model's own results there"
+    return None
+
+
+def _reordered(expected: Sequence[np.ndarray], comparisons: Sequence[Comparison]) -> bool:
+    """Whether only a few integers differ, as positions and tokens do, beside floats that all agree.
+
+    Values far from the example's saturate a network: beams and candidates with equal scores have no order.
+    """
+    if not any(_is_float(want) and want.size for want in expected):
+        return False
+    failed = [(c, want) for c, want in zip(comparisons, expected, strict=True) if not c.ok]
+    return all(c.measured and not _is_float(want) and c.mismatched * 4 <= c.total for c, want in failed)
+
+
+def _overflows(array: np.ndarray) -> bool:
+    """Whether a result is beyond the range in which float32 can do anything with it."""
+    if not _is_float(array):
+        return False
+    wide = np.abs(array.astype(np.float64))
+    return bool(array.size) and not bool((wide < 1e30).all())
+
+
+def _mapped(example: Mapping[str, np.ndarray], change: object) -> dict[str, np.ndarray]:
+    return {name: change(array) if _is_float(array) else array for name, array in example.items()}  # type: ignore[operator]
+
+
+def _negative(array: np.ndarray) -> np.ndarray:
+    """Without negative zeros, which few models mean."""
+    return array if is_ordered(array) else (-np.abs(array) + 0).astype(array.dtype)
+
+
+def _positive(array: np.ndarray) -> np.ndarray:
+    return array if is_ordered(array) else np.abs(array)
+
+
+def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
+    if array.dtype.itemsize <= 2:  # halves overflow inside a network long before its outputs do
+        factor = min(factor, 4.0)
+    with np.errstate(over="ignore"):
+        grown = (array.astype(np.float64) * factor).astype(array.dtype)
+    return grown if np.isfinite(grown.astype(np.float64)).all() else array
+
+
+def _is_float(array: np.ndarray) -> bool:
+    return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))

@@ -1,0 +1,524 @@
+"""Branches that depend on the values of tensors: they become If, from the user's plain code."""
+# ruff: noqa: SIM108 (the programs are written as users write them)
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import tonnx
+from tests.frontends.torch.python_flow.harness import BOTH, SCALES, Program, agree, export, ramp
+
+
+def simple(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        y = x * 2
+    else:
+        y = x - 1
+    return y
+
+
+def one_sided(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        x = x * 2
+    return x + 1
+
+
+def chain(x: Tensor) -> Tensor:
+    mean = x.mean()
+    if mean > 1:
+        factor, y = 1, x
+    elif mean > 0:
+        factor, y = 2, x * 3
+    else:
+        factor, y = 3, -x
+    return y * factor
+
+
+def early_returns(x: Tensor) -> Tensor:
+    if x.max() > 30:
+        return x * 0
+    y = x + 1
+    if x.min() < -2:
+        return y * 5
+    if x.max() > 2:
+        y = y - 3
+    return y * 2
+
+
+def returns_in_nested_ifs(x: Tensor) -> Tensor:
+    if x.max() > 2:
+        if x.min() < -2:
+            return x * 10
+        x = x + 1
+    else:
+        if x.sum() > 0:
+            return -x
+    return x / 2
+
+
+def conditional_expression(x: Tensor) -> Tensor:
+    return (x if x.sum() > 0 else -x) + (1 if x.max() > 2 else 2)
+
+
+def words(x: Tensor) -> Tensor:
+    if (x.sum() > 0 and x.max() < 10) or not x.min() < 0:
+        return x + 1
+    return x - 1
+
+
+def lazy_and(x: Tensor) -> Tensor:
+    rows = x[x[:, 0] > 0]
+    if rows.shape[0] > 0 and rows.max() > 1:
+        return x + 1
+    return x - 1
+
+
+def truth_values(x: Tensor) -> tuple[Tensor, Tensor]:
+    positive = x.sum() > 0
+    large = x.max() > 2
+    either = positive or large
+    y = x * 2 if bool(positive) else x
+    return y if either else -y, torch.zeros(1) + (positive and not large)
+
+
+def between(x: Tensor) -> Tensor:
+    if -0.5 < x.mean() < 0.5:
+        return x
+    return x / 2
+
+
+def contained(x: Tensor) -> Tensor:
+    label = x.sum(0).argmax()
+    if label in (0, 2):
+        return x * 2
+    if label.item() not in [0, 2]:
+        x = x - 1
+    return x
+
+
+def item(x: Tensor) -> Tensor:
+    if x.sum().item() > 0:
+        return x + x.max().item()
+    return x - 1
+
+
+def integers(x: Tensor) -> Tensor:
+    count = int((x > 0).sum())
+    if count > 3 and float(x.max()) > 1.0:
+        return x * count
+    return x - count
+
+
+def numbers(x: Tensor) -> tuple[Tensor, Tensor]:
+    rows, weight = 1, 0.5
+    if x.sum() > 0:
+        rows, weight = 2, 0.25
+    return x[:rows] * weight, x.new_ones(rows, 2)
+
+
+def largest(x: Tensor) -> Tensor:
+    top = max(x.sum(), x.max() * 2)
+    return x * min(int(top), 3) + (1 if any([x.max() > 2, x.min() < -2]) else 0)
+
+
+def shapes_differ(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        y = x[:1]
+    else:
+        y = torch.cat([x, x])
+    return y * 2 + y.sum(0)
+
+
+def only_on_one_side(x: Tensor) -> Tensor:
+    found = False
+    if x.sum() > 0:
+        found = True
+        top = x.max()
+    if found:
+        return x + top
+    return x
+
+
+def writes_in_place(x: Tensor) -> Tensor:
+    y = x.clone()
+    view = y[0]
+    if x.sum() > 0:
+        y[0] = 5
+        y += 1
+    else:
+        view.mul_(2)
+    return y + view
+
+
+def writes_to_the_input(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        x[0] = 7
+    return x * 2
+
+
+def tuples_and_dicts(x: Tensor) -> Tensor:
+    state = {"a": x, "pair": (x, 1)}
+    if x.sum() > 0:
+        state = {"a": x + 1, "pair": (x * 2, 3)}
+    else:
+        state["a"] = x - 1
+    return state["a"] * state["pair"][1] + state["pair"][0]
+
+
+def lists(x: Tensor) -> Tensor:
+    parts = [x]
+    if x.sum() > 0:
+        parts.append(x * 2)
+        parts[0] = x + 1
+    return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+
+def in_a_with(x: Tensor) -> Tensor:
+    with torch.no_grad():
+        if x.sum() > 0:
+            return x + 1
+        y = x * 3
+    return y - 2
+
+
+def outer(x: Tensor) -> Tensor:
+    y = x
+
+    def change(z: Tensor) -> None:
+        nonlocal y
+        if z.sum() > 0:
+            y = z * 2
+        else:
+            y = z * 3
+
+    change(x)
+    return y + (lambda z: z if z.sum() > 0 else -z)(x)
+
+
+def by_size_and_value(x: Tensor) -> Tensor:
+    if x.shape[0] > 3 and x.sum() > 0:
+        return x[:3] + 1
+    if x.shape[0] > 5:
+        x = x * 2
+    return x
+
+
+def by_size(x: Tensor) -> Tensor:
+    if x.shape[0] % 2 == 1:
+        x = torch.cat([x, x[:1]])
+    return x.reshape(-1, 2, 3) * int(x.shape[0])
+
+
+def by_a_far_size(x: Tensor) -> Tensor:
+    if x.shape[0] > 20:
+        return x[:20] * 2
+    if x.numel() >= 30:
+        x = x - 5
+    return x + 1
+
+
+def by_size_one(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        x = x * 2
+    if len(x) == 1:
+        return x * 100
+    return x
+
+
+def by_cases(x: Tensor) -> Tensor:
+    match int(x.abs().max()):
+        case 0:
+            return x
+        case 1 | 2:
+            y = x * 2
+        case 3 | 4 | 5 if x.sum() > 0:
+            y = x / 3
+        case _:
+            y = -x
+    match int(y.abs().sum()) // 10:
+        case 0:
+            y = y + 1
+        case n:
+            y = y * n
+    return y
+
+
+class Methods(nn.Module):
+    """In a helper method, and both sides have weights; an attribute is set on both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.small, self.large = nn.Linear(3, 2), nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+    def pick(self, x: Tensor) -> Tensor:
+        if x.abs().max() > 2:
+            self.used = x.max()
+            return self.large(x)
+        self.used = x.min()
+        return self.small(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.pick(x)
+        if y.sum() > 0:
+            y = self.pick(x * 10)
+        return y + self.used
+
+
+class Base(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if x.sum() > 0 else x * 3
+
+
+class Derived(Base):
+    """super() in a branch."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.max() > 2:
+            return super().forward(x)
+        return super().forward(-x)
+
+
+class EarlyExit(nn.Module):
+    """A loop over layers that stops when it is sure."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList([nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+            if x.mean() > 0.5:
+                break
+        else:
+            x = x - 1
+        return x
+
+
+class Interpolation(nn.Module):
+    """Two frames; large motion is looked at in half the size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.outer = nn.Conv2d(2, 4, 3, padding=1), nn.Conv2d(4, 1, 3, padding=1)
+
+    def between(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.outer(torch.relu(self.inner(torch.cat([a, b], 1))))
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        motion = (a - b).abs()
+        if motion.max() > 32:
+            size = a.shape[-2:]
+            half = [nn.functional.interpolate(x, scale_factor=0.5, mode="bilinear") for x in (a, b)]
+            return nn.functional.interpolate(self.between(*half), size=size, mode="bilinear")
+        return self.between(a, b)
+
+
+FRAMES = [[ramp(2, 1, 8, 6, scale=s), ramp(2, 1, 8, 6, scale=-s)] for s in (1.0, 40.0)]
+FRAMES += [[ramp(1, 1, 8, 6, scale=s), ramp(1, 1, 8, 6, shift=2)] for s in (1.0, 60.0)]
+
+BRANCHES = [
+    Program(simple, BOTH),
+    Program(one_sided, BOTH),
+    Program(chain, SCALES),
+    Program(early_returns, SCALES),
+    Program(returns_in_nested_ifs, SCALES),
+    Program(conditional_expression, SCALES),
+    Program(words, SCALES),
+    Program(lazy_and, SCALES),
+    Program(truth_values, SCALES),
+    Program(between, SCALES),
+    Program(contained, [[torch.eye(3)[[k]] + 1] for k in range(3)]),
+    Program(item, BOTH),
+    Program(integers, SCALES),
+    Program(numbers, BOTH),
+    Program(largest, SCALES),
+    Program(shapes_differ, BOTH),
+    Program(only_on_one_side, BOTH),
+    Program(writes_in_place, BOTH),
+    Program(writes_to_the_input, BOTH),
+    Program(tuples_and_dicts, BOTH),
+    Program(lists, BOTH),
+    Program(in_a_with, BOTH),
+    Program(outer, BOTH),
+    Program(by_size_and_value, BOTH),
+    Program(by_size, [[ramp(n, 3)] for n in (6, 5, 7, 2)]),
+    Program(by_cases, [[ramp(2, 3, scale=s)] for s in (0.1, 1, 1.5, 5, -5, -50)]),
+    Program(by_a_far_size, [[ramp(n, 3)] for n in (2, 9, 10, 20, 21, 40)]),
+    Program(by_size_one, [[ramp(n, 3, shift=s)] for n in (3, 1, 2) for s in (-2, 2)]),
+    Program(Methods(), SCALES),
+    Program(Derived(), SCALES),
+    Program(EarlyExit(), SCALES),
+    Program(Interpolation(), FRAMES),
+]
+
+
+@pytest.mark.parametrize("program", BRANCHES, ids=lambda p: p.name)
+def test_programs(program: Program) -> None:
+    agree(program)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 23])
+@pytest.mark.parametrize("program", [BRANCHES[3], BRANCHES[15], BRANCHES[17]], ids=lambda p: p.name)
+def test_opsets(program: Program, opset: int) -> None:
+    agree(program, opset)
+
+
+def test_dimensions_stay_dynamic() -> None:
+    result = export(Program(shapes_differ, BOTH))
+    (output,) = result.model.graph.outputs
+    assert output.shape is not None and not isinstance(output.shape[0], int) and output.shape[1] == 3
+    result = export(Program(simple, BOTH))
+    assert str(result.model.graph.outputs[0].shape) == "[n,3]"
+
+
+def test_checks_are_left_out_and_noted() -> None:
+    def model(x: Tensor) -> Tensor:
+        if torch.isnan(x).any():
+            raise ValueError(f"not a number in {x}")
+        assert x.abs().max() < 1e6, "too large"
+        if x.max() > 1e5:
+            print("large")
+        return x * 2
+
+    result = export(Program(model, BOTH))
+    assert "If" not in {node.op_type for node in result.model.graph.all_nodes()}
+    notes = "\n".join(result.notes)
+    for line in ("if torch.isnan(x).any():", 'assert x.abs().max() < 1e6, "too large"', "if x.max() > 1e5:"):
+        assert f": {line}" in notes and "a check of values is left out of the file: tests/frontends/torch/python_flow/test_branches.py:" in notes
+
+
+def test_static_checks_still_fail() -> None:
+    def model(x: Tensor) -> Tensor:
+        if x.shape[1] != 4:
+            raise ValueError("four columns are needed")
+        return x * 2 if x.sum() > 0 else x
+
+    with pytest.raises(tonnx.CaptureError, match="four columns are needed"):
+        export(Program(model, BOTH))
+
+
+def test_functions_are_put_back() -> None:
+    code, method = simple.__code__, Methods.pick.__code__
+    export(Program(simple, BOTH))
+    export(Program(Methods(), SCALES))
+    assert simple.__code__ is code and Methods.pick.__code__ is method
+
+
+# What cannot be expressed
+
+
+def dtypes_differ(x: Tensor) -> Tensor:
+    y = x
+    if x.sum() > 0:
+        y = x.int()
+    return y * 2
+
+
+def ranks_differ(x: Tensor) -> Tensor:
+    y = x
+    if x.sum() > 0:
+        y = x.sum()
+    return y * 2
+
+
+def dtypes_returned(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x.long()
+    return x
+
+
+def generates(x: Tensor) -> Tensor:
+    def rows() -> Any:
+        if x.sum() > 0:
+            yield x
+        yield x * 2
+
+    return sum(rows())
+
+
+class Holds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept: list[Tensor] = []
+        if x.sum() > 0:
+            self.kept.append(x)
+        return torch.stack([x, *self.kept])
+
+
+class Remembers(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.last = x
+        while x.abs().max() > 1:
+            x = x / 2
+            self.last = self.last + x
+        return self.last
+
+
+def never_ends(x: Tensor) -> Tensor:
+    return never_ends(x / 2) if x.abs().max() > 1 else x
+
+
+def dtype_after_a_pass(x: Tensor) -> Tensor:
+    y = x.int()
+    while y.sum() < 10:
+        y = y * 1.5 + 1
+    return y
+
+
+SIDES = "on one side and"
+REFUSED = [
+    (dtypes_differ, "if x.sum() > 0:", f"the result is int32[?, 3] {SIDES} float32[?, 3] on the other"),
+    (ranks_differ, "if x.sum() > 0:", f"the result is float32[] {SIDES} float32[?, 3] on the other"),
+    (dtypes_returned, "if x.sum() > 0:", f"the result is int64[?, 3] {SIDES} float32[?, 3] on the other"),
+    (generates, "if x.sum() > 0:", "rows is a generator or a coroutine"),
+    (Holds(), "if x.sum() > 0:", "the list of a module that a side fills is held elsewhere too"),
+    (Remembers(), "while x.abs().max() > 1:", "its body sets the attribute last of a Remembers"),
+    (never_ends, "return never_ends(x / 2)", "RecursionError"),
+    (dtype_after_a_pass, "while y.sum() < 10:", "y is int32[?, 3] before a pass and float32[?, 3] after it"),
+]
+
+
+@pytest.mark.parametrize("model, line, reason", REFUSED, ids=[reason for *_, reason in REFUSED])
+def test_refused(model: Any, line: str, reason: str) -> None:
+    with pytest.raises(tonnx.CaptureError) as caught:
+        export(Program(model, BOTH))
+    text = str(caught.value)
+    name = type(model).__name__ if isinstance(model, nn.Module) else model.__name__
+    assert f"the control flow of {name} depends on the values of a tensor" in text
+    assert f"where: tests/frontends/torch/python_flow/test_branches.py:{caught.value.where.split(':')[1]}: {line}" in text  # type: ignore[union-attr]
+    assert "it cannot become an If or a Loop of ONNX, since" in text and reason in text
+    assert "torch.where" in text and "torch.cond" in text and "torch.jit.script" in text and "out of the model" in text
+    assert caught.value.data_dependent
+
+
+def test_a_write_to_what_a_branch_chose() -> None:
+    def model(x: Tensor) -> Tensor:
+        a = x * 1
+        y = a if x.sum() > 0 else a * 2
+        y += 1
+        return y + a
+
+    with pytest.raises(tonnx.LoweringError, match="a tensor that a branch chose is written in place, and mul"):
+        export(Program(model, BOTH))
+
+
+def other_rank_far_away(x: Tensor) -> Tensor:
+    if x.shape[0] > 20:
+        return x.sum(0)
+    return x + 1
+
+
+def test_a_side_that_only_other_sizes_take_is_not_dropped_in_silence() -> None:
+    result = tonnx.export(
+        other_rank_far_away, torch.ones(3, 2), input_names=["x"], dynamic_axes={"x": [0]}, capture="export"
+    )
+    (note,) = (note for note in result.notes if note.startswith("[!]"))
+    assert "other sizes take another side, which is not in the file: tests/frontends/torch/python_flow/test_branches.py" in note
+    assert "if x.shape[0] > 20:" in note

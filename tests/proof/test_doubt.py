@@ -1,0 +1,38 @@
+"""Differences at invented values that prove nothing, and those that do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tonnx.proof.compare import compare
+from tonnx.proof.trials.values import doubt
+
+SCORES = np.array([[-1.0, -2.0]], np.float32)
+TOKENS = np.arange(20).reshape(1, 20)
+
+
+def changed(array: np.ndarray, count: int) -> np.ndarray:
+    other = array.copy()
+    other.reshape(-1)[:count] += 1
+    return other
+
+
+@pytest.mark.parametrize(
+    "got, far, is_doubt",
+    [
+        ((changed(TOKENS, 2), SCORES), True, True),  # equal scores, ranked in another way
+        ((changed(TOKENS, 2), SCORES), False, False),  # but not at values near the example's
+        ((changed(TOKENS, 12), SCORES), True, False),  # most of the tokens
+        ((changed(TOKENS, 2), SCORES + 1), True, False),  # and other scores
+        ((TOKENS[:, :5], SCORES), True, False),  # and other shapes
+    ],
+)
+def test_few_integers_beside_equal_floats(got: Sequence[np.ndarray], far: bool, is_doubt: bool) -> None:
+    wanted = (TOKENS, SCORES)
+    comparisons = [compare(f"y{i}", want, found) for i, (want, found) in enumerate(zip(wanted, got, strict=True))]
+    inputs = {"x": np.ones((1, 3), np.float32)}
+    found = doubt(lambda given: wanted, inputs, wanted, None, comparisons, far)
+    assert (found is not None) == is_doubt, found
