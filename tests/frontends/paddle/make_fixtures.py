@@ -1,11 +1,11 @@
 """Writes tests/frontends/paddle/fixtures with the real PaddlePaddle; the tests themselves do not need it.
 
-    python3 -m venv /tmp/paddle-venv && /tmp/paddle-venv/bin/pip install paddlepaddle==3.3.1 numpy
-    /tmp/paddle-venv/bin/python tests/frontends/paddle/make_fixtures.py [FOLDER]
+    python3 -m venv .venv-paddle3 && .venv-paddle3/bin/pip install paddlepaddle==3.3.1 numpy
+    python tests/frontends/paddle/make_fixtures.py [FOLDER]
 
     # What 3.3.1 cannot write in the old format any more comes from 2.6.2, in a virtual environment of its own:
-    python3 -m venv /tmp/paddle26 && /tmp/paddle26/bin/pip install paddlepaddle==2.6.2 'numpy<2' setuptools
-    FIXTURE_KIND=v2 /tmp/paddle26/bin/python tests/frontends/paddle/make_fixtures.py [FOLDER]
+    python3 -m venv .venv-paddle2 && .venv-paddle2/bin/pip install paddlepaddle==2.6.2 'numpy<2' setuptools
+    FIXTURE_KIND=v2 python tests/frontends/paddle/make_fixtures.py [FOLDER]
 
 Each net is saved as a PIR program (``<name>.json``) and as an old one (``old/<name>.pdmodel``). The two formats
 are chosen by a flag that Paddle reads when it is imported, so this script runs itself once for each.

@@ -1,7 +1,7 @@
-"""Writes tests/frontends/paddle/fixtures/flow_*.tar.xz: the layers of tests/frontends/paddle/flow, saved by the real PaddlePaddle.
+"""Writes fixtures/flow_*.tar.xz: the layers of `flow`, saved by the real PaddlePaddle.
 
-    PYTHONPATH=. /tmp/paddle-venv/bin/python tests/frontends/paddle/make_flow.py     # 3.3.1: PIR programs
-    PYTHONPATH=. /tmp/paddle26/bin/python tests/frontends/paddle/make_flow.py        # 2.6.2: old programs
+    PYTHONPATH=. python tests/frontends/paddle/make_flow.py  # 3.3.1: PIR programs
+    PYTHONPATH=. python tests/frontends/paddle/make_flow.py  # 2.6.2: old programs
 
 What a layer gives is what Paddle makes of the saved program, not of the layer: tracing changes the meaning of some.
 An archive is like those of `make_operators.py`, but for ``cases.json``: by case, the inputs and outputs of each run.

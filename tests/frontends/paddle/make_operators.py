@@ -1,7 +1,7 @@
-"""Writes the archives of tests/frontends/paddle/fixtures: every case of tests/frontends/paddle/operators with the real PaddlePaddle.
+"""Writes the archives of `fixtures`: every case of `operators` with the real PaddlePaddle.
 
-    PYTHONPATH=. /tmp/paddle-venv/bin/python tests/frontends/paddle/make_operators.py [archive ...]     # 3.3.1: PIR programs
-    PYTHONPATH=. /tmp/paddle26/bin/python tests/frontends/paddle/make_operators.py [archive ...]        # 2.6.2: old programs
+    PYTHONPATH=. python tests/frontends/paddle/make_operators.py [archive ...]  # 3.3.1: PIR programs
+    PYTHONPATH=. python tests/frontends/paddle/make_operators.py [archive ...]  # 2.6.2: old programs
 
 Without names, all of `ARCHIVES` are written. An archive has the programs, ``cases.json`` (by case: the inputs and
 outputs) and ``arrays.npz``, where each array lies once, under its hash. `make_fixtures.py` says how to make the two

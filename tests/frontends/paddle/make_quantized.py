@@ -1,7 +1,7 @@
-"""Writes tests/frontends/paddle/fixtures/quantized_*.tar.xz: a small network as Paddle's own tools quantise and save it.
+"""Writes fixtures/quantized_*.tar.xz: a small network as Paddle's own tools quantise and save it.
 
-    PYTHONPATH=. /tmp/paddle-venv/bin/python tests/frontends/paddle/make_quantized.py     # 3.3.1: PIR programs
-    PYTHONPATH=. /tmp/paddle26/bin/python tests/frontends/paddle/make_quantized.py        # 2.6.2: old programs
+    PYTHONPATH=. python tests/frontends/paddle/make_quantized.py  # 3.3.1: PIR programs
+    PYTHONPATH=. python tests/frontends/paddle/make_quantized.py  # 2.6.2: old programs
 
 What a layer of `paddle.quantization` gives is computed eagerly: Paddle 3.3.1 runs dequantize_linear of PIR programs as
 if it were quantize_linear. What the static tools make is computed by the executor.

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 import tonnx
 from tests.frontends.torch.python_flow.harness import BOTH, SCALES, Program, agree, export, ramp
 
+HERE = "tests/frontends/torch/python_flow/test_branches.py"
+
 
 def simple(x: Tensor) -> Tensor:
     if x.sum() > 0:
@@ -392,7 +394,7 @@ def test_checks_are_left_out_and_noted() -> None:
     assert "If" not in {node.op_type for node in result.model.graph.all_nodes()}
     notes = "\n".join(result.notes)
     for line in ("if torch.isnan(x).any():", 'assert x.abs().max() < 1e6, "too large"', "if x.max() > 1e5:"):
-        assert f": {line}" in notes and "a check of values is left out of the file: tests/frontends/torch/python_flow/test_branches.py:" in notes
+        assert f": {line}" in notes and f"a check of values is left out of the file: {HERE}:" in notes
 
 
 def test_static_checks_still_fail() -> None:
@@ -492,7 +494,7 @@ def test_refused(model: Any, line: str, reason: str) -> None:
     text = str(caught.value)
     name = type(model).__name__ if isinstance(model, nn.Module) else model.__name__
     assert f"the control flow of {name} depends on the values of a tensor" in text
-    assert f"where: tests/frontends/torch/python_flow/test_branches.py:{caught.value.where.split(':')[1]}: {line}" in text  # type: ignore[union-attr]
+    assert f"where: {HERE}:{caught.value.where.split(':')[1]}: {line}" in text  # type: ignore[union-attr]
     assert "it cannot become an If or a Loop of ONNX, since" in text and reason in text
     assert "torch.where" in text and "torch.cond" in text and "torch.jit.script" in text and "out of the model" in text
     assert caught.value.data_dependent
@@ -520,5 +522,5 @@ def test_a_side_that_only_other_sizes_take_is_not_dropped_in_silence() -> None:
         other_rank_far_away, torch.ones(3, 2), input_names=["x"], dynamic_axes={"x": [0]}, capture="export"
     )
     (note,) = (note for note in result.notes if note.startswith("[!]"))
-    assert "other sizes take another side, which is not in the file: tests/frontends/torch/python_flow/test_branches.py" in note
+    assert f"other sizes take another side, which is not in the file: {HERE}" in note
     assert "if x.shape[0] > 20:" in note

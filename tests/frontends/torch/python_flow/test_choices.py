@@ -16,6 +16,8 @@ from torch import Tensor, nn
 import tonnx
 from tests.frontends.torch.python_flow.harness import SCALES, Program, agree, export, ramp
 
+HERE = "tests/frontends/torch/python_flow/test_choices.py"
+
 SIZES = [[ramp(n, 3)] for n in (4, 0, 1, 5)]
 
 # What comes after a branch goes into its sides
@@ -349,9 +351,9 @@ def returns_none(x: Tensor) -> Tensor | None:
 
 
 REFUSED: list[tuple[Callable[..., Any], list[str]]] = [
-    (caught, ["if x.max() > 2:", "the exception is caught (tests/frontends/torch/python_flow/test_choices.py", "except ValueError:)"]),
+    (caught, ["if x.max() > 2:", f"the exception is caught ({HERE}", "except ValueError:)"]),
     (caught_text, ["x.max().item())", "caught by the model itself", "except Exception:", "out of the try block"]),
-    (caught_key, ["factor = {0: 1.0}", "is caught (tests/frontends/torch/python_flow/test_choices.py", "except KeyError:)"]),
+    (caught_key, ["factor = {0: 1.0}", f"is caught ({HERE}", "except KeyError:)"]),
     (to_numpy, ["x.numpy()", "hands a tensor to numpy", "torch's functions"]),
     (returns_none, ["the result is float32[?, 3] on one side and None on the other", "torch.where"]),
 ]
@@ -362,7 +364,7 @@ def test_refused(model: Callable[..., Any], parts: list[str]) -> None:
     with pytest.raises(tonnx.CaptureError) as error:
         export(Program(model, SCALES))
     text = str(error.value)
-    assert "where: tests/frontends/torch/python_flow/test_choices.py:" in text
+    assert f"where: {HERE}:" in text
     for part in parts:
         assert part in text, text
 

@@ -264,7 +264,7 @@ def test_source_and_module_of_nodes() -> None:
     assert relu.metadata_props["tonnx.module"] == "gates.0"
     assert relu.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs.py:")
     norm = next(node for node in found if node.metadata_props.get("tonnx.module") == "norm")
-    assert norm.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs.py:")  # not PyTorch's own line
+    assert norm.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs.py:")
 
 
 # Arguments
