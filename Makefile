@@ -8,7 +8,7 @@
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
 #   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
-#   make bench         export time beside torch.onnx.export and beside paddle2onnx
+#   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 
 PYTHON ?= python3
 VENV   := .venv
@@ -56,9 +56,11 @@ docs-paddle: $(DEV)
 	@$(PY) -m tests.frontends.paddle.table --write
 
 bench: $(MODELS) $(STOCK)
-	@$(PY) bench/export_speed.py
+	@$(PY) bench/export_speed.py --write docs/bench.md
+	@$(PY) bench/peak_memory.py --write docs/bench.md
 	@$(PY) bench/legalise_speed.py
-	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx
+	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
+	@$(PY) bench/locate.py --foreign --write docs/locate.md
 
 clean:
 	rm -rf $(VENV) $(P2O) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out

@@ -25,6 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+from document import write_section
 from tests.models import zoo
 
 import tonnx
@@ -46,7 +47,7 @@ def main() -> None:
     table = render(rows)
     print(table)
     if options.write:
-        options.write.write_text(table)
+        write_section(options.write, "export", "Export time", table)
 
 
 def measure(name: str, repeat: int) -> dict[str, float | str]:
@@ -127,8 +128,6 @@ def timed(export: Callable[[], tonnx.ExportResult | None]) -> tuple[float, tonnx
 
 def render(rows: list[dict[str, float | str]]) -> str:
     lines = [
-        "# Export time",
-        "",
         f"`make bench` on {platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}; seconds, best of "
         "the rounds, all three in one process. tonnx with `verify=False`. *own share*: all but `torch.export` itself.",
         "",

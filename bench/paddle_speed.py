@@ -20,9 +20,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from document import write_section
+
 MODELS = "resnet50,densenet121,inception_v3"
 OPSET = 11
-START, END = "<!-- paddle2onnx: begin -->", "<!-- paddle2onnx: end -->"
 
 
 @dataclass
@@ -64,7 +65,7 @@ def main() -> None:
     table = render(rows, options.rounds)
     print(table)
     if options.write:
-        write(options.write, table)
+        write_section(options.write, "paddle2onnx", "Saved Paddle models", table)
 
 
 def size_of(name: str) -> int:
@@ -192,16 +193,6 @@ def render(rows: list[Row], rounds: int) -> str:
         ]  # fmt: skip
         lines.append(f"| {row.model} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def write(path: Path, table: str) -> None:
-    """Put the table between its marks; what stands around them stays."""
-    text = path.read_text() if path.exists() else ""
-    if START not in text:
-        text = f"{text.rstrip()}\n\n# Saved Paddle models\n\n{START}\n{END}\n"
-    head, _, rest = text.partition(START)
-    _, _, tail = rest.partition(END)
-    path.write_text(f"{head}{START}\n\n{table}\n{END}{tail}")
 
 
 if __name__ == "__main__":
