@@ -34,6 +34,7 @@ from tonnx.frontends.torch.fx.walk import Walk
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
+from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, convert_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
@@ -80,7 +81,9 @@ def convert(
         apply_dynamic_shapes(call, dynamic_shapes, module)
         output_axes = apply_dynamic_axes(call, dynamic_axes, wanted_outputs)
         _check_collisions(call, wanted_outputs)
-        with model_mode(module, settings.training), _draws_noted(told := plain_arguments(module, call)):
+        told = plain_arguments(module, call)
+        # torch.export puts copies in the place of the lists and dicts that a module holds.
+        with state_kept(module), model_mode(module, settings.training), _draws_noted(told):
             captured = captured_by(way, module, call)
         captured.notes[:0] = told
     timings["capture"] = time.perf_counter() - start

@@ -20,7 +20,8 @@ from tonnx.frontends.torch.capture.torchscript import is_script
 from tonnx.frontends.torch.convert import as_module
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.eager import from_numpy, state_kept, to_numpy
+from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
+from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.locate.trace import Opened, Step, Trace
 from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs

@@ -86,7 +86,7 @@ def _near(size: int, thresholds: list[int]) -> Iterator[int]:
 def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str, int]) -> bool:
     """Whether model and program give something else at these sizes. What the model itself cannot do does not count."""
     from tonnx.frontends.torch.fx.trace import FxTrace
-    from tonnx.frontends.torch.reference.eager import state_kept
+    from tonnx.frontends.torch.reference.state import state_kept
 
     tensors = []
     for leaf in call.leaves:

@@ -198,7 +198,7 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
 
     Nothing but a run tells: torch.export puts off the question whether two sizes are equal.
     """
-    from tonnx.frontends.torch.reference.eager import state_kept
+    from tonnx.frontends.torch.reference.state import state_kept
 
     optional = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.optional]
     small = [(leaf, axis) for leaf, axis in optional if leaf.tensor.shape[axis] < 2]

@@ -22,7 +22,7 @@ from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.call.signature import FUNCTION, Call
 from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part, steps_as_numbers
 from tonnx.frontends.torch.capture.torch_export import Captured, capture, grow, grown_example
-from tonnx.frontends.torch.reference.eager import state_kept
+from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.graphs import line_of, nodes_of
 from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.torch_export import model_mode
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.no_dropout import without_dropout
+from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.settings import EVAL
 
 
@@ -49,45 +50,6 @@ def reference(
 def _in_mode(module: torch.nn.Module, mode: str) -> Any:
     # The module of an ExportedProgram refuses eval(): it has one mode only.
     return torch.no_grad() if isinstance(module, torch.fx.GraphModule) else model_mode(module, mode)
-
-
-@contextlib.contextmanager
-def state_kept(module: torch.nn.Module) -> Iterator[None]:
-    """A model may count its calls or fill a cache: every run starts from the state that was exported."""
-    owners = list(module.modules())
-    attributes = [(vars(owner), dict(vars(owner))) for owner in owners]
-    held = [value for _, before in attributes for value in before.values() if isinstance(value, (list, dict, set))]
-    contents = [(value, value.copy()) for value in held]
-    try:
-        with _buffers_kept(module):
-            yield
-    finally:
-        for now, before in attributes:
-            now.clear()
-            now.update(before)
-        for value, content in contents:
-            value.clear()
-            value.extend(content) if isinstance(value, list) else value.update(content)
-
-
-@contextlib.contextmanager
-def _buffers_kept(module: torch.nn.Module) -> Iterator[None]:
-    saved = [
-        (owner, name, buffer, buffer.clone())
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()
-        if buffer is not None
-    ]
-    versions = [buffer._version for _, _, buffer, _ in saved]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for (owner, name, buffer, before), version in zip(saved, versions, strict=True):
-                owner._buffers[name] = buffer
-                # Batch normalisation writes its statistics without counting that as a version.
-                if buffer._version != version or not torch.equal(buffer, before):
-                    buffer.copy_(before)
 
 
 def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,121 @@
+"""What a model holds, looked at before a run and put back after it where the run changed something.
+
+A model may count its calls, fill a cache, or build what it needs at the first call; every run has to start from the
+state that was exported. Nothing is touched that did not change: what a model holds belongs to the user, and a class of
+theirs may well refuse to be written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import types
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+_ATOMS = (str, bytes, int, float, complex, bool, type(None), range, type, types.ModuleType, types.CodeType)
+_CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_FOREIGN = ("torch", "numpy", "threading", "logging", "_thread")
+"""Packages whose objects are left alone, but for modules: what they hold is not the model's state."""
+
+
+class _Snapshot:
+    """Everything that can be reached from a module by attributes and containers, as it is now."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._seen: dict[int, Any] = {}
+        """By identity; held, so that no other object gets the same one meanwhile."""
+        self._containers: list[tuple[Any, list[Any]]] = []
+        self._slots: list[tuple[Any, dict[str, Any]]] = []
+        self._tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        left: list[Any] = [module]
+        while left:
+            thing = left.pop()
+            if not isinstance(thing, _ATOMS) and id(thing) not in self._seen:
+                self._seen[id(thing)] = thing
+                left += self._parts(thing)
+
+    def _parts(self, thing: Any) -> list[Any]:
+        """What an object holds; remembered, if a run could change it."""
+        if isinstance(thing, torch.Tensor):
+            if type(thing) is torch.Tensor and thing.layout is torch.strided:  # parameters are not written in a run
+                self._tensors.append((thing, thing._version, thing.detach().clone()))
+            return []
+        if isinstance(thing, tuple | frozenset):
+            return list(thing)
+        if isinstance(thing, list | set | deque | dict):
+            content = _content(thing)
+            self._containers.append((thing, content))
+            return [part for item in content for part in item] if isinstance(thing, dict) else content
+        if isinstance(thing, _CALLABLES) or not _is_state(thing):
+            return []
+        parts: list[Any] = []
+        if isinstance(getattr(thing, "__dict__", None), dict):
+            parts.append(vars(thing))
+        if dataclasses.is_dataclass(thing) and not parts:
+            slots = {field.name: getattr(thing, field.name) for field in dataclasses.fields(thing)}
+            self._slots.append((thing, slots))
+            parts += slots.values()
+        return parts
+
+    def put_back(self) -> None:
+        for thing, content in self._containers:
+            if not _same(_content(thing), content):
+                _refill(thing, content)
+        for thing, slots in self._slots:
+            for name, value in slots.items():
+                if getattr(thing, name, None) is not value:
+                    object.__setattr__(thing, name, value)
+        with torch.no_grad():
+            for tensor, version, before in self._tensors:
+                # Batch normalisation writes its statistics without counting that as a version.
+                if tensor._version != version or not torch.equal(tensor, before):
+                    tensor.copy_(before)
+
+
+def _is_state(thing: Any) -> bool:
+    return isinstance(thing, torch.nn.Module) or type(thing).__module__.partition(".")[0] not in _FOREIGN
+
+
+def _content(container: Any) -> list[Any]:
+    """The elements; of a dict, pairs. Read by the built-in class: a subclass may count reads, or make what it lacks."""
+    if isinstance(container, dict):
+        return list((OrderedDict if isinstance(container, OrderedDict) else dict).items(container))
+    return list(_built_in(container).__iter__(container))
+
+
+def _built_in(container: Any) -> Any:
+    return next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(container, kind))
+
+
+def _same(now: list[Any], before: list[Any]) -> bool:
+    """Whether the very same objects are there, in the same order."""
+    if len(now) != len(before):
+        return False
+    return all(a is b or (type(a) is tuple and a[0] is b[0] and a[1] is b[1]) for a, b in zip(now, before, strict=True))
+
+
+def _refill(container: Any, content: list[Any]) -> None:
+    kind = _built_in(container)
+    if kind is list:
+        list.__setitem__(container, slice(None), content)
+        return
+    kind.clear(container)
+    if kind in (set, deque):
+        (set.update if kind is set else deque.extend)(container, content)
+        return
+    for key, value in content:
+        kind.__setitem__(container, key, value)
+
+
+@contextlib.contextmanager
+def state_kept(module: torch.nn.Module) -> Iterator[None]:
+    """Whatever the model changes of what it holds is put back, also when it fails."""
+    before = _Snapshot(module)
+    try:
+        yield
+    finally:
+        before.put_back()
