@@ -14,7 +14,7 @@ from torch.ao import quantization as aq
 
 import tonnx
 from tonnx.proof.session import Session
-from tonnx.proof.trials.rounding import Unrounded, without_rounding
+from tonnx.proof.trials.rounding import Quantised, without_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 QDQ = {"QuantizeLinear", "DequantizeLinear"}
@@ -195,11 +195,11 @@ def test_rounding_is_measured_and_no_more_is_allowed() -> None:
     tonnx.export(model, IMAGE, file, opset_version=18, input_names=["x"], output_names=["y"], verify=False)
     smooth = without_rounding(file.getvalue())
     assert smooth is not None and "QuantizeLinear" in {node.op_type for node in smooth.graph.node}
-    judge, inputs, want = Unrounded(file.getvalue()), {"x": IMAGE.numpy()}, model(IMAGE).numpy()
+    judge, inputs, want = Quantised(file.getvalue()), {"x": IMAGE.numpy()}, model(IMAGE).numpy()
     session, step = Session(file.getvalue()), np.float32(model.linear.scale)
     one = np.arange(want.size).reshape(want.shape) == 3
     for other, allowed in ((want + step * one, True), (want * 1.5, False), (want + np.float32("nan"), False)):
-        assert judge.allows(session, inputs, "y", want, other) is allowed
+        assert judge.allows(inputs, "y", want, other) is allowed
     plain = io.BytesIO()
     tonnx.export(Net(), IMAGE, plain)
     assert without_rounding(plain.getvalue()) is None
