@@ -1,4 +1,4 @@
-"""What one runtime needs and ONNX does not: the passes of a runtime profile, on top of a file that is right as it is."""
+"""What a runtime needs and ONNX does not: the passes of a runtime profile, for a file that is right as it is."""
 
 from __future__ import annotations
 

@@ -167,8 +167,8 @@ class Verification:
         lines = []
         if any(comparison.saturated for trial in self.trials for comparison in trial.comparisons):
             lines.append(
-                "[!] this processor's integer kernels saturate in ONNX Runtime: the file was judged without them, and is "
-                "off with them; with runtime='ort-cpu' a file has no integers that saturate"
+                "[!] this processor's integer kernels saturate in ONNX Runtime: the file was judged without them, and "
+                "is off with them; with runtime='ort-cpu' a file has no integers that saturate"
             )
         for framework in dict.fromkeys(trial.saturated for trial in self.trials if trial.saturated):
             labels = ", ".join(trial.label for trial in self.trials if trial.saturated == framework)
@@ -285,7 +285,7 @@ class _Prover:
         if expected is None:
             return self._run(("example", sizes, _shapes(inputs)), inputs)
         trial = Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
-        return trial if trial.ok else self._within_range(trial, inputs)
+        return trial if trial.ok else self._within_range(trial, inputs)[0]
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
         if self.reference is None:
@@ -316,24 +316,24 @@ class _Prover:
         trial = self.other(label, sizes, inputs)
         if trial.ok or self.reference is None:
             return trial
-        within = self._within_range(trial, inputs)
-        if within is not trial:
-            return within
+        trial, inputs = self._within_range(trial, inputs)
+        if trial.ok:
+            return trial
         reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons, label == FAR)
         return trial if reason is None else replace(trial, doubt=reason, comparisons=())
 
-    def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> Trial:
-        """A trial that failed where the framework's own integer kernels may be cut off: on inputs where they are not."""
-        exact = self.quantised.exact if self.quantised is not None else None
-        framework = self.saturates() if self.saturates is not None else None
-        if exact is None or framework is None or self.reference is None or exact.is_safe(inputs):
-            return trial
+    def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
+        """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""
+        exact = self.quantised.exact if self.quantised is not None and self.saturates is not None else None
+        framework = self.saturates() if exact is not None and self.saturates is not None else None
+        if exact is None or framework is None or exact.is_safe(inputs):
+            return trial, inputs
         within = exact.safe(inputs, self.observed)
         if within is None:
             cut = f"this processor's integer kernels saturate in {framework}, on smaller inputs too"
             failed = tuple(c if c.ok else replace(c, reason=f"{c.reason}; {cut}") for c in trial.comparisons)
-            return replace(trial, comparisons=failed)
-        return replace(trial, comparisons=self._judge(within, self.reference(_copies(within))), saturated=framework)
+            return replace(trial, comparisons=failed), inputs
+        return replace(self.other(trial.label, dict(trial.sizes), within), saturated=framework), within
 
     def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:
         """Without a reference: where the file does not run, the model may not either, since the sizes are invented."""
@@ -376,10 +376,10 @@ class _Prover:
         """A difference beyond the tolerance: whether numbers are rounded to the next step, or cut off by a kernel."""
         name, file = comparison.name, actual[comparison.name]
         exact = quantised.exact
-        if exact is not None and exact.signed and runtime_saturates() and (meant := exact.run(inputs)) is not None:
-            if not compare(name, meant[name], file).ok and not quantised.allows(inputs, name, meant[name], file):
-                file = meant[name]
-                comparison = replace(compare(name, expected, file, self.rtol, self.atol), saturated=True)
+        outputs = exact.run(inputs) if exact is not None and exact.signed and runtime_saturates() else None
+        meant = file if outputs is None else outputs[name]
+        if not compare(name, meant, file).ok and not quantised.allows(inputs, name, meant, file):
+            file, comparison = meant, replace(compare(name, expected, meant), saturated=True)
         if comparison.ok or not quantised.allows(inputs, name, expected, file):
             return comparison
         return replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)

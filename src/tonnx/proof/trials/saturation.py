@@ -109,13 +109,13 @@ def _values(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 def _multiplied(node: ir.Node) -> ir.Value | None:
-    """The uint8 activations that this makes reals of for a layer."""
-    value = node.inputs[0] if node.op_type == "DequantizeLinear" and node.domain == "" else None
-    if value is None or value.dtype != ir.DataType.UINT8 or value.producer() is None or value.is_graph_output():
+    """The uint8 activations that a layer reads here, as they are or as reals."""
+    value = node.inputs[0] if node.op_type in _INTEGER and node.domain == "" else None
+    producer = None if value is None else value.producer()
+    if value is None or producer is None or producer.op_type == "Constant" or value.is_graph_output():
         return None
-    if value.producer().op_type == "Constant":  # type: ignore[union-attr]
-        return None
-    return value if _reaches_layer(node.outputs[0]) else None
+    reads = node.op_type not in ("QuantizeLinear", "DequantizeLinear") or _reaches_layer(node.outputs[0])
+    return value if reads and value.dtype == ir.DataType.UINT8 else None
 
 
 def _reaches_layer(start: ir.Value) -> bool:

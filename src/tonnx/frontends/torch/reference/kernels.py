@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 
@@ -27,8 +28,10 @@ def _saturates(engine: str) -> bool:
     if engine == "none":
         return False
     size, most = 4, 4 * 255 * 127
-    x = torch.quantize_per_tensor(torch.full((1, size), 255.0), 1.0, 0, torch.quint8)
-    weight = torch.quantize_per_tensor(torch.full((1, size), 127.0), 1.0, 0, torch.qint8)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that quantised tensors will go one day
+        x = torch.quantize_per_tensor(torch.full((1, size), 255.0), 1.0, 0, torch.quint8)
+        weight = torch.quantize_per_tensor(torch.full((1, size), 127.0), 1.0, 0, torch.qint8)
     packed = torch.ops.quantized.linear_prepack(weight, None)
     step = most / 200
     return bool(torch.ops.quantized.linear(x, packed, step, 0).dequantize().item() < most - step)
