@@ -110,7 +110,7 @@ def test_training_aware_of_quantisation() -> None:
         for value in result.model.graph.initializers.values()
         if value.dtype and value.const_value.size > 7
     }  # type: ignore[union-attr]
-    assert "INT8" in stored
+    assert "UINT8" in stored
 
 
 REFUSED: list[tuple[str, Any, str]] = [

@@ -13,8 +13,7 @@ from torch import nn
 from torch.ao import quantization as aq
 
 import tonnx
-from tonnx.proof.session import Session
-from tonnx.proof.trials.rounding import Unrounded, without_rounding
+from tonnx.proof.trials.rounding import Quantised, without_rounding
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 QDQ = {"QuantizeLinear", "DequantizeLinear"}
@@ -113,7 +112,7 @@ def test_graph_mode(opset: int) -> None:
     assert result.verification is not None and result.verification.ok
     assert {node.op_type for node in result.model.graph} >= QDQ
     stored = {v.name: v.dtype.name for v in result.model.graph.initializers.values() if v.dtype is not None}
-    assert stored["conv.weight"] == "INT8"
+    assert stored["conv.weight"] == ("INT8" if opset == 11 else "UINT8")  # there, reals are multiplied
 
 
 def dynamic(model: nn.Module, *kinds: type, dtype: torch.dtype = torch.qint8) -> nn.Module:
@@ -161,7 +160,9 @@ def test_quantised_as_it_goes(name: str) -> None:
 def test_the_step_of_an_input(version: int | None, size: float) -> None:
     """Exactly PyTorch's: 7 bits, 8 in layers of old versions, and no smaller than it allows."""
     torch.manual_seed(0)
-    model = dynamic(nn.Sequential(nn.Linear(64, 8, bias=False)), nn.Linear)
+    layer = nn.Linear(64, 8, bias=False)
+    layer.weight.data[:, 1::2] = 0  # with 8 bits, two products at once saturate in PyTorch on some processors
+    model = dynamic(nn.Sequential(layer), nn.Linear)
     model[0].version = version  # type: ignore[index, union-attr]
     result = tonnx.export(model, torch.randn(4, 64) * size, rtol=1e-5, atol=1e-5 * size)
     assert result.verification is not None and result.verification.ok
@@ -195,11 +196,11 @@ def test_rounding_is_measured_and_no_more_is_allowed() -> None:
     tonnx.export(model, IMAGE, file, opset_version=18, input_names=["x"], output_names=["y"], verify=False)
     smooth = without_rounding(file.getvalue())
     assert smooth is not None and "QuantizeLinear" in {node.op_type for node in smooth.graph.node}
-    judge, inputs, want = Unrounded(file.getvalue()), {"x": IMAGE.numpy()}, model(IMAGE).numpy()
-    session, step = Session(file.getvalue()), np.float32(model.linear.scale)
+    judge, inputs, want = Quantised(file.getvalue()), {"x": IMAGE.numpy()}, model(IMAGE).numpy()
+    step = np.float32(model.linear.scale)
     one = np.arange(want.size).reshape(want.shape) == 3
     for other, allowed in ((want + step * one, True), (want * 1.5, False), (want + np.float32("nan"), False)):
-        assert judge.allows(session, inputs, "y", want, other) is allowed
+        assert judge.allows(inputs, "y", want, other) is allowed
     plain = io.BytesIO()
     tonnx.export(Net(), IMAGE, plain)
     assert without_rounding(plain.getvalue()) is None

@@ -61,6 +61,8 @@ class Proof:
     """The values inside the original, to say where the file departs from it."""
     stamp: str = VALUE
     """The key under which the file's values name the original's."""
+    saturates: Callable[[], str | None] | None = None
+    """Names the framework whose integer kernels the reference uses, if they saturate on this processor."""
     values: bool | int = FEW_VALUES
     """On how many other values than the example's the file is tried; True: on all that there are."""
 
@@ -225,6 +227,7 @@ def _proven(model: ir.Model, path: Path, proof: Proof) -> Verification:
         "rtol": proof.rtol,
         "atol": proof.atol,
         "fixed": proof.weights,
+        "saturates": proof.saturates,
     }
     drawn: dict[str, Any] = {"random": random_outputs(model), "redrawn": proof.redrawn}
     calm = without_dropout(model) if proof.calm is not None else None

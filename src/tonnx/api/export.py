@@ -14,7 +14,7 @@ from tonnx.api.stages import Progress, Stages
 from tonnx.api.torch_compat import Classic, takes_positions
 from tonnx.errors import InvalidArgument
 from tonnx.ir.history import History
-from tonnx.ir.target import DEFAULT, Target
+from tonnx.ir.target import DEFAULT, ORT_CPU, Target
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -53,6 +53,7 @@ def export(
     external_data: bool | None = None,
     recipe: Any = None,
     embed_preprocessing: bool = False,
+    runtime: str | None = ORT_CPU,
     report: bool | str | os.PathLike[str] = False,
     verbose: bool = False,
     verify: bool = True,
@@ -104,6 +105,8 @@ def export(
         recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
             TOML or YAML file, or a dict.
         embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.
+        runtime: whose gaps and habits the file works around: ``ort-cpu``, ONNX Runtime's CPU; or None, such as for
+            TensorRT or QNN, which want int8 weights with zero point 0. The result says what was done.
         report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
         verbose: print the stages, the nodes and the result.
         verify: check, load and run the file, and compare it with the model, also at other sizes of every dynamic
@@ -114,7 +117,7 @@ def export(
             ``use_external_data_format``. What has no meaning here is accepted, and answered in the result's notes.
             Arguments after ``f`` may also come by position, in the classic order.
     """
-    target = Target(DEFAULT if opset_version is None else opset_version)
+    target = Target(DEFAULT if opset_version is None else opset_version, runtime)
     saving = {name: classic.pop(name) for name in SAVING if name in classic}
     asked = classic_options.read(
         classic, training=training, operator_export_type=operator_export_type, custom_opsets=custom_opsets
@@ -185,6 +188,7 @@ def _proof(converted: Converted, weights: list[str], rtol: float | None, atol: f
         calm=converted.calm,
         weights=weights,
         trace=converted.trace,
+        saturates=converted.saturates,
         values=branches or FEW_VALUES,
     )
 
@@ -216,7 +220,7 @@ def _recipe(given: Any, embedded: bool) -> Recipe | None:
 def _finish(converted: Converted, target: Target, stages: Stages, **passes: bool) -> Optimised:
     from tonnx.ir.provenance import stamp
     from tonnx.legalise import legalise
-    from tonnx.passes import clean_up, optimise
+    from tonnx.passes import clean_up, fit_integers, optimise
 
     history = History()
     history.record("lowered", converted.model)
@@ -225,6 +229,7 @@ def _finish(converted: Converted, target: Target, stages: Stages, **passes: bool
     history.record("optimised", converted.model)
     with stages("legalise"):
         legalise(converted.model, target)
+        optimised.notes += fit_integers(converted.model, target.runtime)
         clean_up(converted.model)
     stamp(converted.model)
     history.store(converted.model, optimised.notes)

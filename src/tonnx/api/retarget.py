@@ -24,9 +24,10 @@ from tonnx.io import write
 from tonnx.ir import provenance
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, list_initializers
+from tonnx.passes import clean_up, fit_integers, list_initializers
 from tonnx.proof import Session, Verification
 from tonnx.proof.locate.trace import Trace
+from tonnx.proof.trials.saturation import dependable
 
 _ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1))
 """Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
@@ -87,6 +88,7 @@ def retarget(
     rtol: float | None = None,
     atol: float | None = None,
     external_data: bool | None = None,
+    runtime: str | None = None,
     progress: Progress | None = None,
 ) -> RetargetResult:
     """Take any ONNX model to exactly ``opset``, up or down, and prove that it still computes the same.
@@ -104,8 +106,9 @@ def retarget(
         verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
         rtol, atol: tolerances, by default those of each output's dtype.
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+        runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
     """
-    target = Target(opset)
+    target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)
     stages = Stages(progress)
     with stages("read"):
@@ -139,6 +142,7 @@ def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, no
         provenance.remember(model)
         legalise(model, target)
         notes += done
+    notes += fit_integers(model, target.runtime)
     if model.functions:
         model.ir_version = max(model.ir_version, 8)  # the first that has functions
     clean_up(model)
@@ -180,7 +184,7 @@ def _proof(
 ) -> Proof:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     try:
-        session = Session(_as_given(model, read))
+        session = dependable(_as_given(model, read))
         example = _runnable(session, result.model, given)
     except TonnxError as error:
         # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.

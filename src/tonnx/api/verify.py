@@ -201,6 +201,7 @@ def verify(
             seed=seed,
             max_trials=16 if sizes else 0,
             values=values,
+            saturates=original.saturates,
         )
     result = VerifyResult(path, original.framework, verification, strict, notes=[*notes, *original.notes])
     if locate or (locate is None and not verification.ok):

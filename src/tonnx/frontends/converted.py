@@ -38,6 +38,8 @@ class Converted:
     """The original in training, with its dropouts switched off."""
     rtol: float | None = None
     """The relative tolerance where the user gives none; None: that of each output's dtype."""
+    saturates: Callable[[], str | None] | None = None
+    """Names the framework whose integer kernels the original uses, if they saturate on this processor."""
     trace: Callable[[], Trace] | None = None
     """The values inside the original, for `tonnx.proof.locate.search`; made only when it is asked for."""
 

@@ -1,4 +1,4 @@
-"""What a file is made for: an opset, and the lowest IR version that carries it."""
+"""What a file is made for: an opset with the lowest IR version that carries it, and a runtime."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ OLDEST_RUN = 7
 """The oldest opset that ONNX Runtime promises to run; a file of an older one is brought up to it to be run."""
 DEFAULT = 18
 
+ORT_CPU = "ort-cpu"
+"""The profile of ONNX Runtime's CPU kernels; see `tonnx.passes.runtime`."""
+RUNTIMES = (ORT_CPU,)
+
 # The first IR version that was released together with an opset (from onnx's own table of versions).
 _IR_VERSIONS = {
     1: 3, 2: 3, 3: 3, 4: 3, 5: 3, 6: 3, 7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8,
@@ -26,6 +30,8 @@ class Target:
     """The opset that was asked for. A model never claims an opset that it does not satisfy."""
 
     opset: int = DEFAULT
+    runtime: str | None = None
+    """The runtime whose gaps and habits are worked around; None: a file that favours none."""
 
     def __post_init__(self) -> None:
         if isinstance(self.opset, bool) or not isinstance(self.opset, int):
@@ -35,6 +41,11 @@ class Target:
                 f"opset_version={self.opset} is out of range",
                 why=f"tonnx writes opsets {OLDEST} to {CANON}",
                 hint=f"choose one in that range; {DEFAULT} is the default",
+            )
+        if self.runtime is not None and self.runtime not in RUNTIMES:
+            raise InvalidArgument(
+                f"there is no runtime profile {self.runtime!r}",
+                hint=f"runtime is {' or '.join(map(repr, RUNTIMES))}, or None for a file that favours no runtime",
             )
 
     @property

@@ -102,6 +102,7 @@ class Comparison:
     largest: float = 0.0  # the largest finite magnitude in the model's output
     drawn: bool = False  # random numbers in the model and in the file: only shape and dtype were compared
     rounded: bool = False  # out of tolerance by less than quantisation changes the output, see `rounding`
+    saturated: bool = False  # ONNX Runtime's kernels cut sums off: the file as it stands was compared, see `saturation`
     measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
     mean_abs: float = 0.0
     cosine: float = 1.0  # of the angle between the two as vectors, over what is finite in both

@@ -48,6 +48,8 @@ class Original:
     notes: list[str] = field(default_factory=list)
     rtol: float | None = None
     """The relative tolerance where the user gives none; None: that of each output's dtype."""
+    saturates: Callable[[], str | None] | None = None
+    """Names the framework whose integer kernels it uses, if they saturate on this processor."""
 
 
 def match_inputs(file: Iterable[str], model: Iterable[str], of: str) -> dict[str, str]:

@@ -34,6 +34,7 @@ from tonnx.frontends.torch.fx.walk import Walk
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
+from tonnx.frontends.torch.reference.kernels import judge_of_kernels
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, convert_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
@@ -89,6 +90,7 @@ def convert(
     timings["capture"] = time.perf_counter() - start
     if isinstance(captured, Scripted):
         made = convert_script(captured, module, call, wanted_outputs, output_axes, settings, announce, timings)
+        made.saturates = judge_of_kernels(made.model)
         made.trace = partial(ScriptTrace, captured.program, call, {leaf.name: leaf.name for leaf in call.leaves})
         return made
     start = time.perf_counter()
@@ -108,6 +110,7 @@ def convert(
         timings=timings,
         notes=[*captured.notes, *notes],
         trace=lambda: FxTrace(captured),
+        saturates=judge_of_kernels(lowered),
     )
 
 

@@ -21,12 +21,11 @@ from tonnx.frontends.torch.convert import as_module
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
+from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.locate.trace import Opened, Step, Trace
 from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs
-
-FRAMEWORK = "PyTorch"
 
 
 def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature: Signature) -> Original:
@@ -51,7 +50,7 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
         missing = {leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name not in signature.inputs}
         return _Completed(FxTrace(_captured(module, program, call, signature)), missing)
 
-    return Original(FRAMEWORK, reference, example, trace)
+    return Original(FRAMEWORK, reference, example, trace, saturates=saturating)
 
 
 class _Completed:

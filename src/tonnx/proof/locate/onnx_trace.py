@@ -14,7 +14,7 @@ from tonnx.ir.provenance import origin_of
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.trace import Step, Take
 from tonnx.proof.original import Original, Signature, first_that_runs, match_inputs, match_outputs
-from tonnx.proof.session import Session
+from tonnx.proof.trials.saturation import dependable
 
 _AT_ONCE = 32
 
@@ -27,7 +27,7 @@ def original_file(
 ) -> Original:
     """The other file in ONNX Runtime."""
     reading.reader(path)  # is it there?
-    session = Session(path)
+    session = dependable(path)
     places = match_inputs(signature.inputs, session.inputs, "the other file")
     chosen = match_outputs(signature.outputs, list(session.outputs))
     own = list(session.outputs)

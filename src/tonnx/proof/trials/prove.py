@@ -15,7 +15,8 @@ from tonnx.ir.target import OLDEST_RUN
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.session import PATIENCE, Session, check_model, one_line
 from tonnx.proof.trials.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
-from tonnx.proof.trials.rounding import Unrounded
+from tonnx.proof.trials.rounding import Quantised
+from tonnx.proof.trials.saturation import runtime_saturates
 from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
 
 Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
@@ -32,6 +33,8 @@ class Trial:
     skipped: str | None = None
     doubt: str | None = None
     """Why a difference at values that were invented is not held against the file."""
+    saturated: str | None = None
+    """Whose integer kernels cut sums off on these inputs: judged on the same within the observed range."""
 
     @property
     def ok(self) -> bool:
@@ -154,9 +157,26 @@ class Verification:
                 lines.append(f"[-] {trial.label} left out, the model itself fails there: {trial.skipped}")
             elif trial.doubt is not None:
                 lines.append(f"[-] {trial.label} not judged: {trial.doubt}")
+        lines += self._saturated()
         if self.only_example and self.compared:
             lines.append("[!] the model itself fails at every other size tried: only the example is proven")
         return "\n".join(lines)
+
+    def _saturated(self) -> list[str]:
+        """Whose integer kernels are not to be trusted on this processor, and what was done about it."""
+        lines = []
+        if any(comparison.saturated for trial in self.trials for comparison in trial.comparisons):
+            lines.append(
+                "[!] this processor's integer kernels saturate in ONNX Runtime: the file was judged without them, and "
+                "is off with them; with runtime='ort-cpu' a file has no integers that saturate"
+            )
+        for framework in dict.fromkeys(trial.saturated for trial in self.trials if trial.saturated):
+            labels = ", ".join(trial.label for trial in self.trials if trial.saturated == framework)
+            lines.append(
+                f"[!] this processor's integer kernels saturate in {framework}: judged on values within the observed "
+                f"range ({labels})"
+            )
+        return lines
 
     def _ranked(self) -> list[tuple[Trial, Comparison]]:
         """Every comparison with its trial, the worst first."""
@@ -182,6 +202,7 @@ def prove(
     values: bool | int = False,
     fixed: Collection[str] = (),
     optimised: bool = True,
+    saturates: Callable[[], str | None] | None = None,
 ) -> Verification:
     """Check the file, then compare it with ``reference`` on ``example`` and at ``max_trials`` other sizes.
 
@@ -195,7 +216,8 @@ def prove(
     Outputs in ``random`` depend on random numbers of the file's; where the model's own ones change them too, which
     ``redrawn`` shows (the model with other random numbers), only their shapes and dtypes are compared.
     Inputs in ``fixed`` are weights: the reference has its own, and knows no others. ``optimised=False`` lets ONNX
-    Runtime run every node as it stands: it would leave out dropout, for one.
+    Runtime run every node as it stands: it would leave out dropout, for one. ``saturates`` names the
+    framework whose integer kernels ``reference`` uses, if they cut sums off on this processor.
     """
     dims = symbol_sizes(example, dynamic)
     began = time.perf_counter()
@@ -203,9 +225,11 @@ def prove(
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     if check:
         check_model(model)
-    unrounded = Unrounded(model) if rtol is None and atol is None else None
+    quantised = Quantised(model) if rtol is None and atol is None else None
     session = Session(model, optimised=optimised)
-    prover = _Prover(session, reference, output_names, rtol, atol, patience, random, redrawn, unrounded)
+    prover = _Prover(
+        session, reference, output_names, rtol, atol, patience, random, redrawn, quantised, saturates, example
+    )
     trials = [prover.example(example, dims, expected)]
     failing = None if trials[0].ok else example
     batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
@@ -252,12 +276,16 @@ class _Prover:
     patience: float
     random: Collection[str] = ()
     redrawn: Reference | None = None
-    unrounded: Unrounded | None = None
+    quantised: Quantised | None = None
+    saturates: Callable[[], str | None] | None = None
+    observed: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The example: its range is the one that the model was made for."""
 
     def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
         if expected is None:
             return self._run(("example", sizes, _shapes(inputs)), inputs)
-        return Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
+        trial = Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
+        return trial if trial.ok else self._within_range(trial, inputs)[0]
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
         if self.reference is None:
@@ -288,8 +316,24 @@ class _Prover:
         trial = self.other(label, sizes, inputs)
         if trial.ok or self.reference is None:
             return trial
+        trial, inputs = self._within_range(trial, inputs)
+        if trial.ok:
+            return trial
         reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons, label == FAR)
         return trial if reason is None else replace(trial, doubt=reason, comparisons=())
+
+    def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
+        """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""
+        exact = self.quantised.exact if self.quantised is not None and self.saturates is not None else None
+        framework = self.saturates() if exact is not None and self.saturates is not None else None
+        if exact is None or framework is None or exact.is_safe(inputs):
+            return trial, inputs
+        within = exact.safe(inputs, self.observed)
+        if within is None:
+            cut = f"this processor's integer kernels saturate in {framework}, on smaller inputs too"
+            failed = tuple(c if c.ok else replace(c, reason=f"{c.reason}; {cut}") for c in trial.comparisons)
+            return replace(trial, comparisons=failed), inputs
+        return replace(self.other(trial.label, dict(trial.sizes), within), saturated=framework), within
 
     def _run(self, what: tuple[str, Sizes, dict[str, tuple[int, ...]]], inputs: dict[str, np.ndarray]) -> Trial:
         """Without a reference: where the file does not run, the model may not either, since the sizes are invented."""
@@ -316,13 +360,29 @@ class _Prover:
             else incomparable(name, want, f"the file has no output {name!r}, only {', '.join(actual)}")
             for name, want in zip(names, expected, strict=True)
         ]
-        if self.unrounded is not None:
-            for i, comparison in enumerate(comparisons):
-                if comparison.ok or not comparison.measured:
-                    continue
-                if self.unrounded.allows(self.session, inputs, comparison.name, expected[i], actual[comparison.name]):
-                    comparisons[i] = replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
+        for i, comparison in enumerate(comparisons):
+            if self.quantised is not None and not comparison.ok and comparison.measured:
+                comparisons[i] = self._by_steps(self.quantised, inputs, comparison, expected[i], actual)
         return self._without_chance(inputs, expected, comparisons)
+
+    def _by_steps(
+        self,
+        quantised: Quantised,
+        inputs: dict[str, np.ndarray],
+        comparison: Comparison,
+        expected: np.ndarray,
+        actual: Mapping[str, np.ndarray],
+    ) -> Comparison:
+        """A difference beyond the tolerance: whether numbers are rounded to the next step, or cut off by a kernel."""
+        name, file = comparison.name, actual[comparison.name]
+        exact = quantised.exact
+        outputs = exact.run(inputs) if exact is not None and exact.signed and runtime_saturates() else None
+        meant = file if outputs is None else outputs[name]
+        if not compare(name, meant, file).ok and not quantised.allows(inputs, name, meant, file):
+            file, comparison = meant, replace(compare(name, expected, meant), saturated=True)
+        if comparison.ok or not quantised.allows(inputs, name, expected, file):
+            return comparison
+        return replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
 
     def _without_chance(
         self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray], comparisons: list[Comparison]
