@@ -9,6 +9,7 @@
 #   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
+#   make bench-integers  how ONNX Runtime computes quantised layers on this processor
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,7 +24,7 @@ DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -61,6 +62,10 @@ bench: $(MODELS) $(STOCK)
 	@$(PY) bench/legalise_speed.py
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
 	@$(PY) bench/locate.py --foreign --write docs/locate.md
+
+# The table of docs/quantised.md, for the processor at hand.
+bench-integers: $(DEV)
+	@$(PY) bench/integer_kernels.py
 
 clean:
 	rm -rf $(VENV) $(P2O) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out

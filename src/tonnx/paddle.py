@@ -25,7 +25,6 @@ DEFAULT_OPSET = 9
 _ANSWERS = {
     "combine_params": "combine_params changes nothing here: an ONNX file holds its weights",
     "enable_dist_prim_all": "enable_dist_prim_all changes nothing here: combined operators need not be taken apart",
-    "deploy_backend": "deploy_backend changes nothing here: quantised models keep their quantisation operators",
     "calibration_file": "no calibration file is written: quantised models keep their quantisation operators",
     "external_file": "the weights' file has no other name: beyond 2 GiB it is NAME.onnx.data, beside the model",
     "enable_experimental_op": "enable_experimental_op changes nothing here: every operator that is known is exported",
@@ -80,6 +79,10 @@ def options_of(configs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     for name, answer in _ANSWERS.items():
         if options.pop(name, None):
             notes.append(answer)
+    backend = options.pop("deploy_backend", None) or "onnxruntime"
+    if backend != "onnxruntime":
+        options.setdefault("runtime", None)
+        notes.append(f"deploy_backend={backend}: the file favours no runtime, and int8 stays int8 (runtime=None)")
     if not options.pop("enable_onnx_checker", True):
         options.setdefault("verify", False)
         notes.append("enable_onnx_checker=False: the file was neither checked nor compared")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.cli.paddle import export_layer, export_paddle, is_paddle
-from tonnx.ir.target import CANON, DEFAULT, OLDEST
+from tonnx.ir.target import CANON, DEFAULT, OLDEST, ORT_CPU
 
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
@@ -95,6 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--capture", choices=("auto", "export", "script", "trace"), default="auto",
         help="how a PyTorch model becomes a graph: torch.export, torch.jit.script or torch.jit.trace; auto chooses",
     )  # fmt: skip
+    making.add_argument(
+        "--runtime", type=specs.runtime, default=ORT_CPU, metavar="R",
+        help=f"whose gaps and habits the file works around: {ORT_CPU}, the default, or none, as for TensorRT or QNN",
+    )  # fmt: skip
     making.add_argument("--no-params", action="store_true", help="leave the weights out: they become inputs")
     making.add_argument(
         "--keep-initializers-as-inputs", action="store_true", help="list the weights among the inputs too"
@@ -158,6 +162,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "strip_doc_string": options.strip_doc_string,
         "recipe": options.recipe,
         "embed_preprocessing": options.embed_preprocessing,
+        "runtime": options.runtime,
         "report": options.report,
         "verify": not options.no_verify,
         "rtol": options.rtol,

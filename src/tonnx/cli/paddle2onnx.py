@@ -57,7 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _flag(more, "--enable_paddle_fallback", False, "changes nothing")
     _flag(more, "--enable_experimental_op", False, "changes nothing")
     _flag(more, "--export_fp16_model", False, "refused")
-    more.add_argument("--deploy_backend", "-d", default="onnxruntime", metavar="NAME", help="changes nothing")
+    more.add_argument(
+        "--deploy_backend", "-d", default="onnxruntime", metavar="NAME",
+        help="any other than onnxruntime: a file that favours no runtime, whose int8 stays int8",
+    )  # fmt: skip
     more.add_argument("--save_calibration_file", metavar="FILE", help="changes nothing")
     more.add_argument("--external_filename", metavar="FILE", help="changes nothing")
     more.add_argument("--custom_ops", type=_dict, default={}, metavar="DICT", help="refused unless empty")
@@ -133,7 +136,7 @@ def _configs(options: argparse.Namespace) -> dict[str, Any]:
         "enable_dev_version", "enable_paddle_fallback", "export_fp16_model", "custom_ops",
     )  # fmt: skip
     configs = {name: getattr(options, name) for name in same}
-    configs["deploy_backend"] = options.deploy_backend != "onnxruntime"
+    configs["deploy_backend"] = options.deploy_backend
     configs["calibration_file"] = options.save_calibration_file
     configs["external_file"] = options.external_filename
     return configs

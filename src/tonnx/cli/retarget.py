@@ -37,6 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
     )
+    parser.add_argument(
+        "--runtime", type=specs.runtime, metavar="R",
+        help="ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is",
+    )  # fmt: skip
     parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
     parser.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
     parser.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
@@ -56,6 +60,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         rtol=options.rtol,
         atol=options.atol,
         external_data=options.external_data,
+        runtime=options.runtime,
         progress=console.stage,
     )
     return Report(str(result), lambda: _data(result))

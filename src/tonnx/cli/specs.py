@@ -92,6 +92,17 @@ def opset(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text} is out of range: {error.why}") from None
 
 
+def runtime(text: str) -> str | None:
+    """A runtime profile, or none."""
+    from tonnx.errors import InvalidArgument
+    from tonnx.ir.target import Target
+
+    try:
+        return Target(runtime=None if text == "none" else text).runtime
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu or none") from None
+
+
 def with_example_sizes(specs: list[InputSpec]) -> list[InputSpec]:
     """Give every dynamic dimension a size: the one written somewhere, else one that most models accept.
 

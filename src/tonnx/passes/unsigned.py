@@ -58,10 +58,16 @@ def store_unsigned(model: ir.Model) -> int:
 
 def _is_stored(value: ir.Value | None) -> bool:
     """Whether this is an int8 constant. The default value of an input is none."""
-    if value is None or value.dtype != T.INT8 or value.is_graph_input():
-        return False
+    tensor = None if value is None or value.is_graph_input() else _stored(value)
+    return tensor is not None and tensor.dtype == T.INT8
+
+
+def _stored(value: ir.Value) -> ir.TensorProtocol | None:
+    """Of an initializer or a Constant, in a function too, where values have no types."""
     producer = value.producer()
-    return value.const_value is not None if producer is None else producer.op_type == "Constant"
+    if producer is not None and producer.op_type != "Constant":
+        return None
+    return ir.convenience.get_const_tensor(value)
 
 
 def _is_shiftable(node: ir.Node, index: int) -> bool:
@@ -111,7 +117,7 @@ def _shift(model: ir.Model, slots: list[Slot]) -> None:
             node.replace_input_with(index, builders[graph].constant(np.full(shape, _SHIFT)))
             continue
         if value not in shifted:
-            before = ir.convenience.get_const_tensor(value)
+            before = _stored(value)
             assert before is not None
             tensor = ir.Tensor(np.asarray(before.numpy().view(np.uint8) ^ _SHIFT), name=value.name)
             whole = set(value.uses()) <= wanted and not value.is_graph_output()

@@ -77,7 +77,7 @@ def test_no_optimisation_keeps_the_operators(tmp_path: Path) -> None:
     ("flag", "line"),
     [
         (["--enable_dist_prim_all", "True"], "enable_dist_prim_all changes nothing"),
-        (["--deploy_backend", "tensorrt"], "deploy_backend changes nothing"),
+        (["--deploy_backend", "tensorrt"], "deploy_backend=tensorrt: the file favours no runtime"),
         (["--save_calibration_file", "c.cache"], "no calibration file is written"),
         (["--external_filename", "w"], "NAME.onnx.data"),
         (["--enable_onnx_checker", "False"], "neither checked nor compared"),
