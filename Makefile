@@ -9,7 +9,7 @@
 #   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
-#   make bench-integers  how ONNX Runtime computes quantised layers on this processor
+#   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
 
 PYTHON ?= python3
 VENV   := .venv
@@ -63,9 +63,8 @@ bench: $(MODELS) $(STOCK)
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
 	@$(PY) bench/locate.py --foreign --write docs/locate.md
 
-# The table of docs/quantised.md, for the processor at hand.
 bench-integers: $(DEV)
-	@$(PY) bench/integer_kernels.py
+	@$(PY) bench/integer_kernels.py --write docs/quantised.md
 
 clean:
 	rm -rf $(VENV) $(P2O) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out

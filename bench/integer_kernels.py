@@ -1,6 +1,6 @@
 """How ONNX Runtime computes a quantised layer on this processor: int8 weights, the same as uint8, and 7 bits of int8.
 
-    python bench/integer_kernels.py
+    python bench/integer_kernels.py [--write docs/quantised.md]
 
 Times are the best of a second on one thread. Errors: of the results to those of float32, as a part of their deviation;
 and to the same file run node by node, in steps of the output: more than one is a sum that was cut off.
@@ -8,12 +8,15 @@ and to the same file run node by node, in steps of the output: more than one is 
 
 from __future__ import annotations
 
+import argparse
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import onnx
 import onnxruntime
+from document import write_section
 from onnx import TensorProto, helper, numpy_helper
 
 SECONDS = 1.0
@@ -117,8 +120,11 @@ def best(run: onnxruntime.InferenceSession, x: np.ndarray) -> float:
 
 
 def main() -> None:
-    print("| layer | " + " | ".join(FORMS) + " |")
-    print("|---|" + "---|" * len(FORMS))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="put the table into this page")
+    page = parser.parse_args().write
+    lines = ["| layer | " + " | ".join(FORMS) + " |", "|---|" + "---|" * len(FORMS)]
+    print(*lines, sep="\n")
     for name, layer in LAYERS.items():
         x = np.random.default_rng(0).normal(size=layer.x).astype(np.float32)
         cells, want = [], None
@@ -133,7 +139,10 @@ def main() -> None:
                 cell += f", {np.sqrt(((result - want) ** 2).mean()) / want.std():.1%}"
                 cell += f", {steps:.0f} steps" if steps > 1.5 else ""
             cells.append(cell)
-        print(f"| {name} | " + " | ".join(cells) + " |")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+        print(lines[-1], flush=True)
+    if page is not None:
+        write_section(page, "integer kernels", "Integer kernels", "\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -136,6 +136,9 @@ CASES: dict[str, tuple[onnx.ModelProto, int, set[str]]] = {
     "MatMulInteger": (file([node("MatMulInteger", "x w ub", "y")], (UINT8, [3, 4]), {"y": INT32}), 1, set()),
     "MatMulInteger, zero points": (
         file([node("MatMulInteger", "x w ub minus", "y")], (UINT8, [3, 4]), {"y": INT32}), 1, set()),
+    "MatMulInteger, transposed": (
+        file([node("Transpose", "w", "t"), node("MatMulInteger", "x t ub", "y")], (UINT8, [3, 4]), {"y": INT32}),
+        1, set()),
     "MatMulInteger of int8": (
         file([node("MatMulInteger", "x w z", "y")], (INT8, [3, 4]), {"y": INT32}), 0, {"x", "w", "z"}),
     "ConvInteger": (

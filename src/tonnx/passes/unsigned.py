@@ -4,7 +4,7 @@ ONNX Runtime multiplies uint8 by int8 with an instruction that adds pairs of pro
 saturates on x86 processors without VNNI: 2 · 255 · 127 is above 32767. Its kernels for uint8 by uint8 add in 32 bits.
 On x86 it makes uint8 of int8 activations by itself (as seen in 1.31), so int8 by int8 does not stay that either.
 
-1. A constant that DequantizeLinear reads: weights. Other readers keep the int8.
+1. A constant that DequantizeLinear reads: weights, transposed or not. Other readers keep the int8.
 2. QuantizeLinear whose results only DequantizeLinear reads, through Clip: activations, and weights in training.
 3. The constant operand of MatMulInteger, QLinearMatMul and QLinearConv beside uint8. Beside int8 they are exact as they
    are, and the runtime lacks kernels for int8 by uint8; ConvInteger multiplies the other way round, and is exact.
@@ -36,6 +36,7 @@ def store_unsigned(model: ir.Model) -> int:
     """Look at all graphs; returns how many tensors are uint8 now."""
     slots: list[Slot] = []
     results: list[ir.Value] = []
+    turned: list[ir.Value] = []
     weights: set[ir.Value | None] = set()
     for node in (node for graph in all_graphs(model) for node in graph if node.domain == ""):
         if node.op_type == "QuantizeLinear":
@@ -46,14 +47,24 @@ def store_unsigned(model: ir.Model) -> int:
         if node.op_type not in _READERS:
             continue
         first, data, zero = _READERS[node.op_type]
-        beside = None if first is None else node.inputs[first]
-        if (beside is None or beside.dtype == T.UINT8) and _is_stored(node.inputs[data]) and _is_shiftable(node, zero):
-            slots += [(node, data), (node, zero)]
-            weights.add(node.inputs[data])
-    for value in results:
+        beside, weight = None if first is None else node.inputs[first], _weight(node, data)
+        if weight is not None and (beside is None or beside.dtype == T.UINT8) and _is_shiftable(node, zero):
+            slots += [weight, (node, zero)]
+            weights.add(weight[0].inputs[weight[1]])
+            turned += [value for value in node.inputs[data : data + 1] if value is not None and weight[0] is not node]
+    for value in (*results, *turned):
         value.type = ir.TensorType(T.UINT8)
     _shift(model, slots)
     return len(weights) + len(results)
+
+
+def _weight(node: ir.Node, index: int) -> Slot | None:
+    """Where a node's constant operand is read: by itself, or by a Transpose that nobody else reads."""
+    value = node.inputs[index]
+    if _is_stored(value):
+        return node, index
+    turn = None if value is None or value.is_graph_output() or len(value.uses()) != 1 else value.producer()
+    return (turn, 0) if turn is not None and turn.op_type == "Transpose" and _is_stored(turn.inputs[0]) else None
 
 
 def _is_stored(value: ir.Value | None) -> bool:
