@@ -10,7 +10,8 @@ expressions on the spot, and stamps dtype, shape and source on whatever it makes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from math import prod
 from typing import Any
@@ -21,8 +22,10 @@ import onnx_ir as ir
 from tonnx.ir import infer
 from tonnx.ir.fold import LIMIT, fold
 from tonnx.ir.infer import Dim, dims_of, same_dim
-from tonnx.ir.schema import Formal, Signature, signature
+from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
+from tonnx.ir.schema import Signature, signature
 from tonnx.ir.target import CANON
+from tonnx.ir.transaction import Transaction
 
 Size = int | ir.Value
 """A size known now, or an int64 value of shape [1] that holds it at run time."""
@@ -91,13 +94,14 @@ class Builder:
         self.functions: dict[Any, ir.Function] = {} if functions is None else functions
         """The ONNX functions of the model, by what tells them apart."""
         self.scope = ""
-        """The module path that the next nodes are named after."""
-        self.source: dict[str, str] = {}
-        """Metadata of the next nodes: the framework's operator, module path and source line."""
+        """The module path that nodes are named after; see `origin`."""
+        self.source: Mapping[str, str] = {}
+        """Metadata of nodes: the framework's operator, module path and source line; see `origin`."""
         self.made: list[ir.Node] = []
-        """The nodes made since somebody last emptied the list."""
+        """The nodes made before ``before``; see `at`."""
         self._constants: dict[Any, ir.Value] = {}
         self._named_sizes: dict[str, ir.Value] = {}
+        self._bodies: list[ir.Graph] = []
         self._outer_handler: Any = None
 
     # Making nodes
@@ -128,7 +132,7 @@ class Builder:
         made = self.node(
             op_type,
             values,
-            [_attribute(schema, name, value) for name, value in attributes.items()],
+            [schema_attribute(schema, name, value) for name, value in attributes.items()],
             zip(infer.dtypes(schema, values, attributes, count), shapes, strict=True),
         )
         return made[0] if count == 1 and _outputs is None else made
@@ -215,12 +219,12 @@ class Builder:
                 bound.setdefault(schema.input(i).type_str, operand.dtype)
         for i, operand in enumerate(values):
             if operand is not None and not isinstance(operand, ir.Value):
-                values[i] = self.constant(operand, _wanted(schema.input(i), bound, operand))
+                values[i] = self.constant(operand, wanted_dtype(schema.input(i), bound, operand))
         return values
 
     def constant(self, value: Any, dtype: ir.DataType | None = None) -> ir.Value:
         """A constant; equal small ones are made once."""
-        array = _array(value, dtype)
+        array = as_array(value, dtype)
         key = None
         if array.nbytes <= _SHARED_CONSTANT:
             key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
@@ -348,7 +352,55 @@ class Builder:
             functions=self.functions,
         )
         child.scope, child.source = self.scope, self.source
+        self._bodies.append(graph)
         return child
+
+    # Where nodes stand, where they come from, and taking them back
+
+    @contextmanager
+    def _from(self, scope: str, source: Mapping[str, str]) -> Iterator[None]:
+        outer = self.scope, self.source
+        self.scope, self.source = scope, source
+        try:
+            yield
+        finally:
+            self.scope, self.source = outer
+
+    def origin(self, module: str, operator: str, line: str = "") -> AbstractContextManager[None]:
+        """Nodes made meanwhile come from an operator of the framework, in a module, at a line of the user's."""
+        facts = {"tonnx.op": operator, "tonnx.module": module, "tonnx.source": line}
+        scope = f"/{module.replace('.', '/')}" if module else ""
+        return self._from(scope, {key: text for key, text in facts.items() if text})
+
+    def beside(self, other: Builder) -> AbstractContextManager[None]:
+        """Nodes made meanwhile come from where those come from that another builder makes."""
+        return self._from(other.scope, other.source)
+
+    @contextmanager
+    def at(self, node: ir.Node, opset: int | None = None) -> Iterator[list[ir.Node]]:
+        """Nodes made meanwhile come before ``node`` and from where it comes, written at ``opset``; gives them."""
+        before, outer_opset, outer_made = self.before, self.opset, self.made
+        self.before, self.opset, self.made = node, self.opset if opset is None else opset, []
+        try:
+            with self._from((node.name or "").rsplit("/", 1)[0], node.metadata_props):
+                yield self.made
+        finally:
+            if before is not None:  # whoever asks for nodes before another one gets these too
+                outer_made += self.made
+            self.before, self.opset, self.made = before, outer_opset, outer_made
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """A trial: if an exception ends it, or it is taken back, the graph is as it was before.
+
+        Weights and constants of the main graph stay, since others may know them by now; unused ones go with dead code.
+        """
+        trial = Transaction(self)
+        try:
+            yield trial
+        except BaseException:
+            trial.take_back()
+            raise
 
     # Arithmetic with Python's operators
 
@@ -513,61 +565,3 @@ def size_dim(size: Size) -> Dim:
 def _small(value: ir.Value) -> bool:
     """Weights stay as they are while building; constants that a rule made are folded at once."""
     return not value.is_initializer() or value.meta.get("tonnx.weight") is None
-
-
-def _wanted(formal: Formal, bound: Mapping[str, ir.DataType], operand: Any) -> ir.DataType | None:
-    if formal.type_str in bound and (not formal.variadic or formal.homogeneous):
-        return bound[formal.type_str]
-    if formal.fixed is not None:
-        return formal.fixed
-    if isinstance(operand, np.ndarray):
-        return None
-    if formal.dtypes and ir.DataType.INT64 in formal.dtypes and _is_integral(operand):
-        return ir.DataType.INT64
-    return None
-
-
-def _is_integral(operand: Any) -> bool:
-    if isinstance(operand, (list, tuple)):
-        return all(_is_integral(item) for item in operand)
-    return isinstance(operand, (int, np.integer)) and not isinstance(operand, bool)
-
-
-def _array(value: Any, dtype: ir.DataType | None) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value if dtype is None else value.astype(dtype.numpy(), copy=False)
-    if dtype is None:
-        array = np.asarray(value)
-        return array.astype(np.float32) if array.dtype == np.float64 else array
-    with np.errstate(all="ignore"):
-        # Through float64/object first: -1 as uint8 or 1e400 as float32 must not raise but wrap, as frameworks do.
-        return np.asarray(value).astype(dtype.numpy())
-
-
-def _attribute(schema: Signature, name: str, value: Any) -> ir.Attr:
-    kind = schema.attributes.get(name)
-    if kind is None:
-        raise TypeError(f"{schema.op_type}-{schema.since} has no attribute {name!r}")
-    if kind == ir.AttributeType.INT:
-        value = int(value)
-    elif kind == ir.AttributeType.FLOAT:
-        value = float(value)
-    elif kind == ir.AttributeType.INTS:
-        value = [int(v) for v in value]
-    elif kind == ir.AttributeType.FLOATS:
-        value = [float(v) for v in value]
-    elif kind == ir.AttributeType.TENSOR and not hasattr(value, "dtype"):
-        raise TypeError(f"{schema.op_type}.{name} takes a tensor")
-    return ir.Attr(name, kind, value)
-
-
-def attribute_of(name: str, value: Any) -> ir.Attr:
-    """An attribute of an operator without a schema: its kind follows from the Python value."""
-    if isinstance(value, np.ndarray):
-        return ir.AttrTensor(name, ir.Tensor(np.ascontiguousarray(value).reshape(value.shape)))
-    if isinstance(value, (bool, np.bool_)) or (isinstance(value, (list, tuple)) and any(v is True for v in value)):
-        value = int(value) if isinstance(value, (bool, np.bool_)) else [int(v) for v in value]
-    if isinstance(value, ir.DataType):
-        value = int(value)
-    made = ir.convenience.convert_attributes({name: value})
-    return made[0]

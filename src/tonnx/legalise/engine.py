@@ -106,25 +106,23 @@ class _Engine:
         """Rewrite a node of opset ``left`` for opset ``reached``; returns the nodes that stand in its place."""
         schema = signature(node.op_type, left, deprecated=True)
         assert schema is not None
-        _stand(builder, node, reached)
-        builder.made = []
         before = (*node.attributes.values(), *node.inputs)
         try:
             if step.function is None:
                 raise Blocked(step.reason)
-            with builder:
+            with builder, builder.at(node, reached) as made:
                 result = step.function(builder, Call(node, schema))
         except (Blocked, UnknownRank) as blocked:
             # On the way up, no lower opset is one that works.
             self._blocked(node, str(blocked), since if left > reached else None)
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
-            if builder.made or not _unchanged(node, before):
+            if made or not _unchanged(node, before):
                 self.report.rewritten[node.op_type] += 1
-            return [*builder.made, node]
+            return [*made, node]
         self.report.rewritten[node.op_type] += 1
         replace_node(node, [result] if isinstance(result, ir.Value) else list(result))
-        return builder.made
+        return made
 
     def _finish(self, builder: Builder, node: ir.Node) -> None:
         schema = signature(node.op_type, self.target)
@@ -137,22 +135,16 @@ class _Engine:
         except TypeError as error:  # a node that was not valid at its own opset either
             self._blocked(node, str(error), None)
             return
-        _stand(builder, node, self.target)
         try:
-            if types.fit(builder, node, schema):
-                self.report.cast[node.op_type] += 1
+            with builder.at(node, self.target):
+                if types.fit(builder, node, schema):
+                    self.report.cast[node.op_type] += 1
         except Blocked as blocked:
             self._blocked(node, blocked.reason, types.lowest_opset(node, self.target))
 
     def _blocked(self, node: ir.Node, reason: str, lowest: int | None) -> None:
         source = node.metadata_props.get("tonnx.source", "")
         self.blockers.append(Blocker(node.name or node.op_type, node.op_type, reason, source, lowest))
-
-
-def _stand(builder: Builder, node: ir.Node, opset: int) -> None:
-    """The next nodes come before ``node``, at ``opset``, and are named and sourced like it."""
-    builder.before, builder.opset = node, opset
-    builder.scope, builder.source = (node.name or "").rsplit("/", 1)[0], node.metadata_props
 
 
 def _unchanged(node: ir.Node, before: tuple[object, ...]) -> bool:

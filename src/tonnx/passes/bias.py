@@ -41,10 +41,10 @@ def _fuse(op: Builder, add: ir.Node) -> bool:
                 replace_node(add, [between])
                 return True
         elif layer.op_type in ("MatMul", "Gemm") and _is_matrix_product(layer, bias):
-            _at(op, add)
             a, b = layer.inputs[:2]
             attributes = {name: attribute.value for name, attribute in layer.attributes.items()}
-            replace_node(add, [op.Gemm(a, b, bias, _shape=dims_of(add.outputs[0]), **attributes)])
+            with op.at(add):
+                replace_node(add, [op.Gemm(a, b, bias, _shape=dims_of(add.outputs[0]), **attributes)])
             op.graph.remove(layer, safe=True)
             return True
     return False
@@ -97,7 +97,3 @@ def _is_matrix_product(layer: ir.Node, bias: ir.Value) -> bool:
     if not isinstance(inner, int) or inner == 0:  # over nothing, ONNX Runtime's Gemm forgets the bias
         return False
     return all(dim == 1 for dim in c[:-1]) and len(c) <= 2 and (not c or c[-1] in (1, columns))
-
-
-def _at(op: Builder, node: ir.Node) -> None:
-    op.before, op.source, op.scope = node, dict(node.metadata_props), (node.name or "").rsplit("/", 1)[0]

@@ -128,8 +128,8 @@ def _merged(op: Builder, node: ir.Node) -> bool:
             return False
         perm = [first.as_ints()[p] for p in second.as_ints()]
         source = before.inputs[0]
-        _at(op, node)
-        joined = source if perm == sorted(perm) else op.Transpose(source, perm=perm)
+        with op.at(node):
+            joined = source if perm == sorted(perm) else op.Transpose(source, perm=perm)
         if joined is source and _names_the_output(node, source):
             return False
         replace_node(node, [joined])
@@ -140,11 +140,7 @@ def _merged(op: Builder, node: ir.Node) -> bool:
         target = constant(node.inputs[1])
         if x.is_graph_output() or target is None or (target == 0).any() or "allowzero" in node.attributes:  # type: ignore[union-attr]
             return False
-        _at(op, node)
-        replace_node(node, [op.Reshape(before.inputs[0], node.inputs[1], _shape=dims_of(node.outputs[0]))])
+        with op.at(node):
+            replace_node(node, [op.Reshape(before.inputs[0], node.inputs[1], _shape=dims_of(node.outputs[0]))])
         return True
     return False
-
-
-def _at(op: Builder, node: ir.Node) -> None:
-    op.before, op.source, op.scope = node, dict(node.metadata_props), (node.name or "").rsplit("/", 1)[0]

@@ -34,10 +34,8 @@ def embed(converted: Converted, recipe: Recipe, target: Target) -> None:
     first = next(iter(graph))
     names = Names(_names(graph))
     op = Builder(graph, names=names, before=first)
-    op.source = {"tonnx.op": "recipe", "tonnx.module": "preprocessing"}
-    op.scope = "/preprocessing"
     place = list(graph.inputs).index(port)
-    with op:
+    with op, op.origin("preprocessing", "recipe"):
         ready = _steps(op, image, recipe, port)
     graph.inputs[place] = image
     ir.convenience.replace_all_uses_with(port, ready)

@@ -187,7 +187,6 @@ def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_na
         values[name] = value
     with op:
         results = Walk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
-        op.scope, op.source = "", {}
         for value, name in zip(results, output_names, strict=True):
             add_output(op, value, name)
     return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[])

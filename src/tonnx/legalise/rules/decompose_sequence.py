@@ -62,15 +62,14 @@ def _hand_out(op: Builder, node: ir.Node, elements: Sequence[ir.Value]) -> None:
     (sequence,) = node.outputs
     if sequence.is_graph_output():
         raise Blocked(_CAME_WITH_11)
-    here = op.before
     for user, _ in tuple(sequence.uses()):
-        op.before = user
         if user.op_type == "SequenceAt":
             replace_node(user, [elements[_place(user, 1, len(elements))]])
         elif user.op_type == "SequenceLength":
             replace_node(user, [op.constant(len(elements), T.INT64)])
         elif user.op_type == "ConcatFromSequence":
-            replace_node(user, [_joined(op, user, elements)])
+            with op.at(user):
+                replace_node(user, [_joined(op, user, elements)])
         elif user.op_type == "SequenceInsert" and user.inputs[0] is sequence:
             place = _place(user, 2, len(elements)) if len(user.inputs) > 2 else len(elements)
             assert user.inputs[1] is not None
@@ -82,7 +81,6 @@ def _hand_out(op: Builder, node: ir.Node, elements: Sequence[ir.Value]) -> None:
             replace_node(user, [])
         else:
             raise Blocked(_CAME_WITH_11)
-    op.before = here
 
 
 def _place(user: ir.Node, index: int, length: int) -> int:

@@ -83,10 +83,9 @@ class Walk:
     def building(self, inner: Builder) -> Iterator[None]:
         """Lower into the graph of a loop or branch."""
         outer = self.op
-        inner.scope, inner.source = outer.scope, outer.source
         self.op = inner
         try:
-            with inner:
+            with inner, inner.beside(outer):
                 yield
         finally:
             self.op = outer
@@ -126,15 +125,9 @@ class Walk:
 
     def _lower(self, node: Op) -> None:
         path = node.source.strip("/") if self.program.format == "pir" else ""
-        self.op.scope = f"/{path}" if path else ""
-        self.op.source = {
-            "tonnx.op": node.name,
-            "tonnx.module": path.replace("/", "."),
-            "tonnx.source": "" if path else _relative(node.source),
-        }
         try:
-            results = self._compute(node)
-            self._define(node, results)
+            with self.op.origin(path.replace("/", "."), node.name, "" if path else _relative(node.source)):
+                self._define(node, self._compute(node))
         except TonnxError as error:
             error.where = error.where or _where(node)
             raise
@@ -172,8 +165,10 @@ class Walk:
         if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
             rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
         if rule is None:
-            module, source = self.op.source["tonnx.module"], self.op.source["tonnx.source"] or node.place
-            self.unsupported.append(Occurrence(called, module, source))
+            source = self.op.source
+            self.unsupported.append(
+                Occurrence(called, source.get("tonnx.module", ""), source.get("tonnx.source", node.place))
+            )
             return tuple(self._placeholder(value) for value in _results(node))
         return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
 

@@ -115,12 +115,12 @@ class Walk:
             if node.op == "get_attr":
                 self.define(node, _attribute_of(self._module, str(node.target)))
             elif node.op == "call_function":
-                self._lower(node)
+                with self._origin(node):
+                    self._lower(node)
 
     # One node
 
     def _lower(self, node: Node) -> None:
-        self._locate(node)
         try:
             value = self._compute(node)
         except (TonnxError, *_FAULTS) as error:
@@ -151,14 +151,11 @@ class Walk:
             self.write(written, value)
         self.define(node, value)
 
-    def _locate(self, node: Node) -> None:
-        """Say where the next nodes come from. The parts of a decomposed operator come from where that one does."""
+    def _origin(self, node: Node) -> contextlib.AbstractContextManager[None]:
+        """Where a node comes from. The parts of a decomposed operator come from where that one does."""
         if "nn_module_stack" not in node.meta and "stack_trace" not in node.meta:
-            return
-        module = module_of(node)
-        self.op.scope = f"/{module.replace('.', '/')}" if module else ""
-        known = {"tonnx.op": operator_name(node.target), "tonnx.module": module, "tonnx.source": source_of(node)}
-        self.op.source = {key: text for key, text in known.items() if text}
+            return contextlib.nullcontext()
+        return self.op.origin(module_of(node), operator_name(node.target), source_of(node))
 
     def _where(self, node: Node) -> str:
         return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)

@@ -134,7 +134,6 @@ def _lowered(
         tree = _run(walk, script, call, _inputs(graph, call), module)
         walk.raise_unsupported()
         results = [_read(walk, leaf) for leaf in pytree.tree_leaves(tree)]
-        op.scope, op.source = "", {}
         kept, notes = add_results(op, results, result_names(tree), call.leaves, output_names, output_axes)
     if isinstance(module, Runnable):
         module.keeps_state = walk.writes_state or parameters.changed()

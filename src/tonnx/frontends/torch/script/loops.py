@@ -13,7 +13,6 @@ from tonnx.frontends.torch.script.boundary import assign, kinds, pack, unpack
 from tonnx.frontends.torch.script.control import (
     Side,
     changed_in,
-    clear,
     discard,
     finish,
     run_aside,
@@ -73,20 +72,11 @@ class TooLong(LoweringError):
 def _attempt(walk: Walk, work: Any) -> Any:
     """Do something; if it fails, nothing was done."""
     frame = walk.store.enter()
-    op = walk.op
-    before = len(op.graph)
-    sizes, constants = dict(op._named_sizes), dict(op._constants)
     try:
-        result = work()
+        with walk.op.transaction():
+            result = work()
     except LoweringError:
         walk.store.leave(frame)
-        walk.op = op
-        for made in reversed(list(op.graph)[before:]):
-            for attribute in made.attributes.values():
-                if attribute.type == ir.AttributeType.GRAPH:
-                    clear(attribute.as_graph())
-            op.graph.remove(made, safe=True)
-        op._named_sizes, op._constants = sizes, constants
         raise
     walk.store.keep(frame)
     return result

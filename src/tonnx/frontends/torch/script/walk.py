@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
@@ -107,9 +108,12 @@ class Walk:
         if kind == graphs.LEAVE:
             self._lines.pop()
             return
+        with self._origin(node):
+            self._lower(node, kind)
+
+    def _lower(self, node: Any, kind: str) -> None:
         values = self._values[-1]
         arguments = [values[value.debugName()] for value in node.inputs()]
-        self._locate(node)
         try:
             result = self._computed(node, kind, arguments)
         except (TonnxError, *_FAULTS) as error:
@@ -240,11 +244,9 @@ class Walk:
 
     # Where
 
-    def _locate(self, node: Any) -> None:
+    def _origin(self, node: Any) -> AbstractContextManager[None]:
         path = self._modules[-1].path if self._modules else ""
-        self.op.scope = f"/{path.replace('.', '/')}" if path else ""
-        known = {"tonnx.op": _title(node), "tonnx.module": path, "tonnx.source": self.line(node) or self._lines[-1]}
-        self.op.source = {key: text for key, text in known.items() if text}
+        return self.op.origin(path, _title(node), self.line(node))
 
     def line(self, node: Any) -> str:
         """The user's line of a node, or of the call that leads to it."""
