@@ -19,7 +19,7 @@ from tests.models import zoo
 from tonnx.errors import RetargetError, TonnxError
 from tonnx.frontends.torch.convert import convert
 from tonnx.io import write as onnx_writer
-from tonnx.ir.target import CANON, OLDEST_RUN, Target
+from tonnx.ir.target import CANON, OLDEST_RUN, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
@@ -58,7 +58,7 @@ def measure(name: str, opsets: Sequence[int] = ()) -> Row:
     converted = convert(example.model, example.args, example.kwargs, dynamic_axes=example.dynamic)
     assert converted.reference is not None
     reference = converted.reference
-    optimise(converted.model)
+    optimise(converted.model, runtime=ORT_CPU)
     known: dict[bytes, list[np.ndarray]] = {}
 
     def remembered(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tonnx.api.stages import Stages
 from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.ir.provenance import VALUE
+from tonnx.ir.target import ORT_CPU
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,6 +64,10 @@ class Proof:
     """The key under which the file's values name the original's."""
     saturates: Callable[[], str | None] | None = None
     """Names the framework whose integer kernels the reference uses, if they saturate on this processor."""
+    steps: bool | None = None
+    """Whether quantised numbers may be rounded to the next step; None: where no tolerance is given."""
+    runtime: str | None = ORT_CPU
+    """The profile of the file; where it is none, ONNX Runtime may need another form to judge it."""
     values: bool | int = FEW_VALUES
     """On how many other values than the example's the file is tried; True: on all that there are."""
 
@@ -151,7 +156,7 @@ def _prove(result: Result, path: Path, stages: Stages, proof: Proof | None) -> N
             check_model(path)
         return
     with stages("verify"):
-        result.verification = _proven(result.model, path, proof)
+        result.verification = _judged(result.model, path, proof)
     try:
         result.verification.raise_if_failed()
     except VerificationFailed as failure:
@@ -216,9 +221,39 @@ def _runs(result: Result, path: Path, stages: Stages) -> bool:
     return True
 
 
+def _judged(model: ir.Model, path: Path, proof: Proof) -> Verification:
+    """Prove the file; one that favours no runtime in the form for ONNX Runtime's CPU, if it does not do as it is."""
+    from tonnx.io import write
+    from tonnx.passes import fitted
+    from tonnx.proof import check_model
+
+    unloadable: InvalidModel | None = None
+    verification = None
+    try:
+        verification = _proven(model, path, proof)
+    except InvalidModel as error:
+        unloadable = error
+    twin = None
+    if proof.runtime is None and (verification is None or not verification.ok):
+        check_model(path)
+        twin = fitted(model, ORT_CPU)
+    if twin is not None:
+        with tempfile.TemporaryDirectory() as folder:
+            write.write(twin, other := Path(folder) / "model.onnx")
+            judged = _proven(twin, other, proof)
+        if verification is None or judged.ok:
+            reason = "the file itself differs there" if unloadable is None else unloadable.why or unloadable.what
+            return replace(judged, judged_as=reason)
+    if verification is None:
+        assert unloadable is not None
+        raise unloadable
+    return verification
+
+
 def _proven(model: ir.Model, path: Path, proof: Proof) -> Verification:
     from tonnx.proof import Verification, prove
     from tonnx.proof.trials.chance import random_outputs, without_dropout
+    from tonnx.proof.trials.precision import lowered_outputs
 
     options: dict[str, Any] = {
         "output_names": [value.name or "" for value in model.graph.outputs],
@@ -228,6 +263,8 @@ def _proven(model: ir.Model, path: Path, proof: Proof) -> Verification:
         "atol": proof.atol,
         "fixed": proof.weights,
         "saturates": proof.saturates,
+        "steps": proof.steps,
+        "lowered": lowered_outputs(model),
     }
     drawn: dict[str, Any] = {"random": random_outputs(model), "redrawn": proof.redrawn}
     calm = without_dropout(model) if proof.calm is not None else None

@@ -151,7 +151,7 @@ def export(
     result = ExportResult(
         converted.model, target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
     )
-    deliver(result, f, stages, _proof(converted, weights, rtol, atol) if verify else None, external_data)
+    deliver(result, f, stages, _proof(converted, weights, rtol, atol, runtime) if verify else None, external_data)
     if report:
         _report(result, report)
     if verbose:
@@ -174,7 +174,9 @@ def _dress(model: ir.Model, asked: Classic, list_weights: bool) -> list[str]:
     return notes
 
 
-def _proof(converted: Converted, weights: list[str], rtol: float | None, atol: float | None) -> Proof:
+def _proof(
+    converted: Converted, weights: list[str], rtol: float | None, atol: float | None, runtime: str | None
+) -> Proof:
     # Where there are branches, the example takes one of them; a trace may even have left the others out.
     branches = converted.capture == "torch.jit.trace" or any(True for _ in converted.model.graph.subgraphs())
     return Proof(
@@ -189,6 +191,8 @@ def _proof(converted: Converted, weights: list[str], rtol: float | None, atol: f
         weights=weights,
         trace=converted.trace,
         saturates=converted.saturates,
+        steps=rtol is None and atol is None,
+        runtime=runtime,
         values=branches or FEW_VALUES,
     )
 
@@ -225,7 +229,7 @@ def _finish(converted: Converted, target: Target, stages: Stages, **passes: bool
     history = History()
     history.record("lowered", converted.model)
     with stages("optimise"):
-        optimised = optimise(converted.model, **passes)
+        optimised = optimise(converted.model, runtime=target.runtime, **passes)
     history.record("optimised", converted.model)
     with stages("legalise"):
         legalise(converted.model, target)

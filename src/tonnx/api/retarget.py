@@ -24,7 +24,7 @@ from tonnx.io import write
 from tonnx.ir import provenance
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, fit_integers, list_initializers
+from tonnx.passes import clean_up, fit_runtime, list_initializers
 from tonnx.proof import Session, Verification
 from tonnx.proof.locate.trace import Trace
 from tonnx.proof.trials.saturation import dependable
@@ -121,7 +121,7 @@ def retarget(
         result.model = _legalised(original, read, target, result.notes)
     result.after = _count(result.model)
     provenance.stamp(result.model)
-    proof = _proof(model, read, result, given, rtol, atol) if verify else None
+    proof = _proof(model, read, result, given, rtol, atol, runtime) if verify else None
     deliver(result, f, stages, proof, external_data)
     result.timings = stages.seconds
     return result
@@ -142,7 +142,7 @@ def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, no
         provenance.remember(model)
         legalise(model, target)
         notes += done
-    notes += fit_integers(model, target.runtime)
+    notes += fit_runtime(model, target.runtime)
     if model.functions:
         model.ir_version = max(model.ir_version, 8)  # the first that has functions
     clean_up(model)
@@ -181,6 +181,7 @@ def _proof(
     given: Mapping[str, np.ndarray],
     rtol: float | None,
     atol: float | None,
+    runtime: str | None,
 ) -> Proof:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     try:
@@ -199,6 +200,7 @@ def _proof(
     dynamic = {str(value.name): named_axes(value) for value in inputs_of(result.model)}
     proof = Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
     proof.trace, proof.stamp = partial(_inside, read, list(example)), provenance.ORIGINAL
+    proof.runtime = runtime
     return proof
 
 

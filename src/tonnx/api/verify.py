@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
 from tonnx.api.intake import is_of
 from tonnx.api.stages import Progress, Stages
@@ -21,6 +22,7 @@ from tonnx.proof.locate.located import Difference, Located
 from tonnx.proof.locate.search import Case, locate_or_compare
 from tonnx.proof.locate.sweep import Tolerances
 from tonnx.proof.original import Original, Signature, check_fit, first_that_runs
+from tonnx.proof.trials.precision import lowered_outputs
 
 EXPORTED_WELL = "Exported model has been tested with ONNXRuntime, and the result looks good!"
 _LOOKS = "The difference of results between ONNXRuntime and {} looks {}!"
@@ -185,8 +187,12 @@ def verify(
         notes = _checker(path)
     with stages("model"):
         original = _original(model, args, kwargs, params, read, signature)
+    if any(value.dtype == ir.DataType.DOUBLE for value in read.graph.outputs):
+        reading.infer(read)
+    lowered = lowered_outputs(read)
     del read  # with all its weights
     check_fit(signature, original.example)
+    steps = rtol is None and atol is None
     rtol = original.rtol if rtol is None else rtol
     with stages("verify"):
         verification = prove(
@@ -202,6 +208,8 @@ def verify(
             max_trials=16 if sizes else 0,
             values=values,
             saturates=original.saturates,
+            steps=steps,
+            lowered=lowered,
         )
     result = VerifyResult(path, original.framework, verification, strict, notes=[*notes, *original.notes])
     if locate or (locate is None and not verification.ok):

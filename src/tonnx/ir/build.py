@@ -26,13 +26,11 @@ from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_d
 from tonnx.ir.schema import Signature, signature
 from tonnx.ir.target import CANON
 from tonnx.ir.transaction import Transaction
+from tonnx.ir.widen import instead
 
 Size = int | ir.Value
 """A size known now, or an int64 value of shape [1] that holds it at run time."""
 Operand = ir.Value | bool | int | float | complex | Sequence[Any] | np.ndarray | None
-
-Profile = Callable[[Signature, Sequence[ir.Value | None]], Mapping[str, ir.DataType]]
-"""What a runtime cannot run: gives the dtypes to compute in, by the type variables of the operator's schema."""
 
 DIM = infer.DIM
 
@@ -80,7 +78,7 @@ class Builder:
         before: ir.Node | None = None,
         parent: Builder | None = None,
         constants_as_nodes: bool = False,
-        profile: Profile | None = None,
+        widens: bool = False,
         functions: dict[Any, ir.Function] | None = None,
     ) -> None:
         self.graph = graph
@@ -89,8 +87,8 @@ class Builder:
         self.before = before
         self.parent = parent
         self.constants_as_nodes = constants_as_nodes  # a function body has no initializers
-        self.profile = profile
-        """Asked for the dtypes to compute in where the runtime lacks a kernel; see `tonnx.profiles`."""
+        self.widens = widens
+        """Where ONNX has an operator not for a dtype, it is computed in a wider one; see `tonnx.ir.widen`."""
         self.functions: dict[Any, ir.Function] = {} if functions is None else functions
         """The ONNX functions of the model, by what tells them apart."""
         self.scope = ""
@@ -124,8 +122,8 @@ class Builder:
         attributes = {name: value for name, value in attributes.items() if value is not None}
         if count == 1 and (folded := self._fold(op_type, values, attributes)) is not None:
             return folded
-        if self.profile is not None and (instead := self.profile(schema, values)):
-            return self._computed_in(instead, schema, values, _outputs=_outputs, _shape=_shape, **attributes)
+        if self.widens and (dtypes := instead(schema, values)):
+            return self._computed_in(dtypes, schema, values, _outputs=_outputs, _shape=_shape, **attributes)
         shapes = infer.shapes(op_type, values, attributes, count)
         if _shape is not None:
             shapes[0] = list(_shape)
@@ -317,7 +315,7 @@ class Builder:
         ]
         graph = ir.Graph(formals, [], nodes=[], opset_imports={"": self.opset}, name=op_type)
         inner = Builder(
-            graph, names=self.names, opset=self.opset, constants_as_nodes=True, profile=self.profile,
+            graph, names=self.names, opset=self.opset, constants_as_nodes=True, widens=self.widens,
             functions=self.functions,
         )  # fmt: skip
         inner.scope, inner.source = self.scope, self.source
@@ -348,7 +346,7 @@ class Builder:
             opset=self.opset,
             parent=self,
             constants_as_nodes=self.constants_as_nodes,
-            profile=self.profile,
+            widens=self.widens,
             functions=self.functions,
         )
         child.scope, child.source = self.scope, self.source

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from tonnx.ir.provenance import carry
+from tonnx.ir.provenance import carry, forget
+from tonnx.ir.schema import Signature
+
+if TYPE_CHECKING:
+    from tonnx.ir.build import Builder
 
 _WITH_BODIES = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
@@ -51,6 +56,47 @@ def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:
     new.name = name
     new.shape = shape if shape is not None else new.shape
     return new
+
+
+def cast_around(
+    op: Builder, node: ir.Node, schema: Signature, dtypes: Mapping[str, ir.DataType]
+) -> dict[ir.Value, ir.Value]:
+    """Let a node compute in other dtypes, by the type variables of its schema; its readers still get what they had.
+
+    Gives the casts' results, each with the value that the node makes in its place.
+    """
+    for i, read in enumerate(node.inputs):
+        if read is not None and (dtype := dtypes.get(schema.input(i).type_str)) is not None:
+            node.replace_input_with(i, op.cast(read, dtype))
+    results = {}
+    for i, output in enumerate(node.outputs):
+        dtype = dtypes.get(schema.output(i).type_str)
+        if dtype is not None and output.dtype is not None and output.dtype != dtype:
+            results[_cast_back(op, node, output, dtype)] = output
+    return results
+
+
+def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType) -> ir.Value:
+    """The node now computes ``dtype``."""
+    graph, original = node.graph, output.dtype
+    assert graph is not None and original is not None
+    output.type = ir.TensorType(dtype)
+    result = op.cast(output, original)
+    cast = result.producer()
+    assert cast is not None
+    graph.remove(cast)  # from before the node
+    graph.insert_after(node, cast)
+    for user, index in tuple(output.uses()):
+        if user is not cast:
+            user.replace_input_with(index, result)
+    if output.is_graph_output():
+        output.name, result.name = result.name, output.name
+        for i, value in enumerate(graph.outputs):
+            if value is output:
+                graph.outputs[i] = result
+    carry(output, result)
+    forget(output)
+    return result
 
 
 def all_graphs(model: ir.Model) -> list[ir.Graph]:

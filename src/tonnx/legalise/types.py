@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.ir.provenance import carry, forget
+from tonnx.ir.rewrite import cast_around
 from tonnx.ir.schema import Formal, Signature, signature
 from tonnx.ir.target import CANON
 from tonnx.legalise.call import Blocked
@@ -65,13 +65,7 @@ def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
         wanted[formal.type_str] = _wider(op, node, value.dtype, formal.dtypes)
     if not wanted:
         return False
-    for i, read in enumerate(node.inputs):
-        if read is not None and (dtype := wanted.get(schema.input(i).type_str)) is not None:
-            node.replace_input_with(i, op.cast(read, dtype))
-    for i, output in enumerate(node.outputs):
-        dtype = wanted.get(schema.output(i).type_str)
-        if dtype is not None and output.dtype is not None and output.dtype != dtype:
-            _cast_back(op, node, output, dtype)
+    cast_around(op, node, schema, wanted)
     return True
 
 
@@ -125,29 +119,6 @@ def _wider(op: Builder, node: ir.Node, dtype: ir.DataType, allowed: frozenset[ir
 
 def _name(dtype: ir.DataType) -> str:
     return dtype.name.lower()
-
-
-def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType) -> None:
-    """The node now computes ``dtype``; its readers still get what they had."""
-    graph = node.graph
-    assert graph is not None and output.dtype is not None and output.name is not None
-    original = output.dtype
-    result = ir.Value(name=op.names.unique(output.name), type=ir.TensorType(original), shape=output.shape)
-    attribute = ir.AttrInt64("to", int(original)) if op.opset >= 6 else ir.AttrString("to", original.name)
-    name = op.names.unique(f"{node.name}/Cast")
-    cast = ir.Node("", "Cast", [output], [attribute], outputs=[result], name=name, metadata_props=dict(op.source))
-    graph.insert_after(node, cast)
-    for user, index in tuple(output.uses()):
-        if user is not cast:
-            user.replace_input_with(index, result)
-    if output.is_graph_output():
-        output.name, result.name = result.name, output.name
-        for i, value in enumerate(graph.outputs):
-            if value is output:
-                graph.outputs[i] = result
-    output.type = ir.TensorType(dtype)
-    carry(output, result)
-    forget(output)
 
 
 def lowest_opset(node: ir.Node, above: int) -> int | None:

@@ -1,6 +1,15 @@
 """What is done to a graph between lowering and legalising, and after."""
 
 from tonnx.passes.pipeline import Optimised, clean_up, list_initializers, list_statistics, optimise
-from tonnx.passes.runtime import fit_integers
+from tonnx.passes.runtime import fit_integers, fit_runtime, fitted
 
-__all__ = ["Optimised", "clean_up", "fit_integers", "list_initializers", "list_statistics", "optimise"]
+__all__ = [
+    "Optimised",
+    "clean_up",
+    "fit_integers",
+    "fit_runtime",
+    "fitted",
+    "list_initializers",
+    "list_statistics",
+    "optimise",
+]

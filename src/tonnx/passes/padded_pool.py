@@ -18,7 +18,7 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 
 
 def keep_padding_before_pool(model: ir.Model) -> int:
-    """At CANON; returns how many Pads were changed."""
+    """At any opset; returns how many Pads were changed."""
     found = [node for graph in all_graphs(model) for node in graph if _is_fused_wrongly(node)]
     if not found:
         return 0
@@ -34,7 +34,9 @@ def keep_padding_before_pool(model: ir.Model) -> int:
 
 
 def _is_fused_wrongly(node: ir.Node) -> bool:
-    if node.op_type != "Pad" or node.domain != "" or node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS:
+    if node.op_type != "Pad" or node.domain != "" or len(node.inputs) < 2:  # pads that are an attribute are not fused
+        return False
+    if node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS:
         return False
     if "mode" in node.attributes and node.attributes["mode"].as_string() != "constant":
         return False

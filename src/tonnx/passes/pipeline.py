@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from tonnx.ir.rewrite import no_collection
+from tonnx.ir.target import ORT_CPU
 from tonnx.passes.bias import fuse_bias
 from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
@@ -16,6 +17,7 @@ from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.padded_pool import keep_padding_before_pool
+from tonnx.passes.runtime import fit_kernels
 
 
 @dataclass
@@ -26,7 +28,14 @@ class Optimised:
     notes: list[str] = field(default_factory=list)
 
 
-def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True, share: bool = True) -> Optimised:
+def optimise(
+    model: ir.Model,
+    *,
+    fold: bool = True,
+    fuse_conv_bn: bool = True,
+    share: bool = True,
+    runtime: str | None = None,
+) -> Optimised:
     """At CANON, before legalising: there is one form of every operator to match.
 
     ``share=False`` keeps weights of equal contents apart: in training they will not stay equal.
@@ -34,6 +43,7 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True, s
     report = Optimised()
     changes = report.changes
     changes["dead code"] += remove_dead(model)  # first: the less there is, the less the others look at
+    report.notes += fit_kernels(model, runtime)  # before folding, which casts the weights
     changes["no-ops"] += remove_noops(model)  # before merging, so that what they hid becomes equal
     changes["common subexpressions"] += merge_common(model)
     if fold:
@@ -50,7 +60,8 @@ def optimise(model: ir.Model, *, fold: bool = True, fuse_conv_bn: bool = True, s
             )
     if share:
         changes["equal initializers"] += merge_equal_initializers(model)
-    changes["padding"] += keep_padding_before_pool(model)  # for ONNX Runtime; late, when no Pad changes any more
+    if runtime == ORT_CPU:
+        changes["padding"] += keep_padding_before_pool(model)  # late, when no Pad changes any more
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
 

@@ -1,19 +1,59 @@
-"""What a runtime needs and ONNX does not: the passes of a runtime profile, for a file that is right as it is."""
+"""What a runtime needs and ONNX does not: the passes of a runtime profile, for a file that is right as it is.
+
+Each gives lines for the user: what it changed, and what that costs.
+"""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import onnx_ir as ir
 
 from tonnx.ir.target import ORT_CPU
+from tonnx.passes.kernels import Touched, use_present_kernels
+from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
+
+_KEEPS = "(runtime=None keeps them as they are)"
+
+
+def fit_kernels(model: ir.Model, runtime: str | None) -> list[str]:
+    """Element types that the runtime has kernels for. Before constants are folded: casts of weights go with them."""
+    touched = use_present_kernels(model) if runtime == ORT_CPU else Counter()
+    return [_told(touched)] if touched else []
 
 
 def fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
-    """At the asked opset: integers that the runtime's kernels multiply without saturating. Gives notes for the user."""
+    """Integers that the runtime's kernels multiply without saturating. At the asked opset: some have none of them."""
     count = store_unsigned(model) if runtime == ORT_CPU else 0
-    if not count:
-        return []
-    return [
-        f"for ONNX Runtime's CPU, {count} int8 tensor{'s are' if count != 1 else ' is'} stored as uint8 with the zero "
-        "point moved by 128: the same numbers, without saturation on any processor (runtime=None keeps int8)"
-    ]
+    tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
+    return [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+
+
+def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
+    """All of it, for a finished model at any opset."""
+    if runtime == ORT_CPU:
+        keep_padding_before_pool(model)
+    return fit_kernels(model, runtime) + fit_integers(model, runtime)
+
+
+def fitted(model: ir.Model, runtime: str) -> ir.Model | None:
+    """A copy of a finished model for a runtime; None if that has nothing to change."""
+    copy = model.clone()
+    changed = keep_padding_before_pool(copy) if runtime == ORT_CPU else 0
+    return copy if fit_runtime(copy, runtime) or changed else None
+
+
+def _told(touched: Touched) -> str:
+    """``Conv ×2, Erf in float32 instead of float64, which lowers the precision``."""
+    parts = []
+    for own, other in sorted({(own, other) for _, own, other in touched}):
+        counts = {name: count for (name, *pair), count in sorted(touched.items()) if pair == [own, other]}
+        named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+        lost = ", which lowers the precision" if own == ir.DataType.DOUBLE else ""
+        parts.append(f"{named} in {_name(other)} instead of {_name(own)}{lost}")
+    return f"for ONNX Runtime's CPU: {'; '.join(parts)} {_KEEPS}"
+
+
+def _name(dtype: ir.DataType) -> str:
+    return str(dtype.numpy())

@@ -24,7 +24,7 @@ from tests.frontends.paddle import nets
 from tonnx.errors import TonnxError
 from tonnx.frontends.converted import Converted
 from tonnx.io import write as onnx_writer
-from tonnx.ir.target import Target
+from tonnx.ir.target import ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
@@ -70,7 +70,7 @@ def measure(name: str, kind: str, opsets: Sequence[int] = OPSETS) -> Row:
         if made.reference is None:
             row.failed = dict.fromkeys(opsets, "; ".join(made.notes))
             return row
-        optimise(made.model)
+        optimise(made.model, runtime=ORT_CPU)
         remembered = _Remembered(made.reference)
         for opset in opsets:
             model = made.model.clone()

@@ -22,7 +22,6 @@ from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
-from tonnx.profiles import ort
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.trace import Trace
@@ -179,7 +178,7 @@ def _told_apart(
 def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_names: Sequence[str]) -> ir.Model:
     names = Names([*renamed.values(), *output_names])
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, profile=ort.instead)
+    op = Builder(graph, names=names, widens=True)
     values = {}
     for name, shape in inputs.shapes.items():
         value = ir.Value(name=renamed[name], type=ir.TensorType(inputs.dtypes[name]), shape=ir.Shape(shape))

@@ -42,7 +42,6 @@ from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.complex import COMPLEX
-from tonnx.profiles import ort
 
 
 def convert(
@@ -178,7 +177,7 @@ def _lower(
     inputs_by_name = [leaf.name for leaf in captured.inputs.values()]
     names = Names([*inputs_by_name, *output_names, *settings.weight_names.values()])
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, profile=ort.instead)
+    op = Builder(graph, names=names, widens=True)
     dims = DimNames(captured.names)
     inputs = _inputs(captured, graph, dims)
     with op:

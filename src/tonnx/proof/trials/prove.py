@@ -88,6 +88,8 @@ class Verification:
     trials: tuple[Trial, ...]
     brought_up_by: str = ""
     """Who brought a file of an opset below 7 up to 7, where it was run; empty for newer ones."""
+    judged_as: str = ""
+    """Why not the file itself was run, but its form for ONNX Runtime's CPU; empty where it was."""
     failing: dict[str, np.ndarray] | None = field(default=None, repr=False, compare=False)
     """The inputs of the first trial that fails: what `tonnx.proof.locate.search` starts from."""
 
@@ -142,6 +144,8 @@ class Verification:
         if self.brought_up_by:
             by = self.brought_up_by
             lines.append(f"[!] ONNX Runtime runs opset {OLDEST_RUN} and up: run there, brought up by {by}")
+        if self.judged_as:
+            lines.append(f"[!] judged in the form of runtime='ort-cpu': {self.judged_as}")
         if not self.compared:
             ran = sum(trial.skipped is None for trial in self.trials)
             at = f", sizes tried: {tried}" if tried else ""
@@ -203,6 +207,8 @@ def prove(
     fixed: Collection[str] = (),
     optimised: bool = True,
     saturates: Callable[[], str | None] | None = None,
+    steps: bool | None = None,
+    lowered: Collection[str] = (),
 ) -> Verification:
     """Check the file, then compare it with ``reference`` on ``example`` and at ``max_trials`` other sizes.
 
@@ -217,7 +223,9 @@ def prove(
     ``redrawn`` shows (the model with other random numbers), only their shapes and dtypes are compared.
     Inputs in ``fixed`` are weights: the reference has its own, and knows no others. ``optimised=False`` lets ONNX
     Runtime run every node as it stands: it would leave out dropout, for one. ``saturates`` names the
-    framework whose integer kernels ``reference`` uses, if they cut sums off on this processor.
+    framework whose integer kernels ``reference`` uses, if they cut sums off on this processor. ``steps`` allows
+    quantised numbers another step; if it is not said, where no tolerance is given. Outputs in ``lowered`` are float64
+    that was computed in less.
     """
     dims = symbol_sizes(example, dynamic)
     began = time.perf_counter()
@@ -225,11 +233,12 @@ def prove(
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     if check:
         check_model(model)
-    quantised = Quantised(model) if rtol is None and atol is None else None
+    quantised = Quantised(model) if (rtol is None and atol is None if steps is None else steps) else None
     session = Session(model, optimised=optimised)
     prover = _Prover(
-        session, reference, output_names, rtol, atol, patience, random, redrawn, quantised, saturates, example
-    )
+        session, reference, output_names, rtol, atol, patience, random, redrawn, quantised, saturates, example,
+        lowered,
+    )  # fmt: skip
     trials = [prover.example(example, dims, expected)]
     failing = None if trials[0].ok else example
     batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
@@ -250,7 +259,7 @@ def prove(
             failing = inputs
     if all(trial.skipped is not None for trial in trials):
         raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
-    return Verification(tuple(trials), prover.session.brought_up_by, failing)
+    return Verification(tuple(trials), prover.session.brought_up_by, failing=failing)
 
 
 def _run_once(reference: Reference, example: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
@@ -280,6 +289,7 @@ class _Prover:
     saturates: Callable[[], str | None] | None = None
     observed: Mapping[str, np.ndarray] = field(default_factory=dict)
     """The example: its range is the one that the model was made for."""
+    lowered: Collection[str] = ()
 
     def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
         if expected is None:
@@ -355,7 +365,7 @@ class _Prover:
             reason = f"{error.what}: {error.why}"
             return tuple(incomparable(name, want, reason) for name, want in zip(names, expected, strict=True))
         comparisons = [
-            compare(name, want, actual[name], self.rtol, self.atol)
+            self._compare(name, want, actual[name])
             if name in actual
             else incomparable(name, want, f"the file has no output {name!r}, only {', '.join(actual)}")
             for name, want in zip(names, expected, strict=True)
@@ -364,6 +374,9 @@ class _Prover:
             if self.quantised is not None and not comparison.ok and comparison.measured:
                 comparisons[i] = self._by_steps(self.quantised, inputs, comparison, expected[i], actual)
         return self._without_chance(inputs, expected, comparisons)
+
+    def _compare(self, name: str, expected: np.ndarray, actual: np.ndarray) -> Comparison:
+        return compare(name, expected, actual, self.rtol, self.atol, lowered=name in self.lowered)
 
     def _by_steps(
         self,
@@ -378,8 +391,8 @@ class _Prover:
         exact = quantised.exact
         outputs = exact.run(inputs) if exact is not None and exact.signed and runtime_saturates() else None
         meant = file if outputs is None else outputs[name]
-        if not compare(name, meant, file).ok and not quantised.allows(inputs, name, meant, file):
-            file, comparison = meant, replace(compare(name, expected, meant), saturated=True)
+        if not self._compare(name, meant, file).ok and not quantised.allows(inputs, name, meant, file):
+            file, comparison = meant, replace(self._compare(name, expected, meant), saturated=True)
         if comparison.ok or not quantised.allows(inputs, name, expected, file):
             return comparison
         return replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)

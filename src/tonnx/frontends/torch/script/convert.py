@@ -30,7 +30,6 @@ from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.complex import COMPLEX
-from tonnx.profiles import ort
 
 Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
 
@@ -127,7 +126,7 @@ def _lowered(
     announce("lower")
     names = Names([*(leaf.name for leaf in call.leaves), *output_names])
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, profile=ort.instead)
+    op = Builder(graph, names=names, widens=True)
     parameters = Parameters(op)
     walk = Walk(op, parameters, settings)
     with op:

@@ -1,0 +1,107 @@
+"""Nodes of element types that ONNX Runtime's CPU has no kernel for are computed in others, with casts around them.
+
+float16 is left alone: the runtime widens such nodes by itself, and others have the kernels. float64 turns into float32,
+which lowers the precision; everything else is widened, and loses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import onnx_ir as ir
+
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.rewrite import all_graphs, cast_around, names_in
+from tonnx.ir.schema import signature
+from tonnx.ir.widen import instead
+
+T = ir.DataType
+
+_REDUCTIONS = (
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
+)
+
+# Found with onnxruntime 1.31 by loading a model of one node for each operator and dtype, at opsets 13, 18 and 26.
+_MISSING: dict[ir.DataType, frozenset[str]] = {
+    dtype: frozenset(names.split())
+    for dtype, names in {
+        T.DOUBLE: (
+            "Acos Acosh Asin Asinh Atan Atanh AveragePool Conv ConvTranspose Cosh Det Elu Erf Gelu "
+            "GlobalAveragePool GlobalMaxPool GridSample HardSigmoid HardSwish Hardmax InstanceNormalization "
+            "LRN LeakyRelu LpPool Mean Mish OneHot PRelu RNN Resize Selu Sinh Softplus Softsign Tan "
+            "ThresholdedRelu"
+        ),
+        T.BFLOAT16: (
+            f"{_REDUCTIONS} "
+            "Abs Acos Acosh Add ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization "
+            "Ceil Clip Conv ConvTranspose Cos Cosh CumProd CumSum DepthToSpace Det Div Dropout Elu Equal Erf "
+            "Exp Expand Floor GRU Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GridSample "
+            "HardSigmoid HardSwish Hardmax InstanceNormalization IsNaN LRN LSTM LeakyRelu Less LessOrEqual "
+            "Log LogSoftmax LpNormalization LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg NonZero PRelu "
+            "Pad Pow RMSNormalization RNN Reciprocal Relu Resize Round Selu Sigmoid Sin Sinh Size Softmax "
+            "Softplus Softsign SpaceToDepth Sqrt Sub Sum Tan Tanh ThresholdedRelu Tile TopK Trilu Where"
+        ),
+        T.BOOL: "DepthToSpace OneHot Resize SpaceToDepth Unique Where",
+        T.INT8: "Einsum NonZero OneHot Trilu",
+        T.UINT8: "Einsum OneHot Trilu Unique",
+        T.INT16: (
+            "ArgMax ArgMin Clip DepthToSpace Einsum Max Min NonZero OneHot Pad Relu Resize SpaceToDepth Trilu "
+            "Unique Where"
+        ),
+        T.UINT16: (
+            "ArgMax ArgMin Clip DepthToSpace Einsum Max Min NonZero OneHot Pad Resize SpaceToDepth TopK Trilu "
+            "Unique Where"
+        ),
+        T.INT32: "OneHot Unique",
+        T.UINT32: (f"{_REDUCTIONS} ArgMax ArgMin CumSum Einsum NonZero OneHot TopK Trilu Unique"),
+    }.items()
+}
+
+
+def _runs(op_type: str, dtype: ir.DataType) -> bool:
+    return op_type not in _MISSING.get(dtype, ())
+
+
+Touched = Counter[tuple[str, ir.DataType, ir.DataType]]
+"""How many nodes of an operator compute in another dtype: operator, its own dtype, the other."""
+
+
+def use_present_kernels(model: ir.Model) -> Touched:
+    """At any opset; gives what was changed."""
+    touched: Touched = Counter()
+    lacking = [
+        node
+        for graph in all_graphs(model)
+        for node in graph
+        if node.domain == "" and any(not _runs(node.op_type, x.dtype) for x in node.inputs if x is not None and x.dtype)
+    ]
+    names = Names(names_in(model)) if lacking else Names()
+    own_casts: dict[ir.Value, ir.Value] = {}
+    for node in lacking:
+        schema = signature(node.op_type, model.opset_imports[""])
+        dtypes = {} if schema is None else instead(schema, node.inputs, _runs)
+        if schema is None or not dtypes:
+            continue
+        graph = node.graph
+        assert isinstance(graph, ir.Graph)
+        op = Builder(graph, names=names, opset=model.opset_imports[""], before=node)
+        op.constants_as_nodes = graph is not model.graph  # a function's body has no initializers
+        op.source, op.scope = dict(node.metadata_props), (node.name or "").rsplit("/", 1)[0]
+        pairs = {(x.dtype, dtypes.get(schema.input(i).type_str)) for i, x in enumerate(node.inputs) if x is not None}
+        touched.update((node.op_type, own, other) for own, other in pairs if own is not None and other is not None)
+        own_casts.update(cast_around(op, node, schema, dtypes))
+    _drop_round_trips(own_casts)
+    return touched
+
+
+def _drop_round_trips(own_casts: dict[ir.Value, ir.Value]) -> None:
+    """From float32 to float64 and back changes nothing; through all other dtypes numbers are rounded or wrap around."""
+    for result, inner in own_casts.items():
+        if (inner.dtype, result.dtype) != (T.FLOAT, T.DOUBLE):
+            continue
+        for user, _ in tuple(result.uses()):
+            if user.op_type == "Cast" and user.domain == "" and user.outputs[0].dtype == T.FLOAT:
+                back = user.outputs[0]
+                if not back.is_graph_output():
+                    for reader, index in tuple(back.uses()):
+                        reader.replace_input_with(index, inner)

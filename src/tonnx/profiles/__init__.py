@@ -1,1 +1,0 @@
-"""What a runtime cannot run although ONNX allows it, and what to run instead."""
