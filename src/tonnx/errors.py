@@ -71,28 +71,31 @@ class UnsupportedArgument(LoweringError):
 
 @dataclass(frozen=True)
 class Occurrence:
-    """One place where an unsupported operator is used."""
+    """One place where an operator is used that cannot be exported."""
 
     operator: str
     module: str
     source: str
+    reason: str = ""
+    """What stopped its rule, or its decomposition; empty where it has neither."""
 
 
 class UnsupportedOp(LoweringError):
-    """Lists ALL operators of the model that have no rule, with counts and places."""
+    """Lists ALL operators of the model that have no rule, and those whose rule stopped, with counts and places."""
 
     def __init__(self, occurrences: Sequence[Occurrence], hint: str | None = None) -> None:
         self.occurrences = tuple(occurrences)
-        by_operator: dict[str, list[Occurrence]] = {}
+        groups: dict[tuple[str, str], list[Occurrence]] = {}
         for occurrence in occurrences:
-            by_operator.setdefault(occurrence.operator, []).append(occurrence)
+            groups.setdefault((occurrence.operator, occurrence.reason), []).append(occurrence)
         lines = []
-        for operator, places in sorted(by_operator.items(), key=lambda item: -len(item[1])):
+        for (operator, reason), places in sorted(groups.items(), key=lambda item: -len(item[1])):
             first = places[0]
             at = " ".join(part for part in (first.module and f"in {first.module}", first.source) if part)
             more = f" (and {len(places) - 1} more)" if len(places) > 1 else ""
             lines.append(f"  {len(places):>3} × {operator}  {at}{more}")
-        count = len(by_operator)
+            lines += [f"        {reason}"] if reason else []
+        count = len({occurrence.operator for occurrence in occurrences})
         super().__init__(
             f"{count} operator{'s' if count != 1 else ''} of this model cannot be exported:\n" + "\n".join(lines),
             hint=hint or "write a lowering for it (see CONTRIBUTING.md), or express it with other operators",

@@ -179,4 +179,11 @@ def test_an_old_file_is_proven_by_onnx_converter() -> None:
 def test_what_the_converter_cannot_is_said() -> None:
     session = Session(model(5, 't = Cast<to = "FLOAT">(in0) y = Neg(t)', A.astype(np.float64)).SerializeToString())
     np.testing.assert_array_equal(session.run({"in0": A.astype(np.float64)})["y"], -A)
-    assert session.brought_up_by == upward.BY_TONNX
+    assert session.brought_up_by.startswith(f"{upward.BY_TONNX} (onnx's version converter cannot: ")
+    assert "Cast" in session.brought_up_by  # its reason
+
+
+def test_what_the_converter_misreads_is_said() -> None:
+    over_a_middle_axis = model(5, "y = Add<broadcast = 1, axis = 1>(in0, in1)", A, B4[:3])
+    (_, who), *_ = upward.ways_up(over_a_middle_axis, {"in0": A.shape, "in1": B4[:3].shape})
+    assert "misreads operands over a middle axis" in who

@@ -36,3 +36,15 @@ def test_few_integers_beside_equal_floats(got: Sequence[np.ndarray], far: bool, 
     inputs = {"x": np.ones((1, 3), np.float32)}
     found = doubt(lambda given: wanted, inputs, wanted, None, comparisons, far)
     assert (found is not None) == is_doubt, found
+
+
+def test_a_model_that_fails_a_rounding_away_says_why() -> None:
+    def brittle(given: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if not np.array_equal(given["x"], np.ones(3, np.float32)):
+            raise ValueError("only ones are taken")
+        return [given["x"]]
+
+    ones = np.ones(3, np.float32)
+    comparison = compare("y", ones, ones + 1)
+    why = doubt(brittle, {"x": ones}, [ones], None, [comparison])
+    assert why == "the model itself fails a rounding away from them (ValueError: only ones are taken)"

@@ -129,7 +129,7 @@ def retarget(
 
 def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
     """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
-    reading.infer(model)
+    inferred = reading.infer(model)
     provenance.remember(model)
     try:
         legalise(model, target)
@@ -138,10 +138,11 @@ def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, no
         done = [note for note in (_inlined(model), _unlisted(model)) if note]
         if not done:
             raise
-        reading.infer(model)
+        inferred = reading.infer(model)
         provenance.remember(model)
         legalise(model, target)
         notes += done
+    notes += inferred
     notes += fit_runtime(model, target.runtime)
     if model.functions:
         model.ir_version = max(model.ir_version, 8)  # the first that has functions

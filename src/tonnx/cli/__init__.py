@@ -73,7 +73,7 @@ def _run(options: argparse.Namespace) -> int:
     except TonnxError as error:
         console.error(error, debug=options.debug)
         return FAILED
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 (shown as a fault of tonnx)
         fault = TonnxError(
             f"{type(error).__name__}: {error}",
             why="this is a fault of tonnx itself",

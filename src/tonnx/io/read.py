@@ -42,24 +42,30 @@ def reader(model: Any) -> Callable[[], ir.Model]:
     raise InvalidArgument(f"cannot retarget a {type(model).__name__}", hint="pass a path, bytes, or an ONNX model")
 
 
-def infer(model: ir.Model) -> None:
-    """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown."""
-    inferred = _inferred(model)
-    if inferred is None:
-        return
+def infer(model: ir.Model) -> list[str]:
+    """Types and shapes of all values, which rules need; whatever onnx cannot infer stays unknown.
+
+    Returns notes for the result: onnx may refuse a file as a whole, and then nothing of it is inferred.
+    """
+    try:
+        inferred = _inferred(model)
+    except InvalidModel as error:
+        return [f"[!] {error.what}: {error.why}"]
     _take(model, inferred)
     _infer_carried(model)
     if model.opset_imports[""] < OLDEST_RUN:
         for graph in model.graphs():
             _infer_old(graph, model.opset_imports[""])
+    return []
 
 
-def _inferred(model: ir.Model) -> onnx.ModelProto | None:
+def _inferred(model: ir.Model) -> onnx.ModelProto:
     proto = without_weights(model)
     try:
         return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except Exception:  # onnx raises several kinds; a rule that needs what is missing says so itself
-        return None
+    except Exception as error:  # InferenceError, RuntimeError, ValueError: no common base
+        why = " ".join(str(error).split())[:200] or type(error).__name__
+        raise InvalidModel("onnx infers no types and shapes of this model", why=why) from error
 
 
 def _infer_carried(model: ir.Model) -> None:
@@ -73,17 +79,17 @@ def _infer_carried(model: ir.Model) -> None:
                 assumed[inner] = start.shape.rank(), body, i + 1
                 inner.shape = ir.Shape([None] * start.shape.rank())
     while assumed:
-        inferred = _inferred(model)
-        copies = {} if inferred is None else dict(zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True))
-        wrong = []
-        for value, (rank, body, index) in assumed.items():
-            shape = copies[body].outputs[index].shape if body in copies else None
-            if shape is None or shape.rank() != rank:
-                wrong.append(value)
+        try:
+            inferred = _inferred(model)
+            copies = dict(zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True))
+            shapes = {value: copies[body].outputs[index].shape for value, (_, body, index) in assumed.items()}
+        except InvalidModel:  # a body contradicts what was assumed of it; without the assumptions onnx took the model
+            shapes = dict.fromkeys(assumed)
+        wrong = [v for v, shape in shapes.items() if shape is None or shape.rank() != assumed[v][0]]
         for value in wrong:
             del assumed[value]
             value.shape = None
-        if not wrong and inferred is not None:
+        if not wrong:
             _take(model, inferred)
             return
 

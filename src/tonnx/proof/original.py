@@ -111,7 +111,7 @@ def first_that_runs(reference: Reference, examples: Iterable[dict[str, np.ndarra
             return example
         except InvalidArgument:
             raise
-        except Exception as error:  # the user's own code, at sizes that we invented
+        except Exception as error:  # noqa: BLE001 (the user's own code, at sizes that we invented; raised below)
             failure = failure or error
     reason = failure.why or failure.what if isinstance(failure, TonnxError) else f"{type(failure).__name__}: {failure}"
     raise CaptureError(

@@ -21,7 +21,8 @@ _OPSET_IMPORT = 8  # its field number in ModelProto
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # protobuf's wire types
 
 BY_ONNX = "onnx's version converter"
-BY_TONNX = "tonnx's own rules (onnx's version converter cannot)"
+BY_TONNX = "tonnx's own rules"
+"""In a proof it is followed by the reason why the converter could not."""
 
 
 def old_model(model: str | bytes) -> onnx.ModelProto | None:
@@ -34,9 +35,11 @@ def old_model(model: str | bytes) -> onnx.ModelProto | None:
 
 def ways_up(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[bytes, str]]:
     """A model at opset 7 for inputs of these shapes, and who brought it there; the best judge first."""
-    if (converted := by_onnx(_of_sizes(proto, shapes))) is not None:
+    converted = by_onnx(_of_sizes(proto, shapes))
+    if isinstance(converted, bytes):
         yield converted, BY_ONNX
-    yield by_our_rules(proto), BY_TONNX
+    why = converted if isinstance(converted, str) else "ONNX Runtime does not load what it gives"
+    yield by_our_rules(proto), f"{BY_TONNX} (onnx's version converter cannot: {why})"
 
 
 def types_of(proto: onnx.ModelProto) -> tuple[dict[str, str], dict[str, str]]:
@@ -91,16 +94,16 @@ def _of_sizes(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> on
     return fixed
 
 
-def by_onnx(proto: onnx.ModelProto) -> bytes | None:
-    """A model at opset 7, by onnx's own converter; None if it cannot."""
+def by_onnx(proto: onnx.ModelProto) -> bytes | str:
+    """A model at opset 7, by onnx's own converter; or why it cannot."""
     from onnx import version_converter
 
-    if _is_misread(proto):
-        return None
+    if misread := _misread(proto):
+        return f"it misreads {misread}"
     try:
         converted = version_converter.convert_version(onnx.shape_inference.infer_shapes(proto), OLDEST_RUN)
-    except Exception:  # RuntimeError, ValidationError and what protobuf raises: it has no way up for this file
-        return None
+    except Exception as error:  # noqa: BLE001 (RuntimeError, ValidationError and protobuf's own; the proof tells it)
+        return " ".join(str(error).split())[:160] or type(error).__name__
     # Of the nodes that it adds it says that their type is 0, which runtimes refuse.
     typed = [value for value in converted.graph.value_info if value.type.tensor_type.elem_type]
     del converted.graph.value_info[:]
@@ -108,16 +111,16 @@ def by_onnx(proto: onnx.ModelProto) -> bytes | None:
     return bytes(converted.SerializeToString())
 
 
-def _is_misread(proto: onnx.ModelProto) -> bool:
-    """What the converter (onnx 1.23) gets wrong without a word: operands over a middle axis, and slopes by channel."""
+def _misread(proto: onnx.ModelProto) -> str:
+    """What the converter (onnx 1.23) gets wrong without a word; empty if there is nothing of it."""
     lengths = {tensor.name: math.prod(tensor.dims) for tensor in proto.graph.initializer}
     for node in proto.graph.node:
         attributes = {attribute.name: attribute.i for attribute in node.attribute}
         if attributes.get("broadcast") and attributes.get("axis"):
-            return True
+            return "operands over a middle axis"
         if node.op_type == "PRelu" and lengths.get(node.input[1]) != 1:
-            return True
-    return False
+            return "slopes by channel"
+    return ""
 
 
 def by_our_rules(proto: onnx.ModelProto) -> bytes:

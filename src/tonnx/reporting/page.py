@@ -64,9 +64,9 @@ def report(
         raise InvalidArgument(f"cannot write {target}", why=f"the folder {target.parent} does not exist")
     model = read.reader(path)()
     load(model)
-    if not _described(model):
-        read.infer(model)
+    inferred = [] if _described(model) else read.infer(model)
     data = model_data(model, Path(path))
+    data["notes"] += inferred
     if profile:
         data["times"], note = _times(path, model, inputs or {}, sizes or {})
         data["notes"] += [note] if note else []

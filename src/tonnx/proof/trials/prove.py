@@ -302,7 +302,7 @@ class _Prover:
             return self._run((label, sizes, _shapes(inputs)), inputs)
         try:
             expected = self.reference(_copies(inputs))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             # The reference is the user's own code at a size we invented: it may raise anything (an assert, a
             # RuntimeError of its framework, a KeyError). None of it is about the file, and none is lost: the
             # reason goes into the trial.

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from tonnx.proof.compare import Comparison, compare
+from tonnx.proof.session import one_line
 from tonnx.proof.trials.inputs import is_ordered, redraw
 
 LARGE, HUGE = 10.0, 1000.0
@@ -96,8 +97,8 @@ def doubt(
     for number in range(4):
         try:
             moved = reference(nudged(inputs, number))
-        except Exception:  # the user's own code, which took the values themselves
-            return "the model itself fails a rounding away from them"
+        except Exception as error:  # noqa: BLE001 (the user's own code, which took the values themselves)
+            return f"the model itself fails a rounding away from them ({type(error).__name__}: {one_line(error, 80)})"
         for i in list(open_):
             here = comparisons[i]
             if moved[i].shape != expected[i].shape:

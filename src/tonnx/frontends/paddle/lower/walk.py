@@ -19,6 +19,7 @@ from tonnx.frontends.paddle.read.liveness import Needed, results_of
 from tonnx.ir.build import Builder, UnknownRank
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.ir.provenance import VALUE, forget
+from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
 from tonnx.lowering.values import is_float, is_integer
 
 WEIGHT = "tonnx.weight"
@@ -125,26 +126,26 @@ class Walk:
 
     def _lower(self, node: Op) -> None:
         path = node.source.strip("/") if self.program.format == "pir" else ""
-        try:
-            with self.op.origin(path.replace("/", "."), node.name, "" if path else _relative(node.source)):
+        reported = len(self.unsupported)
+        with self.op.origin(path.replace("/", "."), node.name, "" if path else _relative(node.source)):
+            try:
                 self._define(node, self._compute(node))
-        except TonnxError as error:
-            error.where = error.where or _where(node)
-            raise
-        except UnknownRank as error:
-            raise LoweringError(
-                f"{node.name} could not be lowered: how many dimensions its operand has is not known",
-                where=_where(node),
-                why="the branches or passes before it give tensors of different ranks",
-                hint="bring them to one rank in the model, with reshape or unsqueeze",
-            ) from error
-        except _FAULTS as error:
-            raise LoweringError(
-                f"{node.name} could not be lowered",
-                where=_where(node),
-                why=f"{type(error).__name__}: {error}",
-                hint="this is a fault of tonnx; please report it together with the program file",
-            ) from error
+            except (TonnxError, *_FAULTS) as error:
+                if not self.unsupported:
+                    raise _explained(error, node) from error.__cause__ if isinstance(error, TonnxError) else error
+                if len(self.unsupported) == reported and not self._is_consequence(node):
+                    self.unsupported.append(fault_at(error, node.name, *self._place_of(node)))
+                self._define(node, tuple(self._placeholder(value) for value in _results(node)))
+
+    def _is_consequence(self, node: Op) -> bool:
+        """Whether a fault is most likely one of what is reported already: it hangs on what stands for a result."""
+        results = [self._values.get(value) for values in node.inputs.values() for value in values if value is not None]
+        results += [part for array in results if isinstance(array, Array) for part in vars(array).values()]
+        return hangs_on_stand_in(results) or any(self._is_consequence(op) for block in node.blocks for op in block.ops)
+
+    def _place_of(self, node: Op) -> tuple[str, str]:
+        """The module, and the user's line or the place in the program."""
+        return self.op.source.get("tonnx.module", ""), self.op.source.get("tonnx.source") or node.place
 
     def _compute(self, node: Op) -> Any:
         if node.name == "builtin.combine":
@@ -165,10 +166,7 @@ class Walk:
         if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
             rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
         if rule is None:
-            source = self.op.source
-            self.unsupported.append(
-                Occurrence(called, source.get("tonnx.module", ""), source.get("tonnx.source", node.place))
-            )
+            self.unsupported.append(Occurrence(called, *self._place_of(node)))
             return tuple(self._placeholder(value) for value in _results(node))
         return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
 
@@ -273,8 +271,27 @@ def _is_made(value: ir.Value) -> bool:
 
 def _stand_in(declared: Type) -> ir.Value:
     shape = None if declared.shape is None else ir.Shape([d if d >= 0 else None for d in declared.shape])
-    dtype = declared.dtype or ir.DataType.FLOAT
-    return ir.Value(name="unsupported", type=ir.TensorType(dtype), shape=shape)
+    return StandIn(declared.dtype or ir.DataType.FLOAT, shape)
+
+
+def _explained(error: Exception, node: Op) -> TonnxError:
+    """What stopped a rule, as an error that says where."""
+    if isinstance(error, TonnxError):
+        error.where = error.where or _where(node)
+        return error
+    if isinstance(error, UnknownRank):
+        return LoweringError(
+            f"{node.name} could not be lowered: how many dimensions its operand has is not known",
+            where=_where(node),
+            why="the branches or passes before it give tensors of different ranks",
+            hint="bring them to one rank in the model, with reshape or unsqueeze",
+        )
+    return LoweringError(
+        f"{node.name} could not be lowered",
+        where=_where(node),
+        why=f"{type(error).__name__}: {error}",
+        hint="this is a fault of tonnx; please report it together with the program file",
+    )
 
 
 def _results(node: Op) -> list[Value | list[Value | None] | None]:

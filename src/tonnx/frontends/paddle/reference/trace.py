@@ -178,7 +178,7 @@ def _serve(form: str, program: str, weights: str) -> None:
                 runner = _Static(program, weights, question["operators"]) if form == "pir" else _Old(program, weights)
             runner.run(feeds, question, answers)
             send(answers, {"done": np.array(True)})
-        except Exception as error:  # whatever Paddle raises is told to the process that asked
+        except Exception as error:  # noqa: BLE001 (whatever Paddle raises is told to the process that asked)
             send(answers, {_ERROR: np.array(f"{type(error).__name__}: {str(error).strip()[-300:]}")})
 
 

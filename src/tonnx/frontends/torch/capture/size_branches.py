@@ -18,6 +18,7 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import TonnxError
 from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.explain import Frozen
+from tonnx.frontends.torch.source import shorten
 
 Spot = tuple[str, int, str]
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
@@ -25,8 +26,13 @@ _LARGEST = 4096  # a size at which the model is run to see whether it goes anoth
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
 
-def unsettled(model: torch.nn.Module, call: Call, program: ExportedProgram, froze: Frozen) -> list[Spot]:
-    """The lines of conditions that other sizes decide otherwise, with other results than the captured program's."""
+def unsettled(
+    model: torch.nn.Module, call: Call, program: ExportedProgram, froze: Frozen, notes: list[str]
+) -> list[Spot]:
+    """The lines of conditions that other sizes decide otherwise, with other results than the captured program's.
+
+    What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
+    """
     from tonnx.frontends.torch.capture.torch_export import describe
 
     if not froze.decided:
@@ -37,6 +43,7 @@ def unsettled(model: torch.nn.Module, call: Call, program: ExportedProgram, froz
         return []
     found: list[Spot] = []
     tried: set[Any] = set()
+    example = _example_sizes(call)
     for expression, outcome, spot in froze.decided:
         key = (expression, spot)
         if key in tried or spot in found or len(tried) >= _TRIED:
@@ -44,8 +51,13 @@ def unsettled(model: torch.nn.Module, call: Call, program: ExportedProgram, froz
         sizes = _otherwise(expression, outcome, captured.names, call)
         if sizes is not None:
             tried.add(key)
-            if _differs(model, call, captured, sizes):
-                found.append(spot)
+            try:
+                if _differs(model, call, captured, sizes):
+                    found.append(spot)
+            except _ModelFails as error:
+                changed = ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
+                told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
+                notes.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
     return found
 
 
@@ -54,7 +66,7 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     symbols = [symbol for symbol in expression.free_symbols if symbol in names]
     if len(symbols) < len(expression.free_symbols):
         return None
-    example = {d.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, d in leaf.dynamic.items()}
+    example = _example_sizes(call)
     limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
     now = {symbol: example[names[symbol]] for symbol in symbols}
     for symbol in symbols:
@@ -71,6 +83,10 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     return None
 
 
+def _example_sizes(call: Call) -> dict[str, int]:
+    return {dim.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, dim in leaf.dynamic.items()}
+
+
 def _thresholds(expression: Any) -> list[int]:
     """The numbers in a condition: it may change at them, however far from the example they are."""
     return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)} & set(range(_LARGEST)))
@@ -83,8 +99,12 @@ def _near(size: int, thresholds: list[int]) -> Iterator[int]:
     yield from (1, 0)
 
 
+class _ModelFails(Exception):
+    """The model itself does not run at sizes that were invented for it."""
+
+
 def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str, int]) -> bool:
-    """Whether model and program give something else at these sizes. What the model itself cannot do does not count."""
+    """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
     from tonnx.frontends.torch.fx.trace import FxTrace
     from tonnx.frontends.torch.reference.state import state_kept
 
@@ -100,8 +120,8 @@ def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str,
     try:
         with torch.random.fork_rng(devices=[]), state_kept(model):
             results = pytree.tree_leaves(model(*args, **kwargs))
-    except Exception:  # the user's code, at a size that it may not be made for
-        return False
+    except Exception as error:  # the user's code, at a size that it may not be made for
+        raise _ModelFails(f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")) from error
     wanted = [result.numpy() for result in results if isinstance(result, torch.Tensor)]
     outputs = list(captured.program.graph.nodes)[-1].args[0]
     count = len(outputs) - len(results)  # the buffers that it changes come first

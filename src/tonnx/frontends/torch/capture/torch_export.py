@@ -81,11 +81,13 @@ def _set_mode(model: torch.nn.Module, training: bool) -> None:
 @runs_the_model
 def capture(model: torch.nn.Module, call: Call) -> Captured:
     """Run torch.export. The model must be in ``inference_mode``."""
-    _drop_broadcast(model, call)
+    dropped = _drop_broadcast(model, call)
     left: list[Spot] = []
+    not_looked_at: list[str] = []
 
     def check(result: tuple[ExportedProgram, Frozen, list[str]], froze: Frozen) -> list[Spot]:
-        left[:] = unsettled(model, call, result[0], froze)
+        not_looked_at.clear()
+        left[:] = unsettled(model, call, result[0], froze, not_looked_at)
         return left
 
     program, froze, notes = with_control_flow(
@@ -95,7 +97,8 @@ def capture(model: torch.nn.Module, call: Call) -> Captured:
     if _drop_fixed(program, call):
         return capture(model, call)
     captured = describe(program, call)
-    captured.notes += [*_assumptions(froze, captured.names), *_one_sided(left), *notes]
+    told = dict.fromkeys([*dropped, *not_looked_at])
+    captured.notes += [*_assumptions(froze, captured.names), *_one_sided(left), *told, *notes]
     return captured
 
 
@@ -193,17 +196,19 @@ def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[None]:
             vars(model)["forward"] = forward
 
 
-def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
+def _drop_broadcast(model: torch.nn.Module, call: Call) -> list[str]:
     """Forget the Dim.AUTO dimensions of size 0 or 1 that the model broadcasts or drops: it wants them of that size.
 
-    Nothing but a run tells: torch.export puts off the question whether two sizes are equal.
+    Nothing but a run tells: torch.export puts off the question whether two sizes are equal. Returns notes: a model
+    that fails at any other size leaves the question open.
     """
     from tonnx.frontends.torch.reference.state import state_kept
 
     optional = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.optional]
     small = [(leaf, axis) for leaf, axis in optional if leaf.tensor.shape[axis] < 2]
     if not small:
-        return
+        return []
+    notes: list[str] = []
     try:
         ranks = []
         for tensors in (grown_example(call), [leaf.tensor for leaf in call.leaves]):
@@ -211,11 +216,15 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> None:
             with torch.random.fork_rng(devices=[]), state_kept(model):
                 results = pytree.tree_leaves(model(*args, **kwargs))
             ranks.append([result.dim() for result in results if isinstance(result, torch.Tensor)])
-    except Exception:  # the user's code, at a size that it may not be made for
+    except Exception as error:  # noqa: BLE001 (the user's code, at a size that it may not be made for; told in a note)
         ranks = [[0], [1]]
+        fixed = ", ".join(f"axis {axis} of {leaf.name}" for leaf, axis in small)
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")
+        notes.append(f"fixed, since the model itself fails at another size: {fixed} ({reason})")
     if ranks[0] != ranks[1]:
         for leaf, axis in small:
             del leaf.dynamic[axis]
+    return notes
 
 
 def _drop_fixed(program: ExportedProgram, call: Call) -> bool:

@@ -77,7 +77,11 @@ def captured_by(way: str, module: torch.nn.Module, call: Call) -> Captured | Scr
     except CaptureError as error:
         if stopped is not None:
             raise stopped from error
-        if way == "export" or not _runs_elsewhere(module, call):
+        if way == "export":
+            raise
+        if failure := _failure_elsewhere(module, call):
+            untried = f"torch.jit.script was not tried, since the model itself fails at other sizes: {failure}"
+            error.why = f"{error.why}; {untried}" if error.why else untried
             raise
         try:
             made = script(module)
@@ -88,15 +92,15 @@ def captured_by(way: str, module: torch.nn.Module, call: Call) -> Captured | Scr
         return made
 
 
-def _runs_elsewhere(module: torch.nn.Module, call: Call) -> bool:
-    """Whether the model itself takes other sizes of what is to be dynamic. If not, no other capture helps."""
+def _failure_elsewhere(module: torch.nn.Module, call: Call) -> str:
+    """What the model itself says to other sizes of what is to be dynamic, if it fails: then no other capture helps."""
     try:
         with torch.random.fork_rng(devices=[]), state_kept(module):
             args, kwargs = call.with_tensors(_other_example(call))
             module(*args, **kwargs)
-    except Exception:  # the user's code, at sizes that it may not be made for
-        return False
-    return True
+    except Exception as error:  # noqa: BLE001 (the user's code, at sizes that it may not be made for; told)
+        return f"{type(error).__name__}: {_reason(str(error))}"
+    return ""
 
 
 def _other_example(call: Call) -> list[torch.Tensor]:

@@ -29,6 +29,7 @@ from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir.build import DIM, Builder
 from tonnx.ir.provenance import INSIDE, VALUE
 from tonnx.lowering import complex as pairs
+from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -121,10 +122,14 @@ class Walk:
     # One node
 
     def _lower(self, node: Node) -> None:
+        reported = len(self.unsupported)
         try:
             value = self._compute(node)
         except (TonnxError, *_FAULTS) as error:
-            if self.unsupported:  # most likely a consequence of what is reported already
+            if self.unsupported:
+                if len(self.unsupported) == reported and not self._is_consequence(node):
+                    name, module, source = operator_name(node.target), module_of(node), source_of(node)
+                    self.unsupported.append(fault_at(error, name, module, source))
                 value = self._placeholder_for(node.meta.get("val"))
             elif isinstance(error, TonnxError):
                 error.where = error.where or self._where(node)
@@ -225,29 +230,37 @@ class Walk:
 
     def _decomposed(self, node: Node) -> Any:
         """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""
-        traced = decompose.trace(node)
-        if traced is None:
-            return self._unsupported(node) if self.settings.foreign == REFUSE else self._foreign(node)
+        try:
+            traced = decompose.trace(node)
+        except decompose.NoDecomposition as error:
+            return self._unsupported(node, error.why) if self.settings.foreign == REFUSE else self._foreign(node)
         inner = Walk(self.op, self.dims, self.settings)
         arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
         results = inner.graph(traced.module, arguments)
         if inner.unsupported:
-            return self._unsupported(node)
+            parts = dict.fromkeys(occurrence.operator for occurrence in inner.unsupported)
+            return self._unsupported(node, f"PyTorch's own decomposition of it has {', '.join(parts)}")
         return results if traced.many else results[0]
 
-    def _unsupported(self, node: Node) -> Any:
+    def _unsupported(self, node: Node, reason: str | None = None) -> Any:
         name = operator_name(node.target) + (" of complex numbers" if _is_complex(node) else "")
-        self.unsupported.append(Occurrence(name, module_of(node), source_of(node)))
+        self.unsupported.append(Occurrence(name, module_of(node), source_of(node), reason or ""))
         return self._placeholder_for(node.meta.get("val"))
+
+    def _is_consequence(self, node: Node) -> bool:
+        """Whether a fault is most likely one of what is reported already."""
+        try:
+            return hangs_on_stand_in([self.resolve(argument) for argument in node.all_input_nodes])
+        except (TonnxError, *_FAULTS):  # an argument cannot be read: the fault that is told
+            return False
 
     def _placeholder_for(self, meta: Any) -> Any:
         """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
         if isinstance(meta, (list, tuple)):
             return [self._placeholder_for(m) for m in meta]
         if isinstance(meta, torch.Tensor):
-            shape = ir.Shape(self.dims.of_tensor(meta))
-            return ir.Value(name="unsupported", type=ir.TensorType(to_onnx_dtype(meta.dtype)), shape=shape)
-        return ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+            return StandIn(to_onnx_dtype(meta.dtype), ir.Shape(self.dims.of_tensor(meta)))
+        return StandIn(ir.DataType.INT64, ir.Shape([1]))
 
     # Values and arguments
 

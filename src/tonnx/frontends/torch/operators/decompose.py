@@ -16,6 +16,8 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
+from tonnx.errors import LoweringError
+
 
 @dataclass(frozen=True)
 class Traced:
@@ -34,18 +36,31 @@ def table() -> dict[Any, Any]:
     return {**global_decomposition_table["post_autograd"], **core_aten_decompositions()}
 
 
-def trace(node: Node) -> Traced | None:
-    """The decomposition of a call; None if PyTorch has none."""
+class NoDecomposition(LoweringError):
+    """PyTorch does not take an operator apart; ``why`` says what stopped it, if it has a decomposition at all."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__("PyTorch does not take the operator apart", why=why)
+
+    @classmethod
+    def because(cls, error: Exception) -> NoDecomposition:
+        """For whatever PyTorch's decomposition raises while it is traced."""
+        first = next((line for line in str(error).splitlines() if line.strip()), "").strip()
+        return cls(f"PyTorch's own decomposition of it fails: {type(error).__name__}: {first}"[:300])
+
+
+def trace(node: Node) -> Traced:
+    """The decomposition of a call. Raises NoDecomposition if there is none."""
     target: Any = node.target
     known = table()
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
     if target not in known and not composite:
-        return None
+        raise NoDecomposition
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     arguments = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
     fakes = [a.meta["val"] for a in arguments]
     if any(isinstance(fake, (list, tuple)) for fake in fakes):
-        return None
+        raise NoDecomposition("an argument is a list that another operator gives, which is not followed")
 
     def call(*values: Any) -> Any:
         given = dict(zip(arguments, values, strict=True))
@@ -57,14 +72,14 @@ def trace(node: Node) -> Traced | None:
 
     mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
     if mode is None:
-        return None
+        raise NoDecomposition("none of its arguments is a tensor")
     try:
         with torch.no_grad(), mode:
             module = make_fx(call, tracing_mode="real")(*fakes)
-    except Exception:  # any fault inside PyTorch's tracing means: no decomposition, and the operator is reported
-        return None
+    except Exception as error:  # PyTorch's decompositions raise anything
+        raise NoDecomposition.because(error) from error
     if any(n.target is target for n in module.graph.nodes):
-        return None
+        raise NoDecomposition
     names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
     many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
     return Traced(module, names, arguments, many)

@@ -16,16 +16,17 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import TonnxError, UnsupportedOp
+from tonnx.errors import LoweringError
 from tonnx.frontends.torch.fx import walk as fx
 from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.aten_fallback import foreign_node
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
-from tonnx.frontends.torch.operators.decompose import table
+from tonnx.frontends.torch.operators.decompose import NoDecomposition, table
 from tonnx.frontends.torch.script import dtypes
 from tonnx.frontends.torch.script.values import Tensor
 from tonnx.frontends.torch.settings import REFUSE
 from tonnx.lowering.complex import is_complex
+from tonnx.lowering.stand_ins import hangs_on_stand_in
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator
@@ -37,14 +38,15 @@ _HINT = 11
 
 def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     """The results of an operator without a rule; it is noted as unsupported if there is no way."""
-    results = _decomposed(walk, operator, arguments)
-    if results is not None:
-        return results
+    try:
+        return _decomposed(walk, operator, arguments)
+    except NoDecomposition as error:
+        reason = error.why or ""
     if walk.settings.foreign != REFUSE and operator.target is not None:
         return _foreign(walk, operator, arguments)
     from tonnx.frontends.torch.script.walk import stand_in
 
-    walk.refuse(operator.title)
+    walk.refuse(operator.title, reason)
     returns = operator.target._schema.returns if operator.target is not None else []
     made = [stand_in(r.type) for r in returns]
     values = [thing.value if isinstance(thing, Tensor) else thing for thing in made]
@@ -67,19 +69,21 @@ def _foreign(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
 def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     target = operator.target
     if target is None or operator.namespace != "aten":
-        return None
+        raise NoDecomposition
     plain = _functional(operator)
     if plain is None or (plain not in table() and not _composite(plain)):
-        return None
+        raise NoDecomposition
     leaves, spec = pytree.tree_flatten(arguments)
     if any(isinstance(leaf, ir.Value) for leaf in leaves):
-        return None  # a number at run time; only tensors are followed here
+        raise NoDecomposition("an argument is a number that only the run knows, which is not followed")
     tensors = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Tensor)))
     values = [walk.store.read(walk.op, tensor) for tensor in tensors]
     fakes = _Fakes(walk)
     made = [fakes.of(value) for value in values]
+    if hangs_on_stand_in(values):
+        raise LoweringError("an argument of the operator could not be computed")
     if not tensors or None in made:
-        return None
+        raise NoDecomposition("the rank or the dtype of an argument is not known")
 
     def call(*given: torch.Tensor) -> tuple[Any, ...]:
         known = dict(zip(tensors, given, strict=True))
@@ -92,20 +96,18 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     try:
         with torch.no_grad(), fakes.mode:
             module = make_fx(call, tracing_mode="real")(*made)
-    except Exception:  # any fault inside PyTorch's tracing means: no decomposition, and the operator is reported
-        return None
-    if any(node.target is plain for node in module.graph.nodes) or fakes.narrowed():
-        return None
+    except Exception as error:  # PyTorch's decompositions raise anything
+        raise NoDecomposition.because(error) from error
+    if any(node.target is plain for node in module.graph.nodes):
+        raise NoDecomposition
+    if fakes.narrowed():
+        raise NoDecomposition("PyTorch's own decomposition of it serves some sizes only")
     inner = fx.Walk(walk.op, DimNames(fakes.names), walk.settings)
     names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-    try:
-        results = inner.graph(module, dict(zip(names, values, strict=True)))
-    except UnsupportedOp:
-        return None
-    except TonnxError:
-        raise
+    results = inner.graph(module, dict(zip(names, values, strict=True)))
     if inner.unsupported:
-        return None
+        parts = dict.fromkeys(occurrence.operator for occurrence in inner.unsupported)
+        raise NoDecomposition(f"PyTorch's own decomposition of it has {', '.join(parts)}")
     many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
     return results if many else results[0]
 

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator
     from tonnx.frontends.torch.script.walk import Walk
 
+_INVENTED = (3, 1)
+"""What stands for a size that only the run knows; 1 fits wherever sizes have to agree."""
+
 _known: dict[Any, Any] = {}
 
 
@@ -48,38 +51,45 @@ def asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | N
     """The dtypes of an operator's results, from a run on tensors without data; None where that is not possible."""
     if operator.target is None or operator.target._schema.is_mutable:
         return None
-    given = [_stand_in(walk, argument) for argument in arguments]
-    key = (operator.title, tuple(_key(item) for item in given))
-    if key not in _known:
-        _known[key] = _run(operator, given)
-    return _known[key]  # type: ignore[no-any-return]
+    for argument, actual in zip(operator.arguments, arguments, strict=False):
+        if argument.is_dtype and isinstance(actual, int):
+            return None  # the rule was told
+    reason = ""
+    for size in _INVENTED:
+        given = [_stand_in(walk, argument, size) for argument in arguments]
+        key = (operator.title, tuple(_key(item) for item in given))
+        if key not in _known:
+            _known[key] = _run(operator, given)
+        if not isinstance(_known[key], str):
+            return _known[key]  # type: ignore[no-any-return]
+        reason = reason or _known[key]
+    walk.note_once(f"the dtype of {operator.title} is what its rule gives: PyTorch does not tell it ({reason})")
+    return None
 
 
-def _run(operator: Operator, given: list[Any]) -> list[Any] | None:
+def _run(operator: Operator, given: list[Any]) -> list[Any] | str:
+    """The dtypes, or why PyTorch does not tell them."""
     from tonnx.frontends.torch.script.decompose import by_name
 
     positional, named = by_name(operator.target, given)
-    for i, argument in enumerate(operator.arguments[: len(given)]):
-        if argument.is_dtype and isinstance(given[i], int):
-            return None  # the rule was told
     try:
         with torch.no_grad():
             result = operator.target(*positional, **named)
-    except Exception:  # invented sizes that do not fit, or an operator without a form for no data
-        return None
+    except Exception as error:  # noqa: BLE001 (invented sizes that do not fit, or no form for no data; told in a note)
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"[:160]
     parts = result if isinstance(result, (tuple, list)) else (result,)
     return [DTYPES.get(part.dtype) if isinstance(part, torch.Tensor) else None for part in parts]
 
 
-def _stand_in(walk: Walk, argument: Any) -> Any:
+def _stand_in(walk: Walk, argument: Any, size: int) -> Any:
     if isinstance(argument, Tensor):
         value = walk.store.read(walk.op, argument)
         if value.shape is None or value.dtype not in TORCH_OF:
             return value
-        sizes = [dim if isinstance(dim, int) else 3 for dim in value.shape]
+        sizes = [dim if isinstance(dim, int) else size for dim in value.shape]
         return torch.empty(sizes, dtype=TORCH_OF[value.dtype], device="meta")
     if isinstance(argument, List) and isinstance(argument.content, list):
-        return [_stand_in(walk, item) for item in argument.content]
+        return [_stand_in(walk, item, size) for item in argument.content]
     if isinstance(argument, ir.Value):
         return {ir.DataType.BOOL: True, ir.DataType.INT64: 1}.get(argument.dtype, 1.0)  # type: ignore[arg-type]
     return argument

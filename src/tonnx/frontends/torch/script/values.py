@@ -203,3 +203,23 @@ class Maybe:
 def is_number(thing: Any) -> bool:
     """Whether a thing is a number, now or at run time."""
     return isinstance(thing, (bool, int, float, ir.Value))
+
+
+def values_in(thing: Any) -> list[ir.Value]:
+    """The values that a thing holds now; those of views that are stale are of the memory that they look at."""
+    if isinstance(thing, ir.Value):
+        return [thing]
+    if isinstance(thing, Tensor):
+        return [thing.value, thing.root.value]
+    if isinstance(thing, Grown):
+        return [thing.value]
+    if isinstance(thing, Maybe):
+        return [thing.present, *values_in(thing.inner)]
+    parts: Iterable[Any] = ()
+    if isinstance(thing, (list, tuple)):
+        parts = thing
+    elif isinstance(thing, List):
+        parts = [thing.content] if isinstance(thing.content, Grown) else thing.content
+    elif isinstance(thing, (Dict, Object)):
+        parts = (thing.items if isinstance(thing, Dict) else thing.written).values()
+    return [value for part in parts for value in values_in(part)]

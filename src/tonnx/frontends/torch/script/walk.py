@@ -26,9 +26,10 @@ from tonnx.frontends.torch.script import (
 )
 from tonnx.frontends.torch.script.objects import Parameters, thing_of
 from tonnx.frontends.torch.script.store import Store
-from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague, is_number
+from tonnx.frontends.torch.script.values import Dict, Grown, List, Object, Tensor, Vague, is_number, values_in
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder
+from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -114,11 +115,15 @@ class Walk:
     def _lower(self, node: Any, kind: str) -> None:
         values = self._values[-1]
         arguments = [values[value.debugName()] for value in node.inputs()]
+        reported = len(self.unsupported)
         try:
             result = self._computed(node, kind, arguments)
         except (TonnxError, *_FAULTS) as error:
             if self.unsupported and not isinstance(error, loops.TooLong):
-                result = self._stand_in(node)  # most likely a consequence of what is reported already
+                if len(self.unsupported) == reported and not hangs_on_stand_in(values_in(arguments)):
+                    self.unsupported.append(fault_at(error, _title(node), *self._place()))
+                self._doubt_written(node, arguments)
+                result = self._stand_in(node)
             elif isinstance(error, TonnxError):
                 error.where = error.where or self.where(node)
                 raise
@@ -265,19 +270,31 @@ class Walk:
     # What has no rule
 
     def _unsupported(self, node: Any) -> Any:
-        self.refuse(_title(node), node)
+        self.refuse(_title(node))
         return self._stand_in(node)
 
-    def refuse(self, title: str, node: Any = None) -> None:
+    def refuse(self, title: str, reason: str = "") -> None:
         """Note an operator without a rule, to report all of them at once."""
-        path = self._modules[-1].path if self._modules else ""
-        source = self.op.source.get("tonnx.source", "")
-        self.unsupported.append(Occurrence(title, path, source))
+        self.unsupported.append(Occurrence(title, *self._place(), reason))
+
+    def _place(self) -> tuple[str, str]:
+        """The module and the user's line of what is lowered now."""
+        return self._modules[-1].path if self._modules else "", self.op.source.get("tonnx.source", "")
 
     def _stand_in(self, node: Any) -> Any:
         """Something in the place of a result that nobody could compute, so that the walk finds the other faults too."""
         made = [stand_in(output.type()) for output in node.outputs()]
         return made[0] if len(made) == 1 else made
+
+    def _doubt_written(self, node: Any, arguments: list[Any]) -> None:
+        """Nobody knows what the tensors hold that an operator writes to whose rule has stopped."""
+        schema = node.schema()
+        if node.kind().startswith("prim::") or schema in (None, "(no schema)"):
+            return
+        for formal, actual in zip(operators.operator_of(schema).arguments, arguments, strict=False):
+            if formal.is_written and isinstance(actual, Tensor):
+                before = actual.root.value
+                self.store.set_root(actual.root, StandIn(before.dtype or ir.DataType.FLOAT, before.shape))
 
     def raise_unsupported(self) -> None:
         """Report all operators without a rule."""
@@ -290,15 +307,15 @@ def stand_in(kind: Any) -> Any:
     """A thing of a TorchScript type of which nothing else is known."""
     name = kind.kind()
     if name == "TensorType":
-        return Tensor(ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape([1])))
+        return Tensor(StandIn(ir.DataType.FLOAT, None))
     if name == "ListType":
-        return List([])
+        return List(Grown(StandIn(ir.DataType.FLOAT, None), ir.DataType.FLOAT, [], stacked=False))
     if name == "TupleType":
         return tuple(stand_in(element) for element in kind.elements())
     if name in ("IntType", "NumberType"):
-        return ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.INT64), shape=ir.Shape([1]))
+        return StandIn(ir.DataType.INT64, ir.Shape([1]))
     if name == "FloatType":
-        return ir.Value(name="unsupported", type=ir.TensorType(ir.DataType.DOUBLE), shape=ir.Shape([1]))
+        return StandIn(ir.DataType.DOUBLE, ir.Shape([1]))
     if name == "BoolType":
         return True
     return Dict({}) if name == "DictType" else None

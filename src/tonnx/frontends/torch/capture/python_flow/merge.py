@@ -143,9 +143,9 @@ class Merge:
         parts = [self._leaf(name, x, y) for x, y in zip(leaves, others, strict=True)]
         return lambda results: pytree.tree_unflatten([part(results) for part in parts], spec)
 
-    def _unmerged(self, name: str, a: Any, b: Any) -> Made:
+    def _unmerged(self, name: str, a: Any, b: Any, why: str = "") -> Made:
         """First it is tried whether what comes after the branch can go into its sides; see `split`."""
-        reason = _difference(name, a, b)
+        reason = _difference(name, a, b) + why
         if self._branch not in UNSPLIT.get() or any(map(_is_compared, (a, b))):
             raise Unsuitable(reason, self._branch)
         return lambda results: Unmerged(reason, self._branch)
@@ -175,10 +175,10 @@ class Merge:
             if isinstance(value, Unmerged):
                 return lambda results, value=value: value  # type: ignore[misc]
         try:
-            same = type(a) is type(b) and bool(a == b)
-        except Exception:  # whatever the comparison of the user's own objects does
-            same = False
-        return (lambda results: a) if same else self._unmerged(name, a, b)
+            same, why = type(a) is type(b) and bool(a == b), ""
+        except Exception as error:  # noqa: BLE001 (whatever the comparison of the user's own objects does; told)
+            same, why = False, f", and comparing them raises {type(error).__name__}: {error}"
+        return (lambda results: a) if same else self._unmerged(name, a, b, why)
 
     def _made(self, number: Any, side: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A number as a tensor: a plain one is the same everywhere, a symbolic one was made on its side."""

@@ -1,0 +1,71 @@
+"""Files from elsewhere: what cannot be inferred of them is told."""
+
+from __future__ import annotations
+
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+import tonnx
+from tonnx.errors import InvalidModel
+from tonnx.io import read
+
+
+def model(*nodes: onnx.NodeProto) -> onnx.ModelProto:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy")
+    graph = helper.make_graph(list(nodes), "g", [x], [y])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+RELU = helper.make_node("Relu", ["x"], ["t"])
+OTHER = helper.make_node("Odd", ["t"], ["y"], domain="somewhere.else")  # of a domain that the file does not import
+
+
+def test_what_onnx_refuses_is_told() -> None:
+    (note,) = read.infer(read.reader(model(RELU, OTHER))())
+    assert note.startswith("[!] onnx infers no types and shapes of this model: ") and "somewhere.else" in note
+    assert read.infer(read.reader(model(RELU, helper.make_node("Relu", ["t"], ["y"])))()) == []
+
+
+def test_the_result_says_that_nothing_was_inferred() -> None:
+    result = tonnx.retarget(model(RELU, OTHER), 13, verify=False)
+    assert "onnx infers no types and shapes" in str(result)
+
+
+def test_a_wrong_guess_of_what_a_loop_carries_is_taken_back() -> None:
+    """A guess that a rank stays contradicts a body that changes it: no error, and no guess left behind."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Constant", [], ["axes"], value_ints=[0]),
+            helper.make_node("Unsqueeze", ["carried", "axes"], ["larger"]),
+            helper.make_node("Identity", ["go"], ["go_on"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("carried", TensorProto.FLOAT, None),
+        ],
+        [
+            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("larger", TensorProto.FLOAT, None),
+        ],
+    )
+    proto = model(
+        helper.make_node("Constant", [], ["trips"], value_int=2),
+        helper.make_node("Loop", ["trips", "", "x"], ["z"], body=body),
+        helper.make_node("Relu", ["x"], ["y"]),
+    )
+    loaded = read.reader(proto)()
+    assert read.infer(loaded) == []
+    loop = next(node for node in loaded.graph if node.op_type == "Loop")
+    assert loop.attributes["body"].as_graph().inputs[2].shape is None
+    assert loop.outputs[0].shape is None
+
+
+def test_damaged_files_are_refused() -> None:
+    with pytest.raises(InvalidModel, match="these bytes are not an ONNX model"):
+        read.reader(b"\xff\xff\xff")
+    with pytest.raises(InvalidModel, match="it has no graph with an output"):
+        read.reader(ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 17}), ir_version=8))()
