@@ -31,6 +31,11 @@ T = ir.DataType
 
 # Made, and taken apart
 
+view_as_real = lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")(lambda op, x: unmarked(op, x))
+abs_ = lower("aten.abs@complex")(lambda op, x: op.ReduceL2(x, [-1], keepdims=0))
+angle = lower("aten.angle@complex")(lambda op, x: special.atan2(op, part(op, x, 1), part(op, x, 0)))
+neg_view = lower("aten._neg_view@complex")(lambda op, x: marked(op, op.Neg(x)))
+
 
 @lower("aten.complex@complex")
 def complex_(op: Builder, real: ir.Value, imag: ir.Value) -> ir.Value:
@@ -48,11 +53,6 @@ def polar(op: Builder, abs: ir.Value, angle: ir.Value) -> ir.Value:
 @lower("aten.view_as_complex@complex", "aten.view_as_complex_copy@complex")
 def view_as_complex(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Identity(x))
-
-
-@lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")
-def view_as_real(op: Builder, x: ir.Value) -> ir.Value:
-    return unmarked(op, x)
 
 
 @lower("aten.view.dtype@complex")
@@ -83,24 +83,9 @@ def real_or_imag(op: Builder, x: ir.Value, *, which: int) -> ir.Value:
     return part(op, x, which) if is_complex(x) else x
 
 
-@lower("aten.abs@complex")
-def abs_(op: Builder, x: ir.Value) -> ir.Value:
-    return op.ReduceL2(x, [-1], keepdims=0)
-
-
-@lower("aten.angle@complex")
-def angle(op: Builder, x: ir.Value) -> ir.Value:
-    return special.atan2(op, part(op, x, 1), part(op, x, 0))
-
-
 @lower("aten.conj@complex", "aten._conj@complex", "aten.conj_physical@complex", "aten._conj_physical@complex")
 def conj(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Mul(x, op.constant([1.0, -1.0], x.dtype)))
-
-
-@lower("aten._neg_view@complex")
-def neg_view(op: Builder, x: ir.Value) -> ir.Value:
-    return marked(op, op.Neg(x))
 
 
 @lower("aten.adjoint@complex", "aten.mH@complex", "aten.matrix_H@complex")
@@ -123,6 +108,9 @@ def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None, other: ir.Val
 
 
 # Arithmetic
+
+square = lower("aten.square@complex")(lambda op, x: mul(op, x, x))
+log = lower("aten.log@complex")(lambda op, x: join(op, op.Log(abs_(op, x)), angle(op, x)))
 
 
 def _operand(op: Builder, x: Operand, like: ir.DataType) -> ir.Value:
@@ -191,11 +179,6 @@ def reciprocal(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Div(conj(op, x), op.ReduceSumSquare(x, [-1])))
 
 
-@lower("aten.square@complex")
-def square(op: Builder, x: ir.Value) -> ir.Value:
-    return mul(op, x, x)
-
-
 @lower("aten.pow@complex")
 def pow_(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
     if isinstance(exponent, (int, float)) and float(exponent).is_integer() and 1 <= exponent <= 8:
@@ -222,11 +205,6 @@ def exp(op: Builder, x: ir.Value) -> ir.Value:
     real, imaginary = split(op, x)
     size = op.Exp(real)
     return marked(op, op.Concat(op.Mul(size, op.Cos(imaginary)), op.Mul(size, op.Sin(imaginary)), axis=-1))
-
-
-@lower("aten.log@complex")
-def log(op: Builder, x: ir.Value) -> ir.Value:
-    return join(op, op.Log(abs_(op, x)), angle(op, x))
 
 
 @lower("aten.sqrt@complex")
@@ -299,6 +277,9 @@ def isfinite(op: Builder, x: ir.Value) -> ir.Value:
 
 # Products of matrices
 
+vdot = lower("aten.vdot@complex")(lambda op, x, other: matmul(op, conj(op, x), other))
+outer = lower("aten.outer@complex")(lambda op, x, vec2: _products(op, x, vec2, lambda a, b: linear.outer(op, a, b)))
+
 
 def _products(op: Builder, x: ir.Value, other: ir.Value, multiply: Any) -> ir.Value:
     """(a + ib)(c + id), each product that of reals."""
@@ -325,11 +306,6 @@ def matmul(
     return _products(op, x, second, lambda a, b: linear.matmul(op, a, b))
 
 
-@lower("aten.vdot@complex")
-def vdot(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return matmul(op, conj(op, x), other)
-
-
 @lower("aten.linear@complex")
 def linear_(op: Builder, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
     made = _products(op, x, weight, lambda a, b: linear.linear(op, a, b))
@@ -343,11 +319,6 @@ def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value], path: object
     if len(tensors) != 2:
         raise UnsupportedArgument("einsum of more than two complex tensors", hint="write it as several of two")
     return _products(op, tensors[0], tensors[1], lambda a, b: linear.einsum(op, equation, [a, b]))
-
-
-@lower("aten.outer@complex")
-def outer(op: Builder, x: ir.Value, vec2: ir.Value) -> ir.Value:
-    return _products(op, x, vec2, lambda a, b: linear.outer(op, a, b))
 
 
 # Sizes, joins, norms

@@ -20,6 +20,13 @@ NONE, BY_ROOT, BY_COUNT = 0, 1, 2
 """PyTorch's numbers for what a transform is divided by."""
 
 
+def factor(norm: str | None, forward: bool) -> int:
+    """The number for a norm by name."""
+    if norm == "ortho":
+        return BY_ROOT
+    return BY_COUNT if (norm == "forward") == forward else NONE
+
+
 def _number(op: Builder, size: Size, dtype: ir.DataType | None) -> ir.Value:
     return op.cast(op.scalar(size), dtype or T.FLOAT)
 

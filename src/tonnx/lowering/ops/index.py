@@ -48,6 +48,8 @@ def narrow(op: Builder, x: ir.Value, dim: int, start: Size, length: Size) -> ir.
 
 # Gathers
 
+take = lower("aten.take")(lambda op, x, index: op.Gather(op.reshape(x, [-1]), as_index(op, index), axis=0))
+
 
 @lower("aten.embedding")
 def embedding(
@@ -77,11 +79,6 @@ def gather(op: Builder, x: ir.Value, dim: int, index: ir.Value, sparse_grad: boo
     if op.rank(x) == 1:
         return op.Gather(x, index, axis=0)
     return op.GatherElements(x, index, axis=axis_of(op, x, dim))
-
-
-@lower("aten.take")
-def take(op: Builder, x: ir.Value, index: ir.Value) -> ir.Value:
-    return op.Gather(op.reshape(x, [-1]), as_index(op, index), axis=0)
 
 
 @lower("aten.take_along_dim")

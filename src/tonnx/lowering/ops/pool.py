@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -44,10 +45,23 @@ class _Windows:
         return False
 
 
-def _max_pool(op: Builder, x: ir.Value, windows: _Windows, indices: bool) -> tuple[ir.Value, ir.Value | None]:
+def max_pool(
+    op: Builder,
+    x: ir.Value,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    *,
+    axes: int,
+    indices: bool,
+) -> Any:
+    """The maxima; with ``indices`` also their places."""
+    windows = _Windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
     if is_integer(x.dtype):
         x = op.cast(x, ir.DataType.DOUBLE)  # exact up to 2**53
-    x, single = batched(op, x, windows.axes + 2)
+    x, single = batched(op, x, axes + 2)
     results = op.MaxPool(
         x,
         kernel_shape=windows.kernel,
@@ -63,41 +77,38 @@ def _max_pool(op: Builder, x: ir.Value, windows: _Windows, indices: bool) -> tup
         results = (results[0], op.Mod(results[1], plane))
     if single:
         results = tuple(op.Squeeze(y, [0]) for y in results)
-    return results[0], results[1] if indices else None
-
-
-def _max_pool_rule(axes: int, indices: bool) -> None:
-    suffix = "_with_indices" if indices else ""
-
-    @lower(f"aten.max_pool{axes}d{suffix}")
-    def max_pool(
-        op: Builder,
-        x: ir.Value,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = 0,
-        dilation: Ints = 1,
-        ceil_mode: bool = False,
-    ) -> ir.Value | tuple[ir.Value, ir.Value | None]:
-        windows = _Windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
-        values, places = _max_pool(op, x, windows, indices)
-        return (values, places) if indices else values
+    return results if indices else results[0]
 
 
 for _axes in (1, 2, 3):
-    _max_pool_rule(_axes, indices=False)
-    _max_pool_rule(_axes, indices=True)
+    lower(f"aten.max_pool{_axes}d", axes=_axes, indices=False)(max_pool)
+    lower(f"aten.max_pool{_axes}d_with_indices", axes=_axes, indices=True)(max_pool)
 
 
 # Averages
 
 
-def _avg_pool(op: Builder, x: ir.Value, windows: _Windows, count_include_pad: bool, divisor: int | None) -> ir.Value:
+@lower("aten.avg_pool1d", axes=1)
+@lower("aten.avg_pool2d", axes=2)
+@lower("aten.avg_pool3d", axes=3)
+def avg_pool(
+    op: Builder,
+    x: ir.Value,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    axes: int,
+) -> ir.Value:
     if not is_float(x.dtype):
         raise UnsupportedArgument(f"the average of {x.dtype} rounds down in torch, which ONNX's AveragePool does not")
-    x, single = batched(op, x, windows.axes + 2)
-    if divisor is not None:
-        y = _sum_pool(op, x, windows) / divisor
+    windows = _Windows(axes, kernel_size, stride, padding, 1, ceil_mode)
+    x, single = batched(op, x, axes + 2)
+    if divisor_override is not None:
+        y = _sum_pool(op, x, windows) / divisor_override
     else:
         y = op.AveragePool(
             x,
@@ -131,26 +142,6 @@ def _sum_pool(op: Builder, x: ir.Value, windows: _Windows) -> ir.Value:
         ]
         y = op.Slice(y, [0] * len(counts), op.vector(counts), list(range(2, 2 + len(counts))))
     return y * math.prod(windows.kernel)
-
-
-def _avg_pool_rule(axes: int) -> None:
-    @lower(f"aten.avg_pool{axes}d")
-    def avg_pool(
-        op: Builder,
-        x: ir.Value,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> ir.Value:
-        windows = _Windows(axes, kernel_size, stride, padding, 1, ceil_mode)
-        return _avg_pool(op, x, windows, count_include_pad, divisor_override)
-
-
-for _axes in (1, 2, 3):
-    _avg_pool_rule(_axes)
 
 
 # Adaptive windows: output i of O covers the input from floor(i·L/O) up to, not including, ceil((i+1)·L/O)
@@ -208,7 +199,7 @@ def adaptive_avg_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
         return op.ReduceMean(x, list(range(-axes, 0)))
     kernel = _fixed_windows(op, x, output_size)
     if kernel is not None:
-        return x if set(kernel) == {1} else _avg_pool(op, x, _Windows(axes, kernel, kernel, 0), True, None)
+        return x if set(kernel) == {1} else avg_pool(op, x, kernel, kernel, axes=axes)
     # A mean over a box is the mean of means along its sides, one axis at a time.
     for axis, wanted in enumerate(output_size, op.rank(x) - axes):
         if isinstance(wanted, int) and wanted == 1:
@@ -241,10 +232,8 @@ def adaptive_max_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
     axes = len(output_size)
     kernel = _fixed_windows(op, x, output_size)
     if kernel is not None:
-        windows = _Windows(axes, kernel, kernel, 0)
-        values, _ = _max_pool(op, x, windows, indices=False)
-        _, places = _max_pool(op, x, windows, indices=True)  # a node of its own: mostly nobody wants the indices
-        assert places is not None
+        values = max_pool(op, x, kernel, kernel, axes=axes, indices=False)
+        _, places = max_pool(op, x, kernel, kernel, axes=axes, indices=True)  # alone: mostly nobody wants the indices
         return values, places
     lead = op.rank(x) - axes
     if all(isinstance(wanted, int) and wanted == 1 for wanted in output_size):

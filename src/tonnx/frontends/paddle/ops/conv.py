@@ -56,6 +56,7 @@ def _kernel(filter: ir.Value) -> list[int]:
 
 
 @lower("conv2d", "depthwise_conv2d", "conv3d")
+@lower("conv2d_bias", "depthwise_conv2d_bias", "conv3d_bias", "depthwise_conv3d_bias")
 def conv(
     op: Builder,
     input: Value,
@@ -89,6 +90,7 @@ def conv(
 
 
 @lower("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+@lower("conv2d_transpose_bias", operands="x filter bias output_size")
 def conv_transpose(
     op: Builder,
     x: Value,
@@ -164,3 +166,14 @@ def _rest(
         assert isinstance(size, int) and isinstance(asked, int)
         rest.append(asked - ((size - 1) * strides[i] - pads[i] - pads[len(kernel) + i] + dilations[i] * (k - 1) + 1))
     return rest
+
+
+@lower("row_conv")
+def row_conv(op: Builder, x: Value, filter: Value) -> ir.Value:
+    """Each feature from the steps that follow it: (sentences, steps, features)."""
+    ahead, width = op.sizes(filter)
+    kernel = op.Unsqueeze(op.Transpose(filter, perm=[1, 0]), [1])
+    padded = op.Transpose(x, perm=[0, 2, 1])
+    assert isinstance(ahead, int) and isinstance(width, int)
+    y = op.Conv(padded, kernel, group=width, kernel_shape=[ahead], pads=[0, ahead - 1])
+    return op.Transpose(y, perm=[0, 2, 1])

@@ -244,7 +244,7 @@ def prior_box(
     return boxes, _variances(op, boxes, variances)
 
 
-@lower("density_prior_box")
+@lower("density_prior_box", unused="clip")
 def density_prior_box(
     op: Builder,
     input: Value,
@@ -254,7 +254,6 @@ def density_prior_box(
     fixed_sizes: Floats,
     fixed_ratios: Floats,
     variances: Floats = (0.1, 0.1, 0.2, 0.2),
-    clip: bool = False,
     step_w: float = 0.0,
     step_h: float = 0.0,
     offset: float = 0.5,
@@ -312,16 +311,9 @@ def anchor_generator(
 # Windows as a sequence
 
 
-@lower("im2sequence")
+@lower("im2sequence", unused="out_stride")
 def im2sequence(
-    op: Builder,
-    x: Value,
-    y: Value | None = None,
-    *,
-    kernels: Ints,
-    strides: Ints = (1, 1),
-    paddings: Ints = (0,) * 4,
-    out_stride: Ints = (),
+    op: Builder, x: Value, y: Value | None = None, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
 ) -> ir.Value:
     """Each window is a row: (pictures · windows, channels · kernel)."""
     if y is not None:

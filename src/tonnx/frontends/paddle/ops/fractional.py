@@ -15,15 +15,9 @@ from tonnx.ir.build import Builder
 T = ir.DataType
 
 
-@lower("fractional_max_pool2d", "fractional_max_pool3d")
+@lower("fractional_max_pool2d", "fractional_max_pool3d", unused="return_mask")
 def fractional_max_pool(
-    op: Builder,
-    x: Value,
-    *,
-    output_size: Ints,
-    kernel_size: Ints = (),
-    random_u: float = 0.0,
-    return_mask: bool = True,
+    op: Builder, x: Value, *, output_size: Ints, kernel_size: Ints = (), random_u: float = 0.0
 ) -> tuple[ir.Value, ir.Value]:
     """The largest of each window, and where in its plane it lies."""
     axes = len(output_size)

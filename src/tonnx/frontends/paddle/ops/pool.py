@@ -180,7 +180,7 @@ def _counts(
     return total
 
 
-@lower("lp_pool2d")
+@lower("lp_pool2d", unused="exclusive pooling_type")
 def lp_pool2d(
     op: Builder,
     x: Value,
@@ -189,9 +189,7 @@ def lp_pool2d(
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0),
     ceil_mode: bool = False,
-    exclusive: bool = True,
     data_format: str = "NCHW",
-    pooling_type: str = "",
     global_pooling: bool = False,
     adaptive: bool = False,
     padding_algorithm: str = EXPLICIT,
@@ -216,7 +214,7 @@ def lp_pool2d(
     return channels_back(op, op.Pow(sums, 1 / norm_type), data_format)
 
 
-@lower("unpool", "unpool3d")
+@lower("unpool", "unpool3d", unused="data_format unpooling_type")
 def unpool(
     op: Builder,
     x: Value,
@@ -227,8 +225,6 @@ def unpool(
     strides: Ints = (),
     padding: Ints = (),
     paddings: Ints = (),
-    data_format: str = "NCHW",
-    unpooling_type: str = "max",
 ) -> ir.Value:
     padding = padding or paddings  # as unpool3d calls it
     wanted = list(output_size)

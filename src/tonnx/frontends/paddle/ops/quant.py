@@ -98,8 +98,8 @@ def _stored(op: Builder, x: ir.Value) -> ir.Value | None:
 # As post-training quantisation writes it
 
 
-@lower("quantize_linear")
-@lower("dequantize_linear", back=True)
+@lower("quantize_linear", unused="round_type moving_rate")
+@lower("dequantize_linear", back=True, unused="round_type moving_rate")
 def quantize_linear(
     op: Builder,
     x: Value,
@@ -112,10 +112,8 @@ def quantize_linear(
     bit_length: int = 8,
     qmin: int = -128,
     qmax: int = 127,
-    round_type: int = 0,
     is_test: bool = True,
     only_observer: bool = False,
-    moving_rate: float = 0.9,
     back: bool = False,
 ) -> ir.Value:
     if not back:
@@ -143,6 +141,8 @@ def _only_inference(name: str, is_test: bool) -> None:
 
 # As quantisation-aware training writes it
 
+_TRAINING = "iter moving_rate window_size round_type"
+
 
 def _measured(op: Builder, x: ir.Value, axis: int | None = None) -> ir.Value:
     """The largest magnitude, of all or of each channel."""
@@ -162,33 +162,24 @@ def _vector(op: Builder, scale: ir.Value) -> ir.Value:
     return op.Reshape(scale, [1]) if not op.rank(scale) else scale
 
 
-@lower("fake_quantize_abs_max", back=False)
-@lower("fake_quantize_dequantize_abs_max", back=True)
-def fake_quantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, back: bool
-) -> tuple[ir.Value, ir.Value]:
+@lower("fake_quantize_abs_max", back=False, unused="round_type")
+@lower("fake_quantize_dequantize_abs_max", back=True, unused="round_type")
+def fake_quantize_abs_max(op: Builder, x: Value, *, bit_length: int = 8, back: bool) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x)
     return _by_hand(op, x, scale, 0, bit_length, back=back), _vector(op, scale)
 
 
-@lower("fake_channel_wise_quantize_abs_max", back=False)
-@lower("fake_channel_wise_quantize_dequantize_abs_max", back=True)
+@lower("fake_channel_wise_quantize_abs_max", back=False, unused="round_type is_test")
+@lower("fake_channel_wise_quantize_dequantize_abs_max", back=True, unused="round_type is_test")
 def fake_channel_wise_quantize_abs_max(
-    op: Builder,
-    x: Value,
-    *,
-    bit_length: int = 8,
-    round_type: int = 1,
-    quant_axis: int = 0,
-    is_test: bool = False,
-    back: bool,
+    op: Builder, x: Value, *, bit_length: int = 8, quant_axis: int = 0, back: bool
 ) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x, quant_axis)
     return _by_hand(op, x, scale, quant_axis, bit_length, back=back), scale
 
 
-@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max", back=False)
-@lower("fake_quantize_dequantize_moving_average_abs_max", back=True)
+@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max", back=False, unused=_TRAINING)
+@lower("fake_quantize_dequantize_moving_average_abs_max", back=True, unused=_TRAINING)
 def fake_quantize_known(
     op: Builder,
     x: Value,
@@ -196,12 +187,8 @@ def fake_quantize_known(
     in_accum: Value | None = None,
     in_state: Value | None = None,
     *,
-    iter: Value | None = None,
-    moving_rate: float = 0.9,
-    window_size: int = 10000,
     bit_length: int = 8,
     is_test: bool = False,
-    round_type: int = 1,
     back: bool,
 ) -> tuple[ir.Value, ir.Value]:
     """Beyond the scale there is nothing: unlike int8, the result never is -128."""
@@ -228,15 +215,9 @@ def fake_channel_wise_dequantize_max_abs(
     return op.Mul(made, _step(op, scales[1], quant_bits[1]))
 
 
-@lower("moving_average_abs_max_scale")
+@lower("moving_average_abs_max_scale", unused="moving_rate is_test")
 def moving_average_abs_max_scale(
-    op: Builder,
-    x: Value,
-    in_accum: Value | None = None,
-    in_state: Value | None = None,
-    *,
-    moving_rate: float = 0.9,
-    is_test: bool = False,
+    op: Builder, x: Value, in_accum: Value | None = None, in_state: Value | None = None
 ) -> ir.Value:
     """Only watches; the scale that it has watched is in the program elsewhere."""
     return x
