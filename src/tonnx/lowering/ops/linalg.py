@@ -31,13 +31,13 @@ def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     with body:
         after = step(body, before, number)
         body.graph.outputs.extend([body.Identity(again), after])
-    (made,) = op.node(
+    (result,) = op.node(
         "Loop",
         [op.scalar(count), op.constant(True, T.BOOL), state],
         [ir.AttrGraph("body", body.graph)],
         [(state.dtype, dims)],
     )
-    return made
+    return result
 
 
 def unit(op: Builder, place: ir.Value, count: Size, dtype: ir.DataType) -> ir.Value:
@@ -132,8 +132,8 @@ def root_of(op: Builder, x: ir.Value, upper: bool = False) -> ir.Value:
         here = unit(op, op.Unsqueeze(i, [0]), count, dtype)
         return op.Add(root, op.Mul(op.Unsqueeze(column, [2]), op.Unsqueeze(here, [1])))
 
-    found = op.reshape(looped(op, count, op.Mul(a, 0.0), step), op.sizes(x))
-    return turned(op, found) if upper else found
+    whole = op.reshape(looped(op, count, op.Mul(a, 0.0), step), op.sizes(x))
+    return turned(op, whole) if upper else whole
 
 
 def power(op: Builder, x: ir.Value, n: int) -> ir.Value:

@@ -151,34 +151,34 @@ def _range(op: Builder, count: Size) -> ir.Value:
     return op.constant(np.arange(count)) if isinstance(count, int) else op.Range(0, op.scalar(count), 1)
 
 
-def _edges(op: Builder, size: Size, wanted: Size) -> tuple[ir.Value, ir.Value]:
+def _edges(op: Builder, size: Size, count: Size) -> tuple[ir.Value, ir.Value]:
     """Where the windows begin and end, as vectors."""
-    i = _range(op, wanted)
-    if isinstance(wanted, ir.Value):
-        wanted = op.Max(wanted, 1)  # no window at all must not divide by zero
-    begins = op.Div(op.Mul(i, size), wanted)
+    i = _range(op, count)
+    if isinstance(count, ir.Value):
+        count = op.Max(count, 1)  # no window at all must not divide by zero
+    begins = op.Div(op.Mul(i, size), count)
     after = op.Mul(op.Add(i, 1), size)
-    ends = op.Div(op.Add(after, op.Sub(op.vector([wanted]), 1)), wanted)
+    ends = op.Div(op.Add(after, op.Sub(op.vector([count]), 1)), count)
     return begins, ends
 
 
-def _same(x: ir.Value, axis: int, wanted: Size) -> bool:
+def _same(x: ir.Value, axis: int, count: Size) -> bool:
     assert x.shape is not None
-    return same_dim(x.shape[axis], size_dim(wanted))
+    return same_dim(x.shape[axis], size_dim(count))
 
 
-def _divides(size: Size, wanted: Size) -> bool:
-    return isinstance(size, int) and isinstance(wanted, int) and wanted > 0 and size > 0 and size % wanted == 0
+def _divides(size: Size, count: Size) -> bool:
+    return isinstance(size, int) and isinstance(count, int) and count > 0 and size > 0 and size % count == 0
 
 
 def _fixed_windows(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> list[int] | None:
     """The kernel with which plain pooling gives the output size, if there is one."""
     kernel = []
-    for axis, wanted in enumerate(output_size, -len(output_size)):
-        if _same(x, axis, wanted):
+    for axis, count in enumerate(output_size, -len(output_size)):
+        if _same(x, axis, count):
             kernel.append(1)
-        elif _divides(size := op.size(x, axis), wanted):
-            kernel.append(size // wanted)  # type: ignore[operator]
+        elif _divides(size := op.size(x, axis), count):
+            kernel.append(size // count)  # type: ignore[operator]
         else:
             return None
     return kernel
@@ -193,7 +193,7 @@ def _fixed_windows(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> lis
 )
 def adaptive_avg_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> ir.Value:
     axes = len(output_size)
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in output_size):
+    if all(isinstance(count, int) and count == 1 for count in output_size):
         if op.rank(x) == axes + 2 and x.dtype != ir.DataType.DOUBLE:
             return op.GlobalAveragePool(x)
         return op.ReduceMean(x, list(range(-axes, 0)))
@@ -201,19 +201,19 @@ def adaptive_avg_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
     if kernel is not None:
         return x if set(kernel) == {1} else avg_pool(op, x, kernel, kernel, axes=axes)
     # A mean over a box is the mean of means along its sides, one axis at a time.
-    for axis, wanted in enumerate(output_size, op.rank(x) - axes):
-        if isinstance(wanted, int) and wanted == 1:
+    for axis, count in enumerate(output_size, op.rank(x) - axes):
+        if isinstance(count, int) and count == 1:
             x = op.ReduceMean(x, [axis])
-        elif not _same(x, axis, wanted):
-            x = _averaged(op, x, axis, wanted)
+        elif not _same(x, axis, count):
+            x = _averaged(op, x, axis, count)
     return x
 
 
-def _averaged(op: Builder, x: ir.Value, axis: int, wanted: Size) -> ir.Value:
+def _averaged(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     """The means of the windows along an axis: a product with the matrix of their weights."""
     size, sizes = op.size(x, axis), op.sizes(x)
     is_last = axis == op.rank(x) - 1
-    begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, wanted))
+    begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, count))
     places = op.Unsqueeze(_range(op, size), [1 if is_last else 0])
     inside = op.And(op.GreaterOrEqual(places, begins), op.Less(places, ends))
     assert x.dtype is not None
@@ -224,7 +224,7 @@ def _averaged(op: Builder, x: ir.Value, axis: int, wanted: Size) -> ir.Value:
         return op.MatMul(weights, x)
     inner = sizes[axis + 1 :]
     y = op.MatMul(weights, op.reshape(x, [*sizes[:axis], size, op.product(inner)]))
-    return op.reshape(y, [*sizes[:axis], wanted, *inner])
+    return op.reshape(y, [*sizes[:axis], count, *inner])
 
 
 @lower("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d")
@@ -236,20 +236,20 @@ def adaptive_max_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
         _, places = max_pool(op, x, kernel, kernel, axes=axes, indices=True)  # alone: mostly nobody wants the indices
         return values, places
     lead = op.rank(x) - axes
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in output_size):
+    if all(isinstance(count, int) and count == 1 for count in output_size):
         flat = op.reshape(x, [*op.sizes(x)[:lead], op.product(op.sizes(x)[lead:])])
         place = op.ArgMax(flat, axis=-1, keepdims=0)
         return op.ReduceMax(x, list(range(lead, op.rank(x)))), op.Unsqueeze(place, list(range(lead, op.rank(x))))
     values = x
-    for axis, wanted in enumerate(output_size, lead):
-        members = _members(op, op.size(x, axis), wanted)
+    for axis, count in enumerate(output_size, lead):
+        members = _members(op, op.size(x, axis), count)
         values = op.ReduceMax(op.Gather(values, members, axis=axis), [axis + 1], keepdims=0)
     return values, _max_places(op, x, output_size, lead)
 
 
-def _members(op: Builder, size: Size, wanted: Size) -> ir.Value:
+def _members(op: Builder, size: Size, count: Size) -> ir.Value:
     """For each window a row of the positions in it; shorter windows repeat their last one, which changes no maximum."""
-    begins, ends = _edges(op, size, wanted)
+    begins, ends = _edges(op, size, count)
     longest = op.ReduceMax(op.Sub(ends, begins), keepdims=0)
     offsets = op.Range(0, longest, 1)
     return op.Min(op.Add(op.Unsqueeze(begins, [1]), offsets), op.Sub(op.Unsqueeze(ends, [1]), 1))
@@ -259,8 +259,8 @@ def _max_places(op: Builder, x: ir.Value, output_size: Sequence[Size], lead: int
     """The place of each window's maximum in its plane."""
     sizes, axes = op.sizes(x), len(output_size)
     windows = x
-    for i, wanted in enumerate(output_size):
-        windows = op.Gather(windows, _members(op, sizes[lead + i], wanted), axis=lead + 2 * i)
+    for i, count in enumerate(output_size):
+        windows = op.Gather(windows, _members(op, sizes[lead + i], count), axis=lead + 2 * i)
     outer = list(range(lead))
     perm = [*outer, *(lead + 2 * i for i in range(axes)), *(lead + 2 * i + 1 for i in range(axes))]
     windows = op.Transpose(windows, perm=perm)

@@ -55,8 +55,8 @@ def _without_rest(sizes: Sequence[Size], node: Node | None) -> Sequence[Size]:
     seen = node.meta.get("val") if node is not None else None
     if seen is None or not any(isinstance(size, ir.Value) for size in sizes):
         return sizes
-    known = [size if isinstance(size, int) else -1 for size in seen.shape]
-    return [known[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
+    captured = [size if isinstance(size, int) else -1 for size in seen.shape]
+    return [captured[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
 
 
 @lower("aten.view.dtype")
@@ -105,10 +105,10 @@ def unflatten(op: Builder, x: ir.Value, dim: int, sizes: Sequence[Size]) -> ir.V
 @lower("aten.squeeze", "aten.squeeze_copy")
 def squeeze(op: Builder, x: ir.Value, dim: int | Sequence[int] | None = None) -> ir.Value:
     rank = op.rank(x)
-    wanted = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    candidates = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     assert x.shape is not None
     # A dynamic dimension is never 1 for torch.export, and so stays.
-    axes = sorted({d % rank for d in wanted if x.shape[d % rank] == 1}) if rank else []
+    axes = sorted({d % rank for d in candidates if x.shape[d % rank] == 1}) if rank else []
     return op.Squeeze(x, axes) if axes else x
 
 
@@ -175,14 +175,14 @@ def expand(op: Builder, x: ir.Value, size: Sequence[Size], implicit: bool = Fals
     assert x.shape is not None
     # Expand takes the larger of both sizes: 1 keeps what is there, and keeps the target constant.
     target: list[Size] = []
-    for i, wanted in enumerate(size):
+    for i, asked in enumerate(size):
         own: Any = x.shape[i - new] if i >= new else 1
-        same = isinstance(wanted, int) and wanted in (-1, own)
-        if isinstance(wanted, ir.Value) and i >= new and not isinstance(own, int):
+        same = isinstance(asked, int) and asked in (-1, own)
+        if isinstance(asked, ir.Value) and i >= new and not isinstance(own, int):
             # Sizes of different names may still be 1 and many, though torch.export takes them for equal.
-            same = wanted.meta.get(DIM) == own.value is not None
-        target.append(1 if same else wanted)
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in target):
+            same = asked.meta.get(DIM) == own.value is not None
+        target.append(1 if same else asked)
+    if all(isinstance(asked, int) and asked == 1 for asked in target):
         return op.Unsqueeze(x, list(range(new))) if new else x
     return op.Expand(x, op.vector(target))
 

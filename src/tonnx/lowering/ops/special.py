@@ -192,8 +192,8 @@ _LANCZOS = (
 
 @lower("aten.lgamma", "aten.special_gammaln")
 def lgamma(op: Builder, x: ir.Value) -> ir.Value:
-    given = to_float(op, x)
-    x = op.cast(given, T.DOUBLE)  # the series cancels: in single precision it keeps only four digits
+    real = to_float(op, x)
+    x = op.cast(real, T.DOUBLE)  # the series cancels: in single precision it keeps only four digits
     mirrored = op.Less(x, 0.5)
     z = op.Sub(op.Where(mirrored, op.Sub(1, x), x), 1)
     series = op.constant(0.99999999999980993, T.DOUBLE)
@@ -223,9 +223,9 @@ _DIGAMMA = (-1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 @lower("aten.digamma", "aten.special_digamma", "aten.special_psi")
 def digamma(op: Builder, x: ir.Value) -> ir.Value:
-    given = opmath(op, x)
-    mirrored = op.Less(given, 0)
-    x = op.Where(mirrored, op.Sub(1, given), given)
+    real = opmath(op, x)
+    mirrored = op.Less(real, 0)
+    x = op.Where(mirrored, op.Sub(1, real), real)
     below = op.Reciprocal(x)
     for i in range(1, 6):  # psi(x + 1) = psi(x) + 1/x
         below = op.Add(below, op.Reciprocal(op.Add(x, i)))
@@ -234,7 +234,7 @@ def digamma(op: Builder, x: ir.Value) -> ir.Value:
     series = op.Mul(polynomial(op, square, _DIGAMMA), square)
     result = op.Sub(op.Sub(op.Log(shifted), op.Div(0.5, shifted)), op.Add(series, below))
     # psi(1 - x) = psi(x) + pi / tan(pi x), undefined at whole x; the fraction keeps the tangent exact far from 0.
-    fraction = op.Mod(given, 1, fmod=1)
+    fraction = op.Mod(real, 1, fmod=1)
     cotangent = op.Where(op.Equal(fraction, 0), math.nan, op.Reciprocal(op.Tan(op.Mul(fraction, math.pi))))
     return op.Where(mirrored, op.Sub(result, op.Mul(cotangent, math.pi)), result)
 

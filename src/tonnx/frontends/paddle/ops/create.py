@@ -37,10 +37,10 @@ def unchanged(op: Builder, x: Value) -> ir.Value:
 def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
     if dtype in PARTS:
         return paired(op, op.cast(x, PARTS[dtype]))
-    made = op.cast(x, dtype)
-    if SIZES in x.meta and is_integer(dtype) and made.const_value is None:
-        made.meta[SIZES] = x.meta[SIZES]
-    return made
+    result = op.cast(x, dtype)
+    if SIZES in x.meta and is_integer(dtype) and result.const_value is None:
+        result.meta[SIZES] = x.meta[SIZES]
+    return result
 
 
 @lower("view_dtype")
@@ -73,8 +73,8 @@ def assign_value_old(
 ) -> ir.Value:
     """One attribute a dtype; the one that is filled counts."""
     every = (values, int64_values, int32_values, fp64_values, fp32_values, bool_values, int8_values)
-    given = next((list(v) for v in every if len(v)), [])
-    return op.constant(np.asarray(given).reshape(list(shape)).astype(dtype.numpy()))
+    numbers = next((list(v) for v in every if len(v)), [])
+    return op.constant(np.asarray(numbers).reshape(list(shape)).astype(dtype.numpy()))
 
 
 # Filled
@@ -132,9 +132,9 @@ def full_batch_size_like(
     output_dim_idx: int = 0,
     str_value: str = "",
 ) -> ir.Value:
-    wanted: list[Size] = list(shape)
-    wanted[output_dim_idx] = op.size(input, input_dim_idx)
-    return like_torch.full(op, wanted, _parsed(str_value, dtype) if str_value else value, dtype)
+    sizes: list[Size] = list(shape)
+    sizes[output_dim_idx] = op.size(input, input_dim_idx)
+    return like_torch.full(op, sizes, _parsed(str_value, dtype) if str_value else value, dtype)
 
 
 @lower("zeros")

@@ -200,12 +200,12 @@ def _variances(op: Builder, boxes: ir.Value, variances: Floats) -> ir.Value:
     return op.Expand(values, op.vector(op.sizes(boxes)))
 
 
-def _ratios(given: Floats, flip: bool) -> list[float]:
-    found = [1.0]
-    for ratio in given:
-        if all(abs(ratio - known) >= 1e-6 for known in found):
-            found += [ratio, 1 / ratio] if flip else [ratio]
-    return found
+def _ratios(asked: Floats, flip: bool) -> list[float]:
+    ratios = [1.0]
+    for ratio in asked:
+        if all(abs(ratio - other) >= 1e-6 for other in ratios):
+            ratios += [ratio, 1 / ratio] if flip else [ratio]
+    return ratios
 
 
 @lower("prior_box")

@@ -68,5 +68,5 @@ def slogdet_v2(op: Builder, x: Value) -> tuple[ir.Value, ir.Value]:
 def bilinear(op: Builder, x: Value, y: Value, weight: Value, bias: Value | None = None) -> ir.Value:
     """xᵀ·W·y for each matrix W of the weight."""
     rows = op.MatMul(op.Unsqueeze(x, [1, 2]), weight)  # (batch, out, 1, columns)
-    made = op.Squeeze(op.MatMul(rows, op.Unsqueeze(y, [1, 3])), [2, 3])
-    return made if bias is None else op.Add(made, bias)
+    products = op.Squeeze(op.MatMul(rows, op.Unsqueeze(y, [1, 3])), [2, 3])
+    return products if bias is None else op.Add(products, bias)

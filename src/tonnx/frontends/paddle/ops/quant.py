@@ -26,9 +26,9 @@ def _step(op: Builder, scale: ir.Value, bits: int) -> ir.Value:
         scale = op.Reshape(scale, [-1])
     if op.rank(scale) and op.size(scale, 0) == 1:
         scale = op.Reshape(scale, op.constant([], T.INT64))
-    known = constant(scale)
-    if known is not None:
-        return op.constant((known.astype(np.float64) / _largest(bits)).astype(known.dtype))
+    numbers = constant(scale)
+    if numbers is not None:
+        return op.constant((numbers.astype(np.float64) / _largest(bits)).astype(numbers.dtype))
     return op.Div(scale, _largest(bits))
 
 
@@ -38,11 +38,11 @@ def _axis(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> int | None:
 
 def _zero(op: Builder, zero_point: ir.Value | None, step: ir.Value, dtype: ir.DataType = T.INT8) -> ir.Value:
     """The zero point as ONNX wants it: of the type of the integers and the shape of the steps."""
-    known = constant(zero_point) if zero_point is not None else np.zeros(1)
-    if known is None:
+    numbers = constant(zero_point) if zero_point is not None else np.zeros(1)
+    if numbers is None:
         raise UnsupportedArgument("quantisation with a zero point that is known only at run time")
     shape = [d for d in step.shape.dims if isinstance(d, int)] if step.shape is not None else []
-    return op.constant(np.broadcast_to(known.reshape(-1) if shape else known.reshape(-1)[0], shape), dtype)
+    return op.constant(np.broadcast_to(numbers.reshape(-1) if shape else numbers.reshape(-1)[0], shape), dtype)
 
 
 def quantized(
@@ -76,23 +76,23 @@ def _along(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> ir.Value:
 def dequantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int) -> ir.Value:
     whole = x if x.dtype in (T.INT8, T.UINT8) else x.meta.get(INTEGERS) or _stored(op, x)
     if whole is None:
-        if zero_point is not None and (known := constant(zero_point)) is not None and known.any():
+        if zero_point is not None and (numbers := constant(zero_point)) is not None and numbers.any():
             x = op.Sub(x, op.cast(zero_point, x.dtype))  # type: ignore[arg-type]
         return op.Mul(x if x.dtype == step.dtype else op.cast(x, step.dtype), _along(op, x, step, axis))  # type: ignore[arg-type]
     zero = _zero(op, zero_point, step, whole.dtype or T.INT8)
-    made = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
-    if made.dtype is None and step.dtype is not None:
-        made.type = ir.TensorType(step.dtype)  # newer versions could give another; without being asked they do not
-    return made  # type: ignore[no-any-return]
+    reals = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
+    if reals.dtype is None and step.dtype is not None:
+        reals.type = ir.TensorType(step.dtype)  # newer versions could give another; without being asked they do not
+    return reals  # type: ignore[no-any-return]
 
 
 def _stored(op: Builder, x: ir.Value) -> ir.Value | None:
     """A weight that is stored as floats but holds int8."""
-    known = constant(x)
-    if known is None or known.size == 0 or not np.issubdtype(known.dtype, np.floating):
+    numbers = constant(x)
+    if numbers is None or numbers.size == 0 or not np.issubdtype(numbers.dtype, np.floating):
         return None
-    whole = known.astype(np.int8)
-    return op.constant(whole) if np.array_equal(whole.astype(known.dtype), known) else None
+    whole = numbers.astype(np.int8)
+    return op.constant(whole) if np.array_equal(whole.astype(numbers.dtype), numbers) else None
 
 
 # As post-training quantisation writes it
@@ -211,8 +211,8 @@ def fake_channel_wise_dequantize_max_abs(
     """One scale a channel of the weight, and with a second one that of the activation which met it."""
     if len(scales) == 1:
         return dequantized(op, x, _step(op, scales[0], quant_bits[0]), None, quant_axis)
-    made = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
-    return op.Mul(made, _step(op, scales[1], quant_bits[1]))
+    scaled = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
+    return op.Mul(scaled, _step(op, scales[1], quant_bits[1]))
 
 
 @lower("moving_average_abs_max_scale", unused="moving_rate is_test")

@@ -66,9 +66,9 @@ def uniform_random_batch_size_like(
 ) -> ir.Value:
     if diag_num:
         raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
-    wanted: list[Size] = list(shape)
-    wanted[output_dim_idx] = op.size(input, input_dim_idx)
-    return _uniform(op, wanted, min, max, dtype)
+    sizes: list[Size] = list(shape)
+    sizes[output_dim_idx] = op.size(input, input_dim_idx)
+    return _uniform(op, sizes, min, max, dtype)
 
 
 def _normal(op: Builder, sizes: list[Size], mean: float, std: float) -> ir.Value:

@@ -185,8 +185,8 @@ def reduce_as(op: Builder, x: Value, target: Value) -> ir.Value:
     more = op.rank(x) - op.rank(target)
     axes = list(range(more))
     for axis in range(op.rank(target)):
-        own, wanted = op.size(x, axis + more), op.size(target, axis)
-        if isinstance(wanted, int) and wanted == 1 and own != 1:
+        own, target_size = op.size(x, axis + more), op.size(target, axis)
+        if isinstance(target_size, int) and target_size == 1 and own != 1:
             axes.append(axis + more)
     if not axes:
         return x

@@ -39,8 +39,8 @@ def numel(op: Builder, x: Value) -> ir.Value:
 @lower("reshape", "view_shape")
 def reshape(op: Builder, x: Value, shape: Sizes, *, dims: Ints = ()) -> ir.Value:
     """0 keeps a size, -1 is what remains."""
-    wanted = list(shape) if len(shape) else list(dims)
-    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(wanted)])
+    target = list(shape) if len(shape) else list(dims)
+    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
 
 
 def _kept(op: Builder, x: ir.Value, axis: int) -> Size:
@@ -59,8 +59,8 @@ def squeeze(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
     assert x.shape is not None
     rank = op.rank(x)
     # A size that is not known counts as 1 if its axis is named, as it does for Paddle.
-    wanted = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
-    axes = [a for a in wanted if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
+    candidates = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
+    axes = [a for a in candidates if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
     if SIZES in x.meta or not axes:
         return x if not axes else _with_sizes(op.Squeeze(x, axes), x)
     return op.Squeeze(x, axes)
