@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -15,16 +15,6 @@ class Registry(Generic[T]):
         self.kind = kind
         self._entries: dict[str, T] = {}
         self._frozen = False
-
-    def register(self, *names: str) -> Callable[[T], T]:
-        """Decorator: enter the decorated object under every one of ``names``."""
-
-        def enter(entry: T) -> T:
-            for name in names:
-                self.add(name, entry)
-            return entry
-
-        return enter
 
     def add(self, name: str, entry: T) -> None:
         """Enter ``entry`` under ``name``."""

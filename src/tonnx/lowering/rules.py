@@ -10,6 +10,10 @@ Operators of one family share a function, and settle what tells them apart:
     @lower("aten.rnn_relu_cell", activation="Relu")
     def rnn_cell(op, x, hx, w_ih, w_hh, b_ih=None, b_hh=None, *, activation): ...
 
+A rule that is one short expression is written as one, and stands at the head of its section:
+
+    selu = lower("aten.selu")(lambda op, x: op.Selu(x))
+
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
 other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
 A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.

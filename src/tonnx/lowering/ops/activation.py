@@ -13,26 +13,6 @@ T = ir.DataType
 Number = int | float
 
 
-@lower("aten.relu")
-def relu(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Relu(x) if is_float(x.dtype) else op.Max(x, 0)
-
-
-@lower("aten.hardtanh")
-def hardtanh(op: Builder, x: ir.Value, min_val: Number = -1, max_val: Number = 1) -> ir.Value:
-    return op.Clip(x, min_val, max_val)
-
-
-@lower("aten.relu6")
-def relu6(op: Builder, x: ir.Value) -> ir.Value:
-    return hardtanh(op, x, 0, 6)
-
-
-@lower("aten.leaky_relu")
-def leaky_relu(op: Builder, x: ir.Value, negative_slope: float = 0.01) -> ir.Value:
-    return op.LeakyRelu(x, alpha=negative_slope)
-
-
 @lower("aten.rrelu", "aten.rrelu_with_noise")
 def rrelu(
     op: Builder, x: ir.Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, noise: object = None
@@ -61,40 +41,10 @@ def elu(op: Builder, x: ir.Value, alpha: float = 1, scale: float = 1, input_scal
     return result if scale == 1 else result * scale
 
 
-@lower("aten.selu")
-def selu(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Selu(x)
-
-
-@lower("aten.celu")
-def celu(op: Builder, x: ir.Value, alpha: float = 1.0) -> ir.Value:
-    return op.Celu(x, alpha=alpha)
-
-
-@lower("aten.gelu")
-def gelu(op: Builder, x: ir.Value, approximate: str = "none") -> ir.Value:
-    return op.Gelu(x, approximate=approximate)
-
-
 @lower("aten.silu")
 def silu(op: Builder, x: ir.Value) -> ir.Value:
     # Not Swish-24: ONNX Runtime has no kernel for it, and this form is the one that it fuses.
     return op.Mul(x, op.Sigmoid(x))
-
-
-@lower("aten.mish")
-def mish(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Mish(x)
-
-
-@lower("aten.hardswish")
-def hardswish(op: Builder, x: ir.Value) -> ir.Value:
-    return op.HardSwish(x)
-
-
-@lower("aten.hardsigmoid")
-def hardsigmoid(op: Builder, x: ir.Value) -> ir.Value:
-    return op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
 
 
 @lower("aten.softplus")
@@ -105,29 +55,9 @@ def softplus(op: Builder, x: ir.Value, beta: float = 1, threshold: float = 20) -
     return op.Where(op.Greater(scaled, float(threshold)), x, op.Softplus(scaled) / beta)
 
 
-@lower("aten.log_sigmoid")
-def log_sigmoid(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Neg(op.Softplus(op.Neg(x)))
-
-
 @lower("aten.log_sigmoid_forward")
 def log_sigmoid_forward(op: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
     return log_sigmoid(op, x), op.constant([], x.dtype)  # the buffer is for the backward pass
-
-
-@lower("aten.softshrink")
-def softshrink(op: Builder, x: ir.Value, lambd: float = 0.5) -> ir.Value:
-    return op.Shrink(x, bias=lambd, lambd=lambd)
-
-
-@lower("aten.hardshrink")
-def hardshrink(op: Builder, x: ir.Value, lambd: float = 0.5) -> ir.Value:
-    return op.Shrink(x, bias=0.0, lambd=lambd)
-
-
-@lower("aten.threshold")
-def threshold(op: Builder, x: ir.Value, threshold: Number, value: Number) -> ir.Value:
-    return op.Where(op.LessOrEqual(x, threshold), value, x)
 
 
 @lower("aten.glu")
@@ -153,3 +83,18 @@ def dropout(op: Builder, x: ir.Value, p: float, train: bool) -> ir.Value:
 def native_dropout(op: Builder, x: ir.Value, p: float, train: bool | None) -> tuple[ir.Value, ir.Value]:
     kept = op.Expand(op.constant(True), op.vector(op.sizes(x)))
     return dropout(op, x, p, bool(train)), kept
+
+relu = lower("aten.relu")(lambda op, x: op.Relu(x) if is_float(x.dtype) else op.Max(x, 0))
+hardtanh = lower("aten.hardtanh")(lambda op, x, min_val=-1, max_val=1: op.Clip(x, min_val, max_val))
+relu6 = lower("aten.relu6")(lambda op, x: hardtanh(op, x, 0, 6))
+leaky_relu = lower("aten.leaky_relu")(lambda op, x, negative_slope=0.01: op.LeakyRelu(x, alpha=negative_slope))
+selu = lower("aten.selu")(lambda op, x: op.Selu(x))
+celu = lower("aten.celu")(lambda op, x, alpha=1.0: op.Celu(x, alpha=alpha))
+gelu = lower("aten.gelu")(lambda op, x, approximate="none": op.Gelu(x, approximate=approximate))
+mish = lower("aten.mish")(lambda op, x: op.Mish(x))
+hardswish = lower("aten.hardswish")(lambda op, x: op.HardSwish(x))
+hardsigmoid = lower("aten.hardsigmoid")(lambda op, x: op.HardSigmoid(x, alpha=1 / 6, beta=0.5))
+log_sigmoid = lower("aten.log_sigmoid")(lambda op, x: op.Neg(op.Softplus(op.Neg(x))))
+softshrink = lower("aten.softshrink")(lambda op, x, lambd=0.5: op.Shrink(x, bias=lambd, lambd=lambd))
+hardshrink = lower("aten.hardshrink")(lambda op, x, lambd=0.5: op.Shrink(x, bias=0.0, lambd=lambd))
+threshold = lower("aten.threshold")(lambda op, x, threshold, value: op.Where(op.LessOrEqual(x, threshold), value, x))

@@ -10,6 +10,8 @@ from tonnx.lowering.rules import lower
 
 T = ir.DataType
 
+type_as = lower("aten.to.other", "aten.type_as")(lambda op, x, other: op.cast(x, other.dtype))
+
 
 @lower("aten.to", "aten._to_copy", "aten._autocast_to_reduced_precision", "aten._autocast_to_full_precision")
 def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
@@ -17,26 +19,11 @@ def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
     return x if dtype is None else op.cast(x, dtype)
 
 
-@lower("aten.to.other", "aten.type_as")
-def type_as(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return op.cast(x, other.dtype)  # type: ignore[arg-type]
+_COPIES = """clone contiguous detach detach_copy alias alias_copy lift lift_fresh lift_fresh_copy positive pin_memory
+    _lazy_clone _to_cpu"""
 
 
-@lower(
-    "aten.clone",
-    "aten.contiguous",
-    "aten.detach",
-    "aten.detach_copy",
-    "aten.alias",
-    "aten.alias_copy",
-    "aten.lift",
-    "aten.lift_fresh",
-    "aten.lift_fresh_copy",
-    "aten.positive",
-    "aten.pin_memory",
-    "aten._lazy_clone",
-    "aten._to_cpu",
-)
+@lower(*(f"aten.{name}" for name in _COPIES.split()))
 def unchanged(op: Builder, x: ir.Value) -> ir.Value:
     return x
 
@@ -56,22 +43,8 @@ def copy(op: Builder, x: ir.Value, src: ir.Value) -> ir.Value:
 
 
 _CASTS = {
-    "Byte": T.UINT8,
-    "Char": T.INT8,
-    "Double": T.DOUBLE,
-    "Float": T.FLOAT,
-    "Half": T.FLOAT16,
-    "Int": T.INT32,
-    "Long": T.INT64,
-    "Short": T.INT16,
-}
-
-
-def _enter(name: str, dtype: ir.DataType) -> None:
-    @lower(f"aten._cast_{name}")
-    def cast(op: Builder, x: ir.Value) -> ir.Value:
-        return op.cast(x, dtype)
-
-
+    "Byte": T.UINT8, "Char": T.INT8, "Double": T.DOUBLE, "Float": T.FLOAT, "Half": T.FLOAT16, "Int": T.INT32,
+    "Long": T.INT64, "Short": T.INT16,
+}  # fmt: skip
 for _name, _dtype in _CASTS.items():
-    _enter(_name, _dtype)
+    lower(f"aten._cast_{_name}", dtype=_dtype)(to)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import onnx_ir as ir
 
@@ -18,23 +17,16 @@ T = ir.DataType
 
 # Comparisons
 
-
-def _enter_comparison(op_type: str, names: Sequence[str]) -> None:
-    @lower(*(f"aten.{name}" for name in names))
-    def function(op: Builder, x: Operand, other: Operand) -> ir.Value:
-        return getattr(op, op_type)(*promote(op, x, other))
+ne = lower("aten.ne", "aten.not_equal")(lambda op, x, other: op.Not(op.Equal(*promote(op, x, other))))
 
 
-_enter_comparison("Equal", ["eq"])
-_enter_comparison("Less", ["lt", "less"])
-_enter_comparison("LessOrEqual", ["le", "less_equal"])
-_enter_comparison("Greater", ["gt", "greater"])
-_enter_comparison("GreaterOrEqual", ["ge", "greater_equal"])
-
-
-@lower("aten.ne", "aten.not_equal")
-def ne(op: Builder, x: Operand, other: Operand) -> ir.Value:
-    return op.Not(op.Equal(*promote(op, x, other)))
+@lower("aten.eq", op_type="Equal")
+@lower("aten.lt", "aten.less", op_type="Less")
+@lower("aten.le", "aten.less_equal", op_type="LessOrEqual")
+@lower("aten.gt", "aten.greater", op_type="Greater")
+@lower("aten.ge", "aten.greater_equal", op_type="GreaterOrEqual")
+def compare(op: Builder, x: Operand, other: Operand, *, op_type: str) -> ir.Value:
+    return getattr(op, op_type)(*promote(op, x, other))
 
 
 @lower("aten.isclose")
@@ -56,14 +48,14 @@ def isin(op: Builder, elements: ir.Value, test_elements: ir.Value, invert: bool 
     a, b = promote(op, elements, test_elements)
     matches = op.Equal(op.Unsqueeze(a, [-1]), op.Reshape(b, [-1]))
     # Counted rather than compared with Or: among no elements at all there is no match.
-    found = op.Greater(reduce(op, "ReduceSum", op.cast(matches, T.INT32), -1), 0)
-    return op.Not(found) if invert else found
+    is_member = op.Greater(reduce(op, "ReduceSum", op.cast(matches, T.INT32), -1), 0)
+    return op.Not(is_member) if invert else is_member
 
 
 @lower("aten.isin.Tensor_Scalar")
 def isin_number(op: Builder, elements: ir.Value, test_element: Operand, invert: bool = False) -> ir.Value:
-    found = op.Equal(*promote(op, elements, test_element))
-    return op.Not(found) if invert else found
+    is_equal = op.Equal(*promote(op, elements, test_element))
+    return op.Not(is_equal) if invert else is_equal
 
 
 @lower("aten.isin.Scalar_Tensor")
@@ -73,25 +65,19 @@ def number_isin(op: Builder, element: Operand, test_elements: ir.Value, invert: 
 
 # Kinds of numbers
 
-
-@lower("aten.isnan")
-def isnan(op: Builder, x: ir.Value) -> ir.Value:
-    return op.IsNaN(x) if is_float(x.dtype) else full_like(op, x, False, T.BOOL)
+isnan = lower("aten.isnan")(lambda op, x: op.IsNaN(x) if is_float(x.dtype) else full_like(op, x, False, T.BOOL))
+isreal = lower("aten.isreal")(lambda op, x: full_like(op, x, True, T.BOOL))
 
 
 @lower("aten.isinf")
-def isinf(op: Builder, x: ir.Value) -> ir.Value:
-    return op.IsInf(x) if is_float(x.dtype) else full_like(op, x, False, T.BOOL)
-
-
-@lower("aten.isposinf")
-def isposinf(op: Builder, x: ir.Value) -> ir.Value:
-    return op.IsInf(x, detect_negative=0) if is_float(x.dtype) else full_like(op, x, False, T.BOOL)
-
-
-@lower("aten.isneginf")
-def isneginf(op: Builder, x: ir.Value) -> ir.Value:
-    return op.IsInf(x, detect_positive=0) if is_float(x.dtype) else full_like(op, x, False, T.BOOL)
+@lower("aten.isposinf", detect_negative=0)
+@lower("aten.isneginf", detect_positive=0)
+def isinf(
+    op: Builder, x: ir.Value, *, detect_negative: int | None = None, detect_positive: int | None = None
+) -> ir.Value:
+    if not is_float(x.dtype):
+        return full_like(op, x, False, T.BOOL)
+    return op.IsInf(x, detect_negative=detect_negative, detect_positive=detect_positive)
 
 
 @lower("aten.isfinite")
@@ -100,38 +86,25 @@ def isfinite(op: Builder, x: ir.Value) -> ir.Value:
     return op.Less(op.Abs(x), math.inf) if is_float(x.dtype) else full_like(op, x, True, T.BOOL)
 
 
-@lower("aten.isreal")
-def isreal(op: Builder, x: ir.Value) -> ir.Value:
-    return full_like(op, x, True, T.BOOL)
-
-
 # Logic and bits
 
-
-@lower("aten.logical_not")
-def logical_not(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Not(op.cast(x, T.BOOL))
+logical_not = lower("aten.logical_not")(lambda op, x: op.Not(op.cast(x, T.BOOL)))
+bitwise_not = lower("aten.bitwise_not")(lambda op, x: op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x))
 
 
-def _enter_logic(op_type: str, name: str) -> None:
-    @lower(f"aten.logical_{name}")
-    def logical(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-        return getattr(op, op_type)(op.cast(x, T.BOOL), op.cast(other, T.BOOL))
-
-    @lower(f"aten.bitwise_{name}", f"aten.__{name}__", f"aten.__i{name}__", f"aten.__r{name}__")
-    def bitwise(op: Builder, x: Operand, other: Operand) -> ir.Value:
-        a, b = promote(op, x, other)
-        return getattr(op, op_type if a.dtype == T.BOOL else f"Bitwise{op_type}")(a, b)
+@lower("aten.logical_and", op_type="And")
+@lower("aten.logical_or", op_type="Or")
+@lower("aten.logical_xor", op_type="Xor")
+def logical(op: Builder, x: ir.Value, other: ir.Value, *, op_type: str) -> ir.Value:
+    return getattr(op, op_type)(op.cast(x, T.BOOL), op.cast(other, T.BOOL))
 
 
-_enter_logic("And", "and")
-_enter_logic("Or", "or")
-_enter_logic("Xor", "xor")
-
-
-@lower("aten.bitwise_not")
-def bitwise_not(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x)
+@lower("aten.bitwise_and", "aten.__and__", "aten.__iand__", "aten.__rand__", op_type="And")
+@lower("aten.bitwise_or", "aten.__or__", "aten.__ior__", "aten.__ror__", op_type="Or")
+@lower("aten.bitwise_xor", "aten.__xor__", "aten.__ixor__", "aten.__rxor__", op_type="Xor")
+def bitwise(op: Builder, x: Operand, other: Operand, *, op_type: str) -> ir.Value:
+    a, b = promote(op, x, other)
+    return getattr(op, op_type if a.dtype == T.BOOL else f"Bitwise{op_type}")(a, b)
 
 
 @lower("aten.bitwise_left_shift", "aten.__lshift__", "aten.__ilshift__")
@@ -166,5 +139,5 @@ def where_true(op: Builder, x: ir.Value) -> list[ir.Value]:
     """The indices of what is not zero, axis by axis."""
     if op.rank(x) == 0:
         x = op.Unsqueeze(x, [0])
-    found = op.NonZero(op.cast(x, T.BOOL))
-    return [op.Gather(found, axis, axis=0) for axis in range(op.rank(x))]
+    places = op.NonZero(op.cast(x, T.BOOL))
+    return [op.Gather(places, axis, axis=0) for axis in range(op.rank(x))]

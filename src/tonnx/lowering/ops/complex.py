@@ -31,6 +31,11 @@ T = ir.DataType
 
 # Made, and taken apart
 
+view_as_real = lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")(lambda op, x: unmarked(op, x))
+abs_ = lower("aten.abs@complex")(lambda op, x: op.ReduceL2(x, [-1], keepdims=0))
+angle = lower("aten.angle@complex")(lambda op, x: special.atan2(op, part(op, x, 1), part(op, x, 0)))
+neg_view = lower("aten._neg_view@complex")(lambda op, x: marked(op, op.Neg(x)))
+
 
 @lower("aten.complex@complex")
 def complex_(op: Builder, real: ir.Value, imag: ir.Value) -> ir.Value:
@@ -50,16 +55,11 @@ def view_as_complex(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Identity(x))
 
 
-@lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")
-def view_as_real(op: Builder, x: ir.Value) -> ir.Value:
-    return unmarked(op, x)
-
-
 @lower("aten.view.dtype@complex")
 def view_dtype(op: Builder, x: ir.Value, dtype: ir.DataType) -> ir.Value:
     """Pairs read as twice as many reals, or the other way round."""
-    own, wanted = x.dtype, REAL_OF.get(dtype, dtype)
-    if own != wanted:
+    own, target = x.dtype, REAL_OF.get(dtype, dtype)
+    if own != target:
         raise UnsupportedArgument(f"the bits of complex numbers of two {own} cannot be read as {dtype}")
     if is_complex(x) == (dtype in REAL_OF):
         return x
@@ -83,24 +83,9 @@ def real_or_imag(op: Builder, x: ir.Value, *, which: int) -> ir.Value:
     return part(op, x, which) if is_complex(x) else x
 
 
-@lower("aten.abs@complex")
-def abs_(op: Builder, x: ir.Value) -> ir.Value:
-    return op.ReduceL2(x, [-1], keepdims=0)
-
-
-@lower("aten.angle@complex")
-def angle(op: Builder, x: ir.Value) -> ir.Value:
-    return special.atan2(op, part(op, x, 1), part(op, x, 0))
-
-
 @lower("aten.conj@complex", "aten._conj@complex", "aten.conj_physical@complex", "aten._conj_physical@complex")
 def conj(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Mul(x, op.constant([1.0, -1.0], x.dtype)))
-
-
-@lower("aten._neg_view@complex")
-def neg_view(op: Builder, x: ir.Value) -> ir.Value:
-    return marked(op, op.Neg(x))
 
 
 @lower("aten.adjoint@complex", "aten.mH@complex", "aten.matrix_H@complex")
@@ -116,13 +101,16 @@ def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None, other: ir.Val
     if dtype is None and other is not None:
         wants = is_complex(other)
     if wants:
-        made = as_pairs(op, x)
-        return made if dtype is None else marked(op, op.cast(made, REAL_OF[dtype]))
+        pairs = as_pairs(op, x)
+        return pairs if dtype is None else marked(op, op.cast(pairs, REAL_OF[dtype]))
     real = part(op, x, 0) if is_complex(x) else x
     return real if dtype is None else op.cast(real, dtype)
 
 
 # Arithmetic
+
+square = lower("aten.square@complex")(lambda op, x: mul(op, x, x))
+log = lower("aten.log@complex")(lambda op, x: join(op, op.Log(abs_(op, x)), angle(op, x)))
 
 
 def _operand(op: Builder, x: Operand, like: ir.DataType) -> ir.Value:
@@ -140,12 +128,12 @@ def _both(op: Builder, x: Operand, other: Operand) -> tuple[ir.Value, ir.Value, 
     kinds = [v.dtype for v in (x, other) if isinstance(v, ir.Value) and (is_complex(v) or v.dtype == T.DOUBLE)]
     dtype = T.DOUBLE if T.DOUBLE in kinds else (kinds[0] if kinds else T.FLOAT)
     flags = [is_complex(v) or isinstance(v, complex) for v in (x, other)]
-    made = []
+    operands = []
     for v, flag in zip((x, other), flags, strict=True):
         if flag and isinstance(v, ir.Value) and v.dtype != dtype:
             v = marked(op, op.cast(v, dtype or T.FLOAT))
-        made.append(_operand(op, v, dtype or T.FLOAT))
-    return made[0], made[1], flags[0], flags[1]
+        operands.append(_operand(op, v, dtype or T.FLOAT))
+    return operands[0], operands[1], flags[0], flags[1]
 
 
 def _extended(op: Builder, x: ir.Value, is_pair: bool) -> ir.Value:
@@ -191,19 +179,14 @@ def reciprocal(op: Builder, x: ir.Value) -> ir.Value:
     return marked(op, op.Div(conj(op, x), op.ReduceSumSquare(x, [-1])))
 
 
-@lower("aten.square@complex")
-def square(op: Builder, x: ir.Value) -> ir.Value:
-    return mul(op, x, x)
-
-
 @lower("aten.pow@complex")
 def pow_(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
     if isinstance(exponent, (int, float)) and float(exponent).is_integer() and 1 <= exponent <= 8:
         assert isinstance(x, ir.Value)
-        made = x
+        power = x
         for _ in range(int(exponent) - 1):
-            made = mul(op, made, x)
-        return made
+            power = mul(op, power, x)
+        return power
     base = _number(op, x)
     if isinstance(exponent, (int, float)) and exponent == 0:  # of 0 as well, which has no logarithm
         return marked(op, op.Expand(op.constant([1.0, 0.0], base.dtype), op.vector(op.sizes(base))))
@@ -213,8 +196,8 @@ def pow_(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
 def _number(op: Builder, x: Operand) -> ir.Value:
     if isinstance(x, ir.Value):
         return as_pairs(op, x)
-    given = complex(x)
-    return marked(op, op.Identity(op.constant([given.real, given.imag], T.FLOAT)))
+    number = complex(x)
+    return marked(op, op.Identity(op.constant([number.real, number.imag], T.FLOAT)))
 
 
 @lower("aten.exp@complex")
@@ -222,11 +205,6 @@ def exp(op: Builder, x: ir.Value) -> ir.Value:
     real, imaginary = split(op, x)
     size = op.Exp(real)
     return marked(op, op.Concat(op.Mul(size, op.Cos(imaginary)), op.Mul(size, op.Sin(imaginary)), axis=-1))
-
-
-@lower("aten.log@complex")
-def log(op: Builder, x: ir.Value) -> ir.Value:
-    return join(op, op.Log(abs_(op, x)), angle(op, x))
 
 
 @lower("aten.sqrt@complex")
@@ -263,8 +241,8 @@ def cosh_or_sinh(op: Builder, x: ir.Value, *, kinds: Sequence[str]) -> ir.Value:
 @lower("aten.cos@complex", kinds=("Cos", "Cosh", "Sin", "Sinh"), sign=-1.0)
 @lower("aten.sin@complex", kinds=("Sin", "Cosh", "Cos", "Sinh"), sign=1.0)
 def cos_or_sin(op: Builder, x: ir.Value, *, kinds: Sequence[str], sign: float) -> ir.Value:
-    made = cosh_or_sinh(op, x, kinds=kinds)
-    return made if sign > 0 else conj(op, made)
+    value = cosh_or_sinh(op, x, kinds=kinds)
+    return value if sign > 0 else conj(op, value)
 
 
 @lower("aten.tanh@complex")
@@ -283,8 +261,8 @@ def tanh(op: Builder, x: ir.Value) -> ir.Value:
 def eq(op: Builder, x: Operand, other: Operand, *, negated: bool) -> ir.Value:
     a, b, first, second = _both(op, x, other)
     same = op.Equal(_extended(op, a, first), _extended(op, b, second))
-    made = op.cast(op.ReduceMin(op.cast(same, T.INT32), [-1], keepdims=0), T.BOOL)
-    return op.Not(made) if negated else made
+    equal = op.cast(op.ReduceMin(op.cast(same, T.INT32), [-1], keepdims=0), T.BOOL)
+    return op.Not(equal) if negated else equal
 
 
 @lower("aten.isnan@complex")
@@ -298,6 +276,9 @@ def isfinite(op: Builder, x: ir.Value) -> ir.Value:
 
 
 # Products of matrices
+
+vdot = lower("aten.vdot@complex")(lambda op, x, other: matmul(op, conj(op, x), other))
+outer = lower("aten.outer@complex")(lambda op, x, vec2: _products(op, x, vec2, lambda a, b: linear.outer(op, a, b)))
 
 
 def _products(op: Builder, x: ir.Value, other: ir.Value, multiply: Any) -> ir.Value:
@@ -325,15 +306,10 @@ def matmul(
     return _products(op, x, second, lambda a, b: linear.matmul(op, a, b))
 
 
-@lower("aten.vdot@complex")
-def vdot(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return matmul(op, conj(op, x), other)
-
-
 @lower("aten.linear@complex")
 def linear_(op: Builder, x: ir.Value, weight: ir.Value, bias: ir.Value | None = None) -> ir.Value:
-    made = _products(op, x, weight, lambda a, b: linear.linear(op, a, b))
-    return made if bias is None else add(op, made, bias, sign=1)
+    product = _products(op, x, weight, lambda a, b: linear.linear(op, a, b))
+    return product if bias is None else add(op, product, bias, sign=1)
 
 
 @lower("aten.einsum@complex")
@@ -343,11 +319,6 @@ def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value], path: object
     if len(tensors) != 2:
         raise UnsupportedArgument("einsum of more than two complex tensors", hint="write it as several of two")
     return _products(op, tensors[0], tensors[1], lambda a, b: linear.einsum(op, equation, [a, b]))
-
-
-@lower("aten.outer@complex")
-def outer(op: Builder, x: ir.Value, vec2: ir.Value) -> ir.Value:
-    return _products(op, x, vec2, lambda a, b: linear.outer(op, a, b))
 
 
 # Sizes, joins, norms
@@ -380,8 +351,8 @@ def vector_norm(
     kind = {1: "ReduceL1", 2: "ReduceL2", math.inf: "ReduceMax", -math.inf: "ReduceMin"}.get(float(ord))  # type: ignore[arg-type]
     if kind is None:
         raise UnsupportedArgument(f"the norm of order {ord} of complex numbers")
-    made: ir.Value = getattr(op, kind)(to_float(op, size), axes, keepdims=int(keepdim))
-    return made
+    norm: ir.Value = getattr(op, kind)(to_float(op, size), axes, keepdims=int(keepdim))
+    return norm
 
 
 @lower("aten.prod@complex")

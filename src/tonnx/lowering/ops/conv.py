@@ -20,10 +20,10 @@ Ints = int | Sequence[int]
 
 def spread(values: Ints, count: int, name: str = "argument") -> list[int]:
     """One integer an axis; torch lets a single one stand for all. ONNX takes them as attributes: fixed numbers."""
-    given = [values] if isinstance(values, (int, ir.Value)) else list(values)
-    if any(isinstance(v, ir.Value) for v in given):
+    numbers = [values] if isinstance(values, (int, ir.Value)) else list(values)
+    if any(isinstance(v, ir.Value) for v in numbers):
         raise UnsupportedArgument(f"{name} depends on the size of an input, but ONNX wants a fixed number there")
-    return given * count if len(given) == 1 else given
+    return numbers * count if len(numbers) == 1 else numbers
 
 
 def batched(op: Builder, x: ir.Value, rank: int) -> tuple[ir.Value, bool]:

@@ -20,6 +20,9 @@ _SMALL = 1024  # elements; more are cheaper to compute than to store
 
 # Filled
 
+fill = lower("aten.fill")(lambda op, x, value: full_like(op, x, value))
+scalar_tensor = lower("aten.scalar_tensor")(lambda op, s, dtype=None: as_value(op, s, dtype or T.FLOAT))
+
 
 def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType) -> ir.Value:
     """``value`` everywhere."""
@@ -48,86 +51,39 @@ def _default_dtype(value: Operand) -> ir.DataType:
 
 
 @lower("aten.full")
-def full_(op: Builder, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
+@lower("aten.zeros", "aten.empty.memory_format", "aten.empty_permuted", "aten.empty_strided", fill_value=0.0)
+@lower("aten.ones", fill_value=1.0)
+def full_(
+    op: Builder,
+    size: Sequence[Size],
+    fill_value: Operand,
+    dtype: ir.DataType | None = None,
+    physical_layout: object = None,
+    stride: object = None,
+) -> ir.Value:
+    """Where the elements of an empty tensor would lie in memory plays no part."""
     return full(op, size, fill_value, dtype or _default_dtype(fill_value))
 
 
 @lower("aten.full_like")
+@lower("aten.zeros_like", "aten.empty_like", "aten.zero", fill_value=0)
+@lower("aten.ones_like", fill_value=1)
 def full_like_(op: Builder, x: ir.Value, fill_value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
     return full_like(op, x, fill_value, dtype)
 
 
 @lower("aten.new_full")
+@lower("aten.new_zeros", "aten.new_empty", "aten.new_empty_strided", fill_value=0)
+@lower("aten.new_ones", fill_value=1)
 def new_full(
-    op: Builder, x: ir.Value, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None
+    op: Builder,
+    x: ir.Value,
+    size: Sequence[Size],
+    fill_value: Operand,
+    dtype: ir.DataType | None = None,
+    stride: object = None,
 ) -> ir.Value:
     return full(op, size, fill_value, dtype or x.dtype)  # type: ignore[arg-type]
-
-
-@lower("aten.zeros", "aten.empty.memory_format")
-def zeros(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return full(op, size, 0, dtype or T.FLOAT)
-
-
-@lower("aten.empty_permuted")
-def empty_permuted(
-    op: Builder, size: Sequence[Size], physical_layout: Sequence[int], dtype: ir.DataType | None = None
-) -> ir.Value:
-    return full(op, size, 0, dtype or T.FLOAT)
-
-
-@lower("aten.empty_strided")
-def empty_strided(
-    op: Builder, size: Sequence[Size], stride: Sequence[Size], dtype: ir.DataType | None = None
-) -> ir.Value:
-    return full(op, size, 0, dtype or T.FLOAT)
-
-
-@lower("aten.ones")
-def ones(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return full(op, size, 1, dtype or T.FLOAT)
-
-
-@lower("aten.zeros_like", "aten.empty_like")
-def zeros_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
-    return full_like(op, x, 0, dtype)
-
-
-@lower("aten.ones_like")
-def ones_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
-    return full_like(op, x, 1, dtype)
-
-
-@lower("aten.new_zeros", "aten.new_empty")
-def new_zeros(op: Builder, x: ir.Value, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return full(op, size, 0, dtype or x.dtype)  # type: ignore[arg-type]
-
-
-@lower("aten.new_empty_strided")
-def new_empty_strided(
-    op: Builder, x: ir.Value, size: Sequence[Size], stride: Sequence[Size], dtype: ir.DataType | None = None
-) -> ir.Value:
-    return full(op, size, 0, dtype or x.dtype)  # type: ignore[arg-type]
-
-
-@lower("aten.new_ones")
-def new_ones(op: Builder, x: ir.Value, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return full(op, size, 1, dtype or x.dtype)  # type: ignore[arg-type]
-
-
-@lower("aten.fill")
-def fill(op: Builder, x: ir.Value, value: Operand) -> ir.Value:
-    return full_like(op, x, value)
-
-
-@lower("aten.zero")
-def zero(op: Builder, x: ir.Value) -> ir.Value:
-    return full_like(op, x, 0)
-
-
-@lower("aten.scalar_tensor")
-def scalar_tensor(op: Builder, s: Operand, dtype: ir.DataType | None = None) -> ir.Value:
-    return as_value(op, s, dtype or T.FLOAT)
 
 
 # Counted
@@ -209,27 +165,17 @@ def eye(op: Builder, n: Size, m: Size | None = None, dtype: ir.DataType | None =
     return op.cast(square, dtype or T.FLOAT)
 
 
-@lower("aten.tril")
-def tril(op: Builder, x: ir.Value, diagonal: Size = 0) -> ir.Value:
-    return op.Trilu(x, op.scalar(diagonal), upper=0)
+@lower("aten.tril", upper=False)
+@lower("aten.triu", upper=True)
+def triangle(op: Builder, x: ir.Value, diagonal: Size = 0, *, upper: bool) -> ir.Value:
+    return op.Trilu(x, op.scalar(diagonal), upper=int(upper))
 
 
-@lower("aten.triu")
-def triu(op: Builder, x: ir.Value, diagonal: Size = 0) -> ir.Value:
-    return op.Trilu(x, op.scalar(diagonal), upper=1)
-
-
-@lower("aten.tril_indices")
-def tril_indices(op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64) -> ir.Value:
-    return _triangle(op, row, col, offset, upper=False)
-
-
-@lower("aten.triu_indices")
-def triu_indices(op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64) -> ir.Value:
-    return _triangle(op, row, col, offset, upper=True)
-
-
-def _triangle(op: Builder, row: Size, col: Size, offset: int, *, upper: bool) -> ir.Value:
+@lower("aten.tril_indices", upper=False)
+@lower("aten.triu_indices", upper=True)
+def triangle_indices(
+    op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64, *, upper: bool
+) -> ir.Value:
     if isinstance(row, int) and isinstance(col, int) and row * col <= LIMIT:
         indices = np.triu_indices(row, offset, col) if upper else np.tril_indices(row, offset, col)
         return op.constant(np.stack(indices), T.INT64)

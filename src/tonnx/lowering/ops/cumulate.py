@@ -8,6 +8,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
+from tonnx.lowering.ops.reduce import summed
 from tonnx.lowering.ops.special import log_add_exp
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axis_of, is_float, opmath
@@ -16,19 +17,15 @@ T = ir.DataType
 Step = Callable[[Builder, list[ir.Value], ir.Value], list[ir.Value]]
 
 
-def _summed(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
-    return op.cast(x, dtype or (x.dtype if is_float(x.dtype) else T.INT64))  # type: ignore[arg-type]
-
-
 @lower("aten.cumsum")
 def cumsum(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
-    x = _summed(op, x, dtype)
+    x = summed(op, x, dtype)
     return op.CumSum(x, op.constant(axis_of(op, x, dim), T.INT64)) if op.rank(x) else x
 
 
 @lower("aten.cumprod")
 def cumprod(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None) -> ir.Value:
-    x = _summed(op, x, dtype)
+    x = summed(op, x, dtype)
     if op.rank(x) == 0 or op.size(x, dim) == 0:  # below opset 26 it is a Scan, and those do not run on nothing
         return x
     return op.CumProd(x, op.constant(axis_of(op, x, dim), T.INT64))
@@ -44,27 +41,19 @@ def logcumsumexp(op: Builder, x: ir.Value, dim: int) -> ir.Value:
     return result
 
 
-@lower("aten.cummax")
-def cummax(op: Builder, x: ir.Value, dim: int) -> list[ir.Value]:
-    return _extremes(op, "GreaterOrEqual", x, dim)
-
-
-@lower("aten.cummin")
-def cummin(op: Builder, x: ir.Value, dim: int) -> list[ir.Value]:
-    return _extremes(op, "LessOrEqual", x, dim)
-
-
-def _extremes(op: Builder, better: str, x: ir.Value, dim: int) -> list[ir.Value]:
+@lower("aten.cummax", better="GreaterOrEqual")
+@lower("aten.cummin", better="LessOrEqual")
+def running_extreme(op: Builder, x: ir.Value, dim: int, *, better: str) -> list[ir.Value]:
     """The extreme so far and where it was met last."""
     if op.rank(x) == 0:
         return [x, op.constant(0, T.INT64)]
 
     def step(op: Builder, state: list[ir.Value], item: ir.Value) -> list[ir.Value]:
         extreme, place, now = state
-        found = getattr(op, better)(item, extreme)
+        is_better = getattr(op, better)(item, extreme)
         if is_float(item.dtype):  # once met, no number is the extreme for good
-            found = op.Or(op.IsNaN(item), op.And(found, op.Not(op.IsNaN(extreme))))
-        return [op.Where(found, item, extreme), op.Where(found, now, place), op.Add(now, 1)]
+            is_better = op.Or(op.IsNaN(item), op.And(is_better, op.Not(op.IsNaN(extreme))))
+        return [op.Where(is_better, item, extreme), op.Where(is_better, now, place), op.Add(now, 1)]
 
     first = _first(op, x, dim)
     zero = op.Expand(op.constant(0, T.INT64), op.Shape(first))
@@ -89,7 +78,7 @@ def _scan(op: Builder, x: ir.Value, dim: int, initial: list[ir.Value], step: Ste
     traces = [body.Identity(result) for result in results]  # an output has one name, and each is needed twice
     body.graph.outputs.extend([*results, *traces])
     stacked = [[*d[:axis], x.shape[axis], *d[axis:]] for d in dims]
-    made = op.node(
+    outputs = op.node(
         "Scan",
         [*initial, x],
         [
@@ -100,4 +89,4 @@ def _scan(op: Builder, x: ir.Value, dim: int, initial: list[ir.Value], step: Ste
         ],
         [(state.dtype, d) for state, d in zip([*initial, *initial], [*dims, *stacked], strict=True)],
     )
-    return list(made[len(initial) :])
+    return list(outputs[len(initial) :])

@@ -20,6 +20,13 @@ NONE, BY_ROOT, BY_COUNT = 0, 1, 2
 """PyTorch's numbers for what a transform is divided by."""
 
 
+def factor(norm: str | None, forward: bool) -> int:
+    """The number for a norm by name."""
+    if norm == "ortho":
+        return BY_ROOT
+    return BY_COUNT if (norm == "forward") == forward else NONE
+
+
 def _number(op: Builder, size: Size, dtype: ir.DataType | None) -> ir.Value:
     return op.cast(op.scalar(size), dtype or T.FLOAT)
 
@@ -29,8 +36,9 @@ def _transformed(op: Builder, x: ir.Value, axes: Sequence[int], forward: bool) -
     assert x.shape is not None
     for axis in axes:
         size = op.size(x, axis)
-        made = op.DFT(x, None, op.constant(axis, T.INT64), inverse=int(not forward), _shape=x.shape.dims)
-        x = made if forward else op.Mul(made, _number(op, size, x.dtype))  # ONNX's inverse is divided by the size
+        spectrum = op.DFT(x, None, op.constant(axis, T.INT64), inverse=int(not forward), _shape=x.shape.dims)
+        # The inverse of ONNX is divided by the size.
+        x = spectrum if forward else op.Mul(spectrum, _number(op, size, x.dtype))
     return x
 
 
@@ -55,8 +63,8 @@ def fft_r2c(op: Builder, x: ir.Value, dim: Sequence[int], normalization: int, on
     axes = [d % op.rank(x) for d in dim]
     counts = [op.size(x, axis) for axis in axes]
     *others, last = axes
-    made = _transformed(op, of_reals(op, op.Unsqueeze(x, [-1]), last, onesided), others, True)
-    return marked(op, _normalised(op, made, counts, normalization))
+    spectrum = _transformed(op, of_reals(op, op.Unsqueeze(x, [-1]), last, onesided), others, True)
+    return marked(op, _normalised(op, spectrum, counts, normalization))
 
 
 def of_reals(op: Builder, x: ir.Value, axis: int, onesided: bool) -> ir.Value:
@@ -129,10 +137,10 @@ def stft(
     shape = _window(op, window, n_fft if win_length is None else win_length, n_fft, x.dtype)
     rows = op.Mul(_frames(op, signal, n_fft, hop), shape)
     spectra = of_reals(op, op.Unsqueeze(rows, [-1]), 2, onesided is None or onesided)
-    made = op.Transpose(spectra, perm=[0, 2, 1, 3])
+    turned = op.Transpose(spectra, perm=[0, 2, 1, 3])
     if normalized:
-        made = op.Div(made, math.sqrt(n_fft))
-    return marked(op, op.Squeeze(made, [0]) if single else made)
+        turned = op.Div(turned, math.sqrt(n_fft))
+    return marked(op, op.Squeeze(turned, [0]) if single else turned)
 
 
 def _frames(op: Builder, x: ir.Value, length: int, hop: int) -> ir.Value:
@@ -174,17 +182,17 @@ def istft(
     rows = op.Div(rows, math.sqrt(n_fft) if normalized else float(n_fft))
     added = _overlapped(op, op.Mul(rows, shape), n_fft, hop)
     weight = op.Expand(op.Mul(shape, shape), op.vector([1, op.size(rows, 1), n_fft]))
-    made = op.Div(added, _overlapped(op, weight, n_fft, hop))
+    signal = op.Div(added, _overlapped(op, weight, n_fft, hop))
     start = n_fft // 2 if center else 0
-    made = _trimmed(op, made, start, length)
-    return op.Squeeze(made, [0]) if single else made
+    signal = _trimmed(op, signal, start, length)
+    return op.Squeeze(signal, [0]) if single else signal
 
 
 def _overlapped(op: Builder, rows: ir.Value, length: int, hop: int) -> ir.Value:
     """[signals, windows, length] → [signals, time]: a transposed convolution that puts each number in its place."""
     place = op.constant(np.eye(length)[:, None, :], rows.dtype)
-    made = op.ConvTranspose(op.Transpose(rows, perm=[0, 2, 1]), place, strides=[hop], kernel_shape=[length])
-    return op.Squeeze(made, [1])
+    added = op.ConvTranspose(op.Transpose(rows, perm=[0, 2, 1]), place, strides=[hop], kernel_shape=[length])
+    return op.Squeeze(added, [1])
 
 
 def _trimmed(op: Builder, x: ir.Value, count: int, length: int | None) -> ir.Value:
@@ -200,12 +208,12 @@ def resized(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     if isinstance(size, int) and size == count:
         return x
     pairs = is_complex(x)
-    made = sizes.cut(op, x, axis, 0, count)
+    changed = sizes.cut(op, x, axis, 0, count)
     if not (isinstance(size, int) and isinstance(count, int) and size >= count):
         missing = sizes.larger(op, sizes.subtract(op, count, size), 0)
-        made = op.Pad(made, op.vector([0, missing]), None, [axis])
+        changed = op.Pad(changed, op.vector([0, missing]), None, [axis])
     dims = list(x.shape.dims)  # type: ignore[union-attr]
     dims[axis] = count if isinstance(count, int) else ir.SymbolicDim(None)
-    if made.const_value is None:
-        made.shape = ir.Shape(dims)
-    return marked(op, made) if pairs else made
+    if changed.const_value is None:
+        changed.shape = ir.Shape(dims)
+    return marked(op, changed) if pairs else changed

@@ -48,6 +48,8 @@ def narrow(op: Builder, x: ir.Value, dim: int, start: Size, length: Size) -> ir.
 
 # Gathers
 
+take = lower("aten.take")(lambda op, x, index: op.Gather(op.reshape(x, [-1]), as_index(op, index), axis=0))
+
 
 @lower("aten.embedding")
 def embedding(
@@ -77,11 +79,6 @@ def gather(op: Builder, x: ir.Value, dim: int, index: ir.Value, sparse_grad: boo
     if op.rank(x) == 1:
         return op.Gather(x, index, axis=0)
     return op.GatherElements(x, index, axis=axis_of(op, x, dim))
-
-
-@lower("aten.take")
-def take(op: Builder, x: ir.Value, index: ir.Value) -> ir.Value:
-    return op.Gather(op.reshape(x, [-1]), as_index(op, index), axis=0)
 
 
 @lower("aten.take_along_dim")
@@ -172,9 +169,9 @@ class Advanced:
 
 def single_mask(indices: Sequence[ir.Value | None]) -> tuple[int, ir.Value] | None:
     """The axis and the mask, if one mask is the only index."""
-    given = [(axis, index) for axis, index in enumerate(indices) if index is not None]
-    if len(given) == 1 and given[0][1].dtype in (T.BOOL, T.UINT8):
-        return given[0]
+    present = [(axis, index) for axis, index in enumerate(indices) if index is not None]
+    if len(present) == 1 and present[0][1].dtype in (T.BOOL, T.UINT8):
+        return present[0]
     return None
 
 
@@ -204,33 +201,33 @@ def index(op: Builder, x: ir.Value, indices: Sequence[ir.Value | None]) -> ir.Va
             return op.Compress(x, flat_mask(op, mask))
         merged = merge(op, x, axis, axis + op.rank(mask))
         return op.Compress(merged, flat_mask(op, mask), axis=axis)
-    wanted = Advanced(op, x, indices)
-    if len(wanted.indices) == 1:
-        return op.Gather(x, wanted.indices[0], axis=wanted.axes[0])
-    if (outer := _outer(op, wanted)) is not None:
-        for axis, vector in zip(wanted.axes, outer, strict=True):
+    advanced = Advanced(op, x, indices)
+    if len(advanced.indices) == 1:
+        return op.Gather(x, advanced.indices[0], axis=advanced.axes[0])
+    if (outer := _outer(op, advanced)) is not None:
+        for axis, vector in zip(advanced.axes, outer, strict=True):
             x = op.Gather(x, vector, axis=axis)
         return x
-    found = op.GatherND(transposed(op, x, wanted.order), wanted.tuples(op))
-    count = op.rank(found) - len(wanted.rest)
-    return movedim(op, found, list(range(count)), list(range(wanted.at, wanted.at + count)))
+    picked = op.GatherND(transposed(op, x, advanced.order), advanced.tuples(op))
+    count = op.rank(picked) - len(advanced.rest)
+    return movedim(op, picked, list(range(count)), list(range(advanced.at, advanced.at + count)))
 
 
-def _outer(op: Builder, wanted: Advanced) -> list[ir.Value] | None:
+def _outer(op: Builder, advanced: Advanced) -> list[ir.Value] | None:
     """The indices as vectors, if each of them varies along its own axis of the result, as with ``numpy.ix_``.
 
     Picking rows and then columns keeps the image's layout, which the general form has to transpose twice.
     """
-    count = len(wanted.indices)
-    rank = max(op.rank(index) for index in wanted.indices)
-    if rank != count or wanted.axes != list(range(wanted.axes[0], wanted.axes[0] + count)):
+    count = len(advanced.indices)
+    rank = max(op.rank(index) for index in advanced.indices)
+    if rank != count or advanced.axes != list(range(advanced.axes[0], advanced.axes[0] + count)):
         return None
-    for i, index in enumerate(wanted.indices):
+    for i, index in enumerate(advanced.indices):
         assert index.shape is not None
         others = [d for at, d in enumerate(index.shape.dims) if at != i - rank + op.rank(index)]
         if op.rank(index) < rank - i or any(d != 1 for d in others):
             return None
-    return [op.reshape(index, [-1]) for index in wanted.indices]
+    return [op.reshape(index, [-1]) for index in advanced.indices]
 
 
 @lower("aten._unsafe_masked_index")

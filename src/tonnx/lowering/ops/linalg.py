@@ -16,6 +16,11 @@ from tonnx.lowering.rules import lower
 T = ir.DataType
 Step = Callable[[Builder, ir.Value, ir.Value], ir.Value]
 
+inverse = lower("aten.linalg_inv", "aten.inverse")(lambda op, x: solved(op, x, identity(op, x)))
+inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), _no_error(op, x)])
+cholesky = lower("aten.linalg_cholesky", "aten.cholesky")(lambda op, x, upper=False: root_of(op, x, upper))
+cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by_root(op, identity(op, x), x, upper))
+
 
 def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     """``state`` after ``step(state, i)`` for i = 0 … count - 1."""
@@ -26,13 +31,13 @@ def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     with body:
         after = step(body, before, number)
         body.graph.outputs.extend([body.Identity(again), after])
-    (made,) = op.node(
+    (result,) = op.node(
         "Loop",
         [op.scalar(count), op.constant(True, T.BOOL), state],
         [ir.AttrGraph("body", body.graph)],
         [(state.dtype, dims)],
     )
-    return made
+    return result
 
 
 def unit(op: Builder, place: ir.Value, count: Size, dtype: ir.DataType) -> ir.Value:
@@ -127,8 +132,8 @@ def root_of(op: Builder, x: ir.Value, upper: bool = False) -> ir.Value:
         here = unit(op, op.Unsqueeze(i, [0]), count, dtype)
         return op.Add(root, op.Mul(op.Unsqueeze(column, [2]), op.Unsqueeze(here, [1])))
 
-    found = op.reshape(looped(op, count, op.Mul(a, 0.0), step), op.sizes(x))
-    return turned(op, found) if upper else found
+    whole = op.reshape(looped(op, count, op.Mul(a, 0.0), step), op.sizes(x))
+    return turned(op, whole) if upper else whole
 
 
 def power(op: Builder, x: ir.Value, n: int) -> ir.Value:
@@ -151,16 +156,6 @@ def _no_error(op: Builder, x: ir.Value) -> ir.Value:
     return op.Expand(op.constant(0, T.INT32), op.vector(op.sizes(x)[:-2]))
 
 
-@lower("aten.linalg_inv", "aten.inverse")
-def inverse(op: Builder, x: ir.Value) -> ir.Value:
-    return solved(op, x, identity(op, x))
-
-
-@lower("aten.linalg_inv_ex")
-def inverse_ex(op: Builder, x: ir.Value, check_errors: bool = False) -> list[ir.Value]:
-    return [inverse(op, x), _no_error(op, x)]
-
-
 @lower("aten.linalg_solve")
 def solve(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> ir.Value:
     """X of A·X = B, or of X·A = B; B may hold vectors."""
@@ -179,7 +174,7 @@ def solve_ex(
 
 
 def _half(op: Builder, x: ir.Value, upper: bool, unitriangular: bool = False) -> ir.Value:
-    half = create.triu(op, x, 0) if upper else create.tril(op, x, 0)
+    half = create.triangle(op, x, upper=upper)
     if unitriangular:
         unit = create.eye(op, op.size(x, -1), None, x.dtype)
         half = op.Add(op.Mul(half, op.Sub(op.constant(1.0, x.dtype), unit)), unit)
@@ -205,11 +200,6 @@ def triangular_solve(
     return [solved(op, spread(op, half, x), spread(op, x, half)), spread(op, A, x)]
 
 
-@lower("aten.linalg_cholesky", "aten.cholesky")
-def cholesky(op: Builder, x: ir.Value, upper: bool = False) -> ir.Value:
-    return root_of(op, x, upper)
-
-
 def _by_root(op: Builder, b: ir.Value, root: ir.Value, upper: bool) -> ir.Value:
     """X of L·Lᵀ·X = B: of each in turn, since their product would lose digits."""
     half = op.cast(_half(op, root, upper), T.DOUBLE)
@@ -225,12 +215,9 @@ def cholesky_solve(op: Builder, x: ir.Value, input2: ir.Value, upper: bool = Fal
     return _by_root(op, x, input2, upper)
 
 
-@lower("aten.cholesky_inverse")
-def cholesky_inverse(op: Builder, x: ir.Value, upper: bool = False) -> ir.Value:
-    return _by_root(op, identity(op, x), x, upper)
-
-
 # Determinants
+
+matrix_power = lower("aten.linalg_matrix_power")(lambda op, x, n: power(op, x, n))
 
 
 @lower("aten.linalg_det", "aten.det")
@@ -276,11 +263,6 @@ def logdet(op: Builder, x: ir.Value) -> ir.Value:
     sign, size = slogdet(op, x)
     negative = op.Less(sign, op.constant(0.0, sign.dtype))
     return op.Where(negative, op.constant(float("nan"), size.dtype), size)
-
-
-@lower("aten.linalg_matrix_power")
-def matrix_power(op: Builder, x: ir.Value, n: int) -> ir.Value:
-    return power(op, x, n)
 
 
 @lower("aten.matrix_exp", "aten.linalg_matrix_exp")

@@ -17,6 +17,10 @@ from tonnx.lowering.values import is_float
 T = ir.DataType
 Number = int | float
 
+int_mm = lower("aten._int_mm")(lambda op, x, mat2: op.MatMulInteger(x, mat2))
+outer = lower("aten.outer", "aten.ger")(lambda op, x, vec2: mul(op, op.Unsqueeze(x, [1]), op.Unsqueeze(vec2, [0])))
+chain_matmul = lower("aten.chain_matmul", "aten.linalg_multi_dot")(lambda op, x: reduce(op.MatMul, x))
+
 
 @lower("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.matmul", "aten.linalg_matmul")
 def matmul(
@@ -31,11 +35,6 @@ def matmul(
     return op.MatMul(x, second)
 
 
-@lower("aten._int_mm")
-def int_mm(op: Builder, x: ir.Value, mat2: ir.Value) -> ir.Value:
-    return op.MatMulInteger(x, mat2)
-
-
 @lower("aten._grouped_mm")
 def grouped_mm(
     op: Builder,
@@ -47,8 +46,8 @@ def grouped_mm(
 ) -> ir.Value:
     """Groups of rows, each times a matrix of its own: group g ends at row ``offs[g]``, which only the run knows."""
     if offs is None:
-        made = matmul(op, x, mat2)
-        return made if bias is None else op.Add(made, bias)
+        product = matmul(op, x, mat2)
+        return product if bias is None else op.Add(product, bias)
     groups = op.size(mat2, 0)
     if op.rank(x) != 2 or op.rank(mat2) != 3 or bias is not None or not isinstance(groups, int):
         raise UnsupportedArgument("grouped_mm of other operands than rows and a fixed number of matrices")
@@ -96,18 +95,19 @@ def addmm(
 
 
 @lower("aten.baddbmm")
+@lower("aten.addbmm", summed=True)
 def baddbmm(
-    op: Builder, x: ir.Value, batch1: ir.Value, batch2: ir.Value, beta: Number = 1, alpha: Number = 1
+    op: Builder,
+    x: ir.Value,
+    batch1: ir.Value,
+    batch2: ir.Value,
+    beta: Number = 1,
+    alpha: Number = 1,
+    *,
+    summed: bool = False,
 ) -> ir.Value:
-    return _weighted_sum(op, x, matmul(op, batch1, batch2), beta, alpha)
-
-
-@lower("aten.addbmm")
-def addbmm(
-    op: Builder, x: ir.Value, batch1: ir.Value, batch2: ir.Value, beta: Number = 1, alpha: Number = 1
-) -> ir.Value:
-    total = op.ReduceSum(matmul(op, batch1, batch2), [0], keepdims=0)
-    return _weighted_sum(op, x, total, beta, alpha)
+    products = matmul(op, batch1, batch2)
+    return _weighted_sum(op, x, op.ReduceSum(products, [0], keepdims=0) if summed else products, beta, alpha)
 
 
 @lower("aten.addmv")
@@ -115,11 +115,6 @@ def addmv(
     op: Builder, x: ir.Value, mat: ir.Value, vec: ir.Value, beta: Number = 1, alpha: Number = 1
 ) -> ir.Value:
     return _weighted_sum(op, x, matmul(op, mat, vec), beta, alpha)
-
-
-@lower("aten.outer", "aten.ger")
-def outer(op: Builder, x: ir.Value, vec2: ir.Value) -> ir.Value:
-    return mul(op, op.Unsqueeze(x, [1]), op.Unsqueeze(vec2, [0]))
 
 
 @lower("aten.addr")
@@ -130,11 +125,6 @@ def addr(
     if alpha != 1:
         product = mul(op, product, alpha)
     return product if beta == 0 else add(op, x if beta == 1 else mul(op, x, beta), product)
-
-
-@lower("aten.chain_matmul", "aten.linalg_multi_dot")
-def chain_matmul(op: Builder, x: Sequence[ir.Value]) -> ir.Value:
-    return reduce(op.MatMul, x)
 
 
 @lower("aten.tensordot")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import onnx_ir as ir
 
@@ -27,6 +28,15 @@ _SHORT = (T.INT8, T.INT16)
 
 # Sums and products
 
+rsub = lower("aten.rsub")(lambda op, x, other, alpha=1: sub(op, other, x, alpha))
+square = lower("aten.square")(lambda op, x: power(op, x, 2))
+addcmul = lower("aten.addcmul")(lambda op, x, tensor1, tensor2, value=1: add(op, x, mul(op, tensor1, tensor2), value))
+addcdiv = lower("aten.addcdiv")(lambda op, x, tensor1, tensor2, value=1: add(op, x, div(op, tensor1, tensor2), value))
+lerp = lower("aten.lerp")(lambda op, x, end, weight: add(op, x, mul(op, op.Sub(end, x), weight)))
+neg = lower("aten.neg", "aten.negative")(lambda op, x: op.Sub(0, x) if x.dtype in _UNSIGNED else op.Neg(x))
+absolute = lower("aten.abs", "aten.absolute")(lambda op, x: op.Abs(x))
+sign = lower("aten.sign", "aten.sgn")(lambda op, x: x if x.dtype == T.BOOL else op.Sign(x))
+
 
 @lower("aten.add")
 def add(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value:
@@ -40,53 +50,16 @@ def sub(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value
     return op.Sub(a, b)
 
 
-@lower("aten.rsub")
-def rsub(op: Builder, x: Operand, other: Operand, alpha: Operand = 1) -> ir.Value:
-    return sub(op, other, x, alpha)
-
-
 @lower("aten.mul", "aten.multiply")
 def mul(op: Builder, x: Operand, other: Operand) -> ir.Value:
     a, b = promote(op, x, other)
     return op.And(a, b) if a.dtype == T.BOOL else op.Mul(a, b)
 
 
-@lower("aten.square")
-def square(op: Builder, x: ir.Value) -> ir.Value:
-    return power(op, x, 2)
-
-
-@lower("aten.addcmul")
-def addcmul(op: Builder, x: ir.Value, tensor1: ir.Value, tensor2: ir.Value, value: Operand = 1) -> ir.Value:
-    return add(op, x, mul(op, tensor1, tensor2), value)
-
-
-@lower("aten.addcdiv")
-def addcdiv(op: Builder, x: ir.Value, tensor1: ir.Value, tensor2: ir.Value, value: Operand = 1) -> ir.Value:
-    return add(op, x, div(op, tensor1, tensor2), value)
-
-
-@lower("aten.lerp")
-def lerp(op: Builder, x: ir.Value, end: ir.Value, weight: Operand) -> ir.Value:
-    return add(op, x, mul(op, op.Sub(end, x), weight))
-
-
-@lower("aten.neg", "aten.negative")
-def neg(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Sub(0, x) if x.dtype in _UNSIGNED else op.Neg(x)
-
-
-@lower("aten.abs", "aten.absolute")
-def absolute(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Abs(x)
-
-
-@lower("aten.sign", "aten.sgn")
-def sign(op: Builder, x: ir.Value) -> ir.Value:
-    return x if x.dtype == T.BOOL else op.Sign(x)
-
-
 # Quotients
+
+floor_divide = lower("aten.floor_divide")(lambda op, x, other: _floor_quotient(op, *promote(op, x, other)))
+reciprocal = lower("aten.reciprocal")(lambda op, x: op.Reciprocal(to_float(op, x)))
 
 
 @lower("aten.div", "aten.divide", "aten.true_divide")
@@ -97,11 +70,6 @@ def div(op: Builder, x: Operand, other: Operand, rounding_mode: str | None = Non
     if rounding_mode == "trunc":
         return trunc(op, op.Div(a, b))  # ONNX divides integers towards zero
     return _floor_quotient(op, a, b)
-
-
-@lower("aten.floor_divide")
-def floor_divide(op: Builder, x: Operand, other: Operand) -> ir.Value:
-    return _floor_quotient(op, *promote(op, x, other))
 
 
 def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -123,9 +91,9 @@ def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
 
 def _other_sign(op: Builder, rest: ir.Value, divisor: ir.Value) -> ir.Value:
     """Where a remainder has not the sign of its divisor, which Python's and torch's ``%`` gives it."""
-    known = _number(divisor)
-    if known is not None:
-        return op.Less(rest, 0) if known > 0 else op.Greater(rest, 0)
+    number = _number(divisor)
+    if number is not None:
+        return op.Less(rest, 0) if number > 0 else op.Greater(rest, 0)
     return op.And(op.Not(op.Equal(rest, 0)), op.Xor(op.Less(rest, 0), op.Less(divisor, 0)))
 
 
@@ -151,12 +119,11 @@ def fmod(op: Builder, x: Operand, other: Operand) -> ir.Value:
     return op.Mod(a, b, fmod=1)
 
 
-@lower("aten.reciprocal")
-def reciprocal(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Reciprocal(to_float(op, x))
-
-
 # Powers
+
+sqrt = lower("aten.sqrt")(lambda op, x: op.Sqrt(to_float(op, x)))
+rsqrt = lower("aten.rsqrt")(lambda op, x: op.Reciprocal(op.Sqrt(to_float(op, x))))
+ldexp = lower("aten.ldexp")(lambda op, x, other: mul(op, x, op.Pow(2.0, to_float(op, other))))
 
 
 @lower("aten.pow")
@@ -210,48 +177,22 @@ def float_power(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
     return _real_power(op, as_value(op, x, T.DOUBLE), exponent)  # type: ignore[arg-type]
 
 
-@lower("aten.sqrt")
-def sqrt(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Sqrt(to_float(op, x))
-
-
-@lower("aten.rsqrt")
-def rsqrt(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Reciprocal(op.Sqrt(to_float(op, x)))
-
-
 @lower("aten.hypot")
 def hypot(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
     a, b = (opmath(op, v) for v in promote(op, x, other))
     return op.Sqrt(op.Add(op.Mul(a, a), op.Mul(b, b)))
 
 
-@lower("aten.ldexp")
-def ldexp(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
-    return mul(op, x, op.Pow(2.0, to_float(op, other)))
-
-
 # Rounding
 
-
-@lower("aten.floor")
-def floor(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Floor(x) if is_float(x.dtype) else x
-
-
-@lower("aten.ceil")
-def ceil(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Ceil(x) if is_float(x.dtype) else x
+floor = lower("aten.floor")(lambda op, x: op.Floor(x) if is_float(x.dtype) else x)
+ceil = lower("aten.ceil")(lambda op, x: op.Ceil(x) if is_float(x.dtype) else x)
+frac = lower("aten.frac")(lambda op, x: op.Mod(x, 1, fmod=1))
 
 
 @lower("aten.trunc", "aten.fix")
 def trunc(op: Builder, x: ir.Value) -> ir.Value:
     return op.Where(op.Less(x, 0), op.Ceil(x), op.Floor(x)) if is_float(x.dtype) else x
-
-
-@lower("aten.frac")
-def frac(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Mod(x, 1, fmod=1)
 
 
 @lower("aten.round")
@@ -279,26 +220,18 @@ def minimum(op: Builder, x: ir.Value, other: Operand) -> ir.Value:
     return op.And(a, b) if a.dtype == T.BOOL else op.Min(a, b)
 
 
-@lower("aten.fmax")
-def fmax(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+@lower("aten.fmax", choose=maximum)
+@lower("aten.fmin", choose=minimum)
+def unless_nan(op: Builder, x: ir.Value, other: ir.Value, *, choose: Callable[..., ir.Value]) -> ir.Value:
+    """The larger or the smaller, but the other one where one of both is not a number."""
     a, b = promote(op, x, other)
-    return _unless_nan(op, a, b, maximum(op, a, b))
-
-
-@lower("aten.fmin")
-def fmin(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    a, b = promote(op, x, other)
-    return _unless_nan(op, a, b, minimum(op, a, b))
-
-
-def _unless_nan(op: Builder, a: ir.Value, b: ir.Value, chosen: ir.Value) -> ir.Value:
-    """``chosen``, but the other one where one of both is not a number."""
+    chosen = choose(op, a, b)
     if not is_float(a.dtype):
         return chosen
     return op.Where(op.IsNaN(a), b, op.Where(op.IsNaN(b), a, chosen))
 
 
-@lower("aten.clamp", "aten.clip")
+@lower("aten.clamp", "aten.clip", "aten.clamp_min", "aten.clamp_max")
 def clamp(op: Builder, x: ir.Value, min: Operand | None = None, max: Operand | None = None) -> ir.Value:
     bounds = [bound for bound in (min, max) if bound is not None]
     if not bounds:
@@ -312,16 +245,6 @@ def clamp(op: Builder, x: ir.Value, min: Operand | None = None, max: Operand | N
     if low is not None:
         x = op.Max(x, low)
     return x if high is None else op.Min(x, high)
-
-
-@lower("aten.clamp_min")
-def clamp_min(op: Builder, x: ir.Value, min: Operand) -> ir.Value:
-    return clamp(op, x, min=min)
-
-
-@lower("aten.clamp_max")
-def clamp_max(op: Builder, x: ir.Value, max: Operand) -> ir.Value:
-    return clamp(op, x, max=max)
 
 
 @lower("aten.copysign")

@@ -28,13 +28,13 @@ def _full(op: Builder, number: float, sizes: Sequence[Size], dtype: ir.DataType 
 
 
 def parameter(
-    op: Builder, given: Parameter, default: float, sizes: Sequence[Size], dtype: ir.DataType | None
+    op: Builder, value: Parameter, default: float, sizes: Sequence[Size], dtype: ir.DataType | None
 ) -> ir.Value:
     """A weight or bias in the dtype of the data (torch allows float32 ones beside half data), or its neutral value."""
-    if given is None:
+    if value is None:
         return _full(op, default, sizes, dtype)
     assert dtype is not None
-    return op.cast(given, dtype)
+    return op.cast(value, dtype)
 
 
 def _per_channel(op: Builder, parameter: ir.Value, rank: int) -> ir.Value:
@@ -168,10 +168,10 @@ def rms_norm(
     return op.RMSNormalization(x, scale, axis=-len(normalized_shape), epsilon=_epsilon(x, eps))
 
 
-def _epsilon(x: ir.Value, given: float | None) -> float:
+def _epsilon(x: ir.Value, eps: float | None) -> float:
     """torch's default: the machine epsilon of what it computes in, which is float32 for the half types."""
-    if given is not None:
-        return given
+    if eps is not None:
+        return eps
     return float(np.finfo(np.float64 if x.dtype == T.DOUBLE else np.float32).eps)
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
-from tonnx.lowering.rules import lower
+from tonnx.lowering.rules import Lowering, lower
+from tonnx.lowering.sizes import END
 from tonnx.lowering.values import Operand, as_value
-
-_END = 2**63 - 1
 
 
 def _by_axis(rank: int, pad: Sequence[Size]) -> tuple[list[Size], list[Size]]:
@@ -33,7 +33,7 @@ def _cropped(op: Builder, x: ir.Value, before: Sequence[Size], after: Sequence[S
     if not axes:
         return x
     starts = [-before[i] if _is_negative(before[i]) else 0 for i in axes]  # type: ignore[operator]
-    ends = [after[i] if _is_negative(after[i]) else _END for i in axes]
+    ends = [after[i] if _is_negative(after[i]) else END for i in axes]
     return op.Slice(x, starts, ends, axes)
 
 
@@ -54,16 +54,11 @@ def constant_pad(op: Builder, x: ir.Value, pad: Sequence[Size], value: Operand |
     return _padded(op, _cropped(op, x, before, after), before, after, "constant", fill)
 
 
-@lower("aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d")
-def reflection_pad(op: Builder, x: ir.Value, padding: Sequence[Size]) -> ir.Value:
+@lower("aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d", mode="reflect")
+@lower("aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d", mode="edge")
+def repeating_pad(op: Builder, x: ir.Value, padding: Sequence[Size], *, mode: str) -> ir.Value:
     before, after = _by_axis(op.rank(x), padding)
-    return _cropped(op, _padded(op, x, before, after, "reflect"), before, after)
-
-
-@lower("aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d")
-def replication_pad(op: Builder, x: ir.Value, padding: Sequence[Size]) -> ir.Value:
-    before, after = _by_axis(op.rank(x), padding)
-    return _cropped(op, _padded(op, x, before, after, "edge"), before, after)
+    return _cropped(op, _padded(op, x, before, after, mode), before, after)
 
 
 @lower("aten._pad_circular")
@@ -72,7 +67,11 @@ def circular_pad(op: Builder, x: ir.Value, pad: Sequence[Size]) -> ir.Value:
     return _padded(op, _cropped(op, x, before, after), before, after, "wrap")
 
 
-_MODES = {"reflect": reflection_pad, "replicate": replication_pad, "circular": circular_pad}
+_MODES: dict[str, Lowering] = {
+    "reflect": partial(repeating_pad, mode="reflect"),
+    "replicate": partial(repeating_pad, mode="edge"),
+    "circular": circular_pad,
+}
 
 
 @lower("aten.pad")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from torch.fx import Node
 
 # Together
+
+dstack = lower("aten.dstack")(lambda op, tensors: cat(op, [atleast_3d(op, tensor) for tensor in tensors], 2))
 
 
 @lower("aten.cat", "aten.concat", "aten.concatenate")
@@ -47,30 +49,17 @@ def vstack(op: Builder, tensors: Sequence[ir.Value]) -> ir.Value:
     return cat(op, [atleast_2d(op, tensor) for tensor in tensors], 0)
 
 
-@lower("aten.dstack")
-def dstack(op: Builder, tensors: Sequence[ir.Value]) -> ir.Value:
-    return cat(op, [atleast_3d(op, tensor) for tensor in tensors], 2)
-
-
 @lower("aten.column_stack")
 def column_stack(op: Builder, tensors: Sequence[ir.Value]) -> ir.Value:
     columns = [op.reshape(t, [-1, 1]) if op.rank(t) <= 1 else t for t in tensors]
     return cat(op, columns, 1)
 
 
-@lower("aten.atleast_1d.Sequence")
-def atleast_1d_each(op: Builder, tensors: Sequence[ir.Value]) -> list[ir.Value]:
-    return [atleast_1d(op, tensor) for tensor in tensors]
-
-
-@lower("aten.atleast_2d.Sequence")
-def atleast_2d_each(op: Builder, tensors: Sequence[ir.Value]) -> list[ir.Value]:
-    return [atleast_2d(op, tensor) for tensor in tensors]
-
-
-@lower("aten.atleast_3d.Sequence")
-def atleast_3d_each(op: Builder, tensors: Sequence[ir.Value]) -> list[ir.Value]:
-    return [atleast_3d(op, tensor) for tensor in tensors]
+@lower("aten.atleast_1d.Sequence", grow=atleast_1d)
+@lower("aten.atleast_2d.Sequence", grow=atleast_2d)
+@lower("aten.atleast_3d.Sequence", grow=atleast_3d)
+def each(op: Builder, tensors: Sequence[ir.Value], *, grow: Callable[..., ir.Value]) -> list[ir.Value]:
+    return [grow(op, tensor) for tensor in tensors]
 
 
 @lower("aten.cartesian_prod")
@@ -111,6 +100,8 @@ def kron(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
 
 # Apart
 
+split_sizes = lower("aten.split.sizes")(lambda op, x, split_size, dim=0: _split(op, x, split_size, axis_of(op, x, dim)))
+
 
 def _split(op: Builder, x: ir.Value, lengths: Sequence[Size], axis: int) -> list[ir.Value]:
     if len(lengths) == 1:
@@ -138,11 +129,6 @@ def split(op: Builder, x: ir.Value, split_size: Size, dim: int = 0, node: Node |
     count = _count(node)
     last = sizes.subtract(op, size, op.product([split_size, count - 1]))
     return _split(op, x, [split_size] * (count - 1) + [last], axis)
-
-
-@lower("aten.split.sizes")
-def split_sizes(op: Builder, x: ir.Value, split_size: Sequence[Size], dim: int = 0) -> list[ir.Value]:
-    return _split(op, x, split_size, axis_of(op, x, dim))
 
 
 @lower("aten.split_with_sizes", "aten.unsafe_split_with_sizes", "aten.split_with_sizes_copy")
@@ -180,34 +166,18 @@ def tensor_split_at(op: Builder, x: ir.Value, indices: Sequence[Size], dim: int 
     return [sizes.cut(op, x, axis, start, end) for start, end in pairwise([0, *indices, sizes.END])]
 
 
-@lower("aten.hsplit.int")
-def hsplit(op: Builder, x: ir.Value, sections: int) -> list[ir.Value]:
-    return tensor_split(op, x, sections, 0 if op.rank(x) == 1 else 1)
+@lower("aten.hsplit.int", dim=1)
+@lower("aten.vsplit.int", dim=0)
+@lower("aten.dsplit.int", dim=2)
+def split_along(op: Builder, x: ir.Value, sections: int, *, dim: int) -> list[ir.Value]:
+    return tensor_split(op, x, sections, min(dim, op.rank(x) - 1))
 
 
-@lower("aten.hsplit.array")
-def hsplit_at(op: Builder, x: ir.Value, indices: Sequence[int]) -> list[ir.Value]:
-    return tensor_split_at(op, x, indices, 0 if op.rank(x) == 1 else 1)
-
-
-@lower("aten.vsplit.int")
-def vsplit(op: Builder, x: ir.Value, sections: int) -> list[ir.Value]:
-    return tensor_split(op, x, sections, 0)
-
-
-@lower("aten.vsplit.array")
-def vsplit_at(op: Builder, x: ir.Value, indices: Sequence[int]) -> list[ir.Value]:
-    return tensor_split_at(op, x, indices, 0)
-
-
-@lower("aten.dsplit.int")
-def dsplit(op: Builder, x: ir.Value, sections: int) -> list[ir.Value]:
-    return tensor_split(op, x, sections, 2)
-
-
-@lower("aten.dsplit.array")
-def dsplit_at(op: Builder, x: ir.Value, indices: Sequence[int]) -> list[ir.Value]:
-    return tensor_split_at(op, x, indices, 2)
+@lower("aten.hsplit.array", dim=1)
+@lower("aten.vsplit.array", dim=0)
+@lower("aten.dsplit.array", dim=2)
+def split_along_at(op: Builder, x: ir.Value, indices: Sequence[int], *, dim: int) -> list[ir.Value]:
+    return tensor_split_at(op, x, indices, min(dim, op.rank(x) - 1))
 
 
 @lower("aten.unbind", "aten.unbind_copy.int")
@@ -218,6 +188,8 @@ def unbind(op: Builder, x: ir.Value, dim: int = 0, node: Node | None = None) -> 
 
 
 # Diagonals
+
+diagflat = lower("aten.diagflat")(lambda op, x, offset=0: diag_embed(op, op.reshape(x, [-1]), offset))
 
 
 def diagonal_length(op: Builder, rows: Size, columns: Size, offset: int) -> Size:
@@ -277,8 +249,3 @@ def diag(op: Builder, x: ir.Value, diagonal: int = 0) -> ir.Value:
 
 
 _diagonal = diagonal  # the argument of diag has the same name
-
-
-@lower("aten.diagflat")
-def diagflat(op: Builder, x: ir.Value, offset: int = 0) -> ir.Value:
-    return diag_embed(op, op.reshape(x, [-1]), offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -44,10 +45,23 @@ class _Windows:
         return False
 
 
-def _max_pool(op: Builder, x: ir.Value, windows: _Windows, indices: bool) -> tuple[ir.Value, ir.Value | None]:
+def max_pool(
+    op: Builder,
+    x: ir.Value,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    dilation: Ints = 1,
+    ceil_mode: bool = False,
+    *,
+    axes: int,
+    indices: bool,
+) -> Any:
+    """The maxima; with ``indices`` also their places."""
+    windows = _Windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
     if is_integer(x.dtype):
         x = op.cast(x, ir.DataType.DOUBLE)  # exact up to 2**53
-    x, single = batched(op, x, windows.axes + 2)
+    x, single = batched(op, x, axes + 2)
     results = op.MaxPool(
         x,
         kernel_shape=windows.kernel,
@@ -63,41 +77,38 @@ def _max_pool(op: Builder, x: ir.Value, windows: _Windows, indices: bool) -> tup
         results = (results[0], op.Mod(results[1], plane))
     if single:
         results = tuple(op.Squeeze(y, [0]) for y in results)
-    return results[0], results[1] if indices else None
-
-
-def _max_pool_rule(axes: int, indices: bool) -> None:
-    suffix = "_with_indices" if indices else ""
-
-    @lower(f"aten.max_pool{axes}d{suffix}")
-    def max_pool(
-        op: Builder,
-        x: ir.Value,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = 0,
-        dilation: Ints = 1,
-        ceil_mode: bool = False,
-    ) -> ir.Value | tuple[ir.Value, ir.Value | None]:
-        windows = _Windows(axes, kernel_size, stride, padding, dilation, ceil_mode)
-        values, places = _max_pool(op, x, windows, indices)
-        return (values, places) if indices else values
+    return results if indices else results[0]
 
 
 for _axes in (1, 2, 3):
-    _max_pool_rule(_axes, indices=False)
-    _max_pool_rule(_axes, indices=True)
+    lower(f"aten.max_pool{_axes}d", axes=_axes, indices=False)(max_pool)
+    lower(f"aten.max_pool{_axes}d_with_indices", axes=_axes, indices=True)(max_pool)
 
 
 # Averages
 
 
-def _avg_pool(op: Builder, x: ir.Value, windows: _Windows, count_include_pad: bool, divisor: int | None) -> ir.Value:
+@lower("aten.avg_pool1d", axes=1)
+@lower("aten.avg_pool2d", axes=2)
+@lower("aten.avg_pool3d", axes=3)
+def avg_pool(
+    op: Builder,
+    x: ir.Value,
+    kernel_size: Ints,
+    stride: Ints = (),
+    padding: Ints = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    axes: int,
+) -> ir.Value:
     if not is_float(x.dtype):
         raise UnsupportedArgument(f"the average of {x.dtype} rounds down in torch, which ONNX's AveragePool does not")
-    x, single = batched(op, x, windows.axes + 2)
-    if divisor is not None:
-        y = _sum_pool(op, x, windows) / divisor
+    windows = _Windows(axes, kernel_size, stride, padding, 1, ceil_mode)
+    x, single = batched(op, x, axes + 2)
+    if divisor_override is not None:
+        y = _sum_pool(op, x, windows) / divisor_override
     else:
         y = op.AveragePool(
             x,
@@ -133,26 +144,6 @@ def _sum_pool(op: Builder, x: ir.Value, windows: _Windows) -> ir.Value:
     return y * math.prod(windows.kernel)
 
 
-def _avg_pool_rule(axes: int) -> None:
-    @lower(f"aten.avg_pool{axes}d")
-    def avg_pool(
-        op: Builder,
-        x: ir.Value,
-        kernel_size: Ints,
-        stride: Ints = (),
-        padding: Ints = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> ir.Value:
-        windows = _Windows(axes, kernel_size, stride, padding, 1, ceil_mode)
-        return _avg_pool(op, x, windows, count_include_pad, divisor_override)
-
-
-for _axes in (1, 2, 3):
-    _avg_pool_rule(_axes)
-
-
 # Adaptive windows: output i of O covers the input from floor(i·L/O) up to, not including, ceil((i+1)·L/O)
 
 
@@ -160,34 +151,34 @@ def _range(op: Builder, count: Size) -> ir.Value:
     return op.constant(np.arange(count)) if isinstance(count, int) else op.Range(0, op.scalar(count), 1)
 
 
-def _edges(op: Builder, size: Size, wanted: Size) -> tuple[ir.Value, ir.Value]:
+def _edges(op: Builder, size: Size, count: Size) -> tuple[ir.Value, ir.Value]:
     """Where the windows begin and end, as vectors."""
-    i = _range(op, wanted)
-    if isinstance(wanted, ir.Value):
-        wanted = op.Max(wanted, 1)  # no window at all must not divide by zero
-    begins = op.Div(op.Mul(i, size), wanted)
+    i = _range(op, count)
+    if isinstance(count, ir.Value):
+        count = op.Max(count, 1)  # no window at all must not divide by zero
+    begins = op.Div(op.Mul(i, size), count)
     after = op.Mul(op.Add(i, 1), size)
-    ends = op.Div(op.Add(after, op.Sub(op.vector([wanted]), 1)), wanted)
+    ends = op.Div(op.Add(after, op.Sub(op.vector([count]), 1)), count)
     return begins, ends
 
 
-def _same(x: ir.Value, axis: int, wanted: Size) -> bool:
+def _same(x: ir.Value, axis: int, count: Size) -> bool:
     assert x.shape is not None
-    return same_dim(x.shape[axis], size_dim(wanted))
+    return same_dim(x.shape[axis], size_dim(count))
 
 
-def _divides(size: Size, wanted: Size) -> bool:
-    return isinstance(size, int) and isinstance(wanted, int) and wanted > 0 and size > 0 and size % wanted == 0
+def _divides(size: Size, count: Size) -> bool:
+    return isinstance(size, int) and isinstance(count, int) and count > 0 and size > 0 and size % count == 0
 
 
 def _fixed_windows(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> list[int] | None:
     """The kernel with which plain pooling gives the output size, if there is one."""
     kernel = []
-    for axis, wanted in enumerate(output_size, -len(output_size)):
-        if _same(x, axis, wanted):
+    for axis, count in enumerate(output_size, -len(output_size)):
+        if _same(x, axis, count):
             kernel.append(1)
-        elif _divides(size := op.size(x, axis), wanted):
-            kernel.append(size // wanted)  # type: ignore[operator]
+        elif _divides(size := op.size(x, axis), count):
+            kernel.append(size // count)  # type: ignore[operator]
         else:
             return None
     return kernel
@@ -202,27 +193,27 @@ def _fixed_windows(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> lis
 )
 def adaptive_avg_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> ir.Value:
     axes = len(output_size)
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in output_size):
+    if all(isinstance(count, int) and count == 1 for count in output_size):
         if op.rank(x) == axes + 2 and x.dtype != ir.DataType.DOUBLE:
             return op.GlobalAveragePool(x)
         return op.ReduceMean(x, list(range(-axes, 0)))
     kernel = _fixed_windows(op, x, output_size)
     if kernel is not None:
-        return x if set(kernel) == {1} else _avg_pool(op, x, _Windows(axes, kernel, kernel, 0), True, None)
+        return x if set(kernel) == {1} else avg_pool(op, x, kernel, kernel, axes=axes)
     # A mean over a box is the mean of means along its sides, one axis at a time.
-    for axis, wanted in enumerate(output_size, op.rank(x) - axes):
-        if isinstance(wanted, int) and wanted == 1:
+    for axis, count in enumerate(output_size, op.rank(x) - axes):
+        if isinstance(count, int) and count == 1:
             x = op.ReduceMean(x, [axis])
-        elif not _same(x, axis, wanted):
-            x = _averaged(op, x, axis, wanted)
+        elif not _same(x, axis, count):
+            x = _averaged(op, x, axis, count)
     return x
 
 
-def _averaged(op: Builder, x: ir.Value, axis: int, wanted: Size) -> ir.Value:
+def _averaged(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     """The means of the windows along an axis: a product with the matrix of their weights."""
     size, sizes = op.size(x, axis), op.sizes(x)
     is_last = axis == op.rank(x) - 1
-    begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, wanted))
+    begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, count))
     places = op.Unsqueeze(_range(op, size), [1 if is_last else 0])
     inside = op.And(op.GreaterOrEqual(places, begins), op.Less(places, ends))
     assert x.dtype is not None
@@ -233,7 +224,7 @@ def _averaged(op: Builder, x: ir.Value, axis: int, wanted: Size) -> ir.Value:
         return op.MatMul(weights, x)
     inner = sizes[axis + 1 :]
     y = op.MatMul(weights, op.reshape(x, [*sizes[:axis], size, op.product(inner)]))
-    return op.reshape(y, [*sizes[:axis], wanted, *inner])
+    return op.reshape(y, [*sizes[:axis], count, *inner])
 
 
 @lower("aten.adaptive_max_pool1d", "aten.adaptive_max_pool2d", "aten.adaptive_max_pool3d")
@@ -241,26 +232,24 @@ def adaptive_max_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
     axes = len(output_size)
     kernel = _fixed_windows(op, x, output_size)
     if kernel is not None:
-        windows = _Windows(axes, kernel, kernel, 0)
-        values, _ = _max_pool(op, x, windows, indices=False)
-        _, places = _max_pool(op, x, windows, indices=True)  # a node of its own: mostly nobody wants the indices
-        assert places is not None
+        values = max_pool(op, x, kernel, kernel, axes=axes, indices=False)
+        _, places = max_pool(op, x, kernel, kernel, axes=axes, indices=True)  # alone: mostly nobody wants the indices
         return values, places
     lead = op.rank(x) - axes
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in output_size):
+    if all(isinstance(count, int) and count == 1 for count in output_size):
         flat = op.reshape(x, [*op.sizes(x)[:lead], op.product(op.sizes(x)[lead:])])
         place = op.ArgMax(flat, axis=-1, keepdims=0)
         return op.ReduceMax(x, list(range(lead, op.rank(x)))), op.Unsqueeze(place, list(range(lead, op.rank(x))))
     values = x
-    for axis, wanted in enumerate(output_size, lead):
-        members = _members(op, op.size(x, axis), wanted)
+    for axis, count in enumerate(output_size, lead):
+        members = _members(op, op.size(x, axis), count)
         values = op.ReduceMax(op.Gather(values, members, axis=axis), [axis + 1], keepdims=0)
     return values, _max_places(op, x, output_size, lead)
 
 
-def _members(op: Builder, size: Size, wanted: Size) -> ir.Value:
+def _members(op: Builder, size: Size, count: Size) -> ir.Value:
     """For each window a row of the positions in it; shorter windows repeat their last one, which changes no maximum."""
-    begins, ends = _edges(op, size, wanted)
+    begins, ends = _edges(op, size, count)
     longest = op.ReduceMax(op.Sub(ends, begins), keepdims=0)
     offsets = op.Range(0, longest, 1)
     return op.Min(op.Add(op.Unsqueeze(begins, [1]), offsets), op.Sub(op.Unsqueeze(ends, [1]), 1))
@@ -270,8 +259,8 @@ def _max_places(op: Builder, x: ir.Value, output_size: Sequence[Size], lead: int
     """The place of each window's maximum in its plane."""
     sizes, axes = op.sizes(x), len(output_size)
     windows = x
-    for i, wanted in enumerate(output_size):
-        windows = op.Gather(windows, _members(op, sizes[lead + i], wanted), axis=lead + 2 * i)
+    for i, count in enumerate(output_size):
+        windows = op.Gather(windows, _members(op, sizes[lead + i], count), axis=lead + 2 * i)
     outer = list(range(lead))
     perm = [*outer, *(lead + 2 * i for i in range(axes)), *(lead + 2 * i + 1 for i in range(axes))]
     windows = op.Transpose(windows, perm=perm)

@@ -54,11 +54,11 @@ def _quantise(
         moved = op.Add(steps, _spread(op, x, _number(op, zero, T.FLOAT), axis))
         return op.cast(op.Clip(moved, float(low), float(high)), dtype)
     per_channel = {"axis": axis} if op.rank(_number(op, scale, T.FLOAT)) else {}
-    made = op.QuantizeLinear(x, _number(op, scale, T.FLOAT), _number(op, zero, dtype), **per_channel)
+    integers = op.QuantizeLinear(x, _number(op, scale, T.FLOAT), _number(op, zero, dtype), **per_channel)
     least, most = _RANGES[dtype]
     if low > least or high < most:
-        made = op.Clip(made, op.constant(max(low, least), dtype), op.constant(min(high, most), dtype))
-    return made
+        integers = op.Clip(integers, op.constant(max(low, least), dtype), op.constant(min(high, most), dtype))
+    return integers
 
 
 def _spread(op: Builder, x: ir.Value, parameter: ir.Value, axis: int) -> ir.Value:
@@ -81,57 +81,29 @@ def _dequantise(op: Builder, x: ir.Value, scale: Operand, zero: Operand, axis: i
 
 # Fake quantisation: there and back
 
+q_scale = lower("aten.q_scale")(lambda op, x: _as_number(op, step_of(x).scale))
+q_zero_point = lower("aten.q_zero_point")(lambda op, x: _as_number(op, step_of(x).zero))
 
-def _there_and_back(
-    op: Builder, x: ir.Value, scale: Operand, zero: Operand, low: int, high: int, axis: int = 1
+
+@lower("aten.fake_quantize_per_tensor_affine", "aten._fake_quantize_learnable_per_tensor_affine")
+@lower("aten.fake_quantize_per_channel_affine", "aten._fake_quantize_learnable_per_channel_affine")
+def fake_quantize(
+    op: Builder,
+    x: ir.Value,
+    scale: Operand,
+    zero_point: Operand,
+    quant_min: int,
+    quant_max: int,
+    axis: int = 1,
+    grad_factor: float = 1.0,
 ) -> ir.Value:
-    if isinstance(zero, ir.Value) and zero.dtype not in (T.INT32, T.INT64):  # learnt: any number near it
-        zero = op.Clip(op.Round(zero), float(low), float(high))
-    kind = _kind(low, high)
+    if isinstance(zero_point, ir.Value) and zero_point.dtype not in (T.INT32, T.INT64):  # learnt: any number near it
+        zero_point = op.Clip(op.Round(zero_point), float(quant_min), float(quant_max))
+    kind = _kind(quant_min, quant_max)
     if kind is None:
-        raise UnsupportedArgument(f"fake quantisation to the range {low} to {high} has no type in ONNX")
-    return _dequantise(op, _quantise(op, x, scale, zero, low, high, kind, axis), scale, zero, axis)
-
-
-@lower("aten.fake_quantize_per_tensor_affine")
-def fake_quantize_per_tensor(
-    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int
-) -> ir.Value:
-    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max)
-
-
-@lower("aten._fake_quantize_learnable_per_tensor_affine")
-def fake_quantize_learnable(
-    op: Builder,
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    quant_min: int,
-    quant_max: int,
-    grad_factor: float = 1.0,
-) -> ir.Value:
-    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max)
-
-
-@lower("aten.fake_quantize_per_channel_affine")
-def fake_quantize_per_channel(
-    op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value, axis: int, quant_min: int, quant_max: int
-) -> ir.Value:
-    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max, axis)
-
-
-@lower("aten._fake_quantize_learnable_per_channel_affine")
-def fake_quantize_learnable_per_channel(
-    op: Builder,
-    x: ir.Value,
-    scale: ir.Value,
-    zero_point: ir.Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    grad_factor: float = 1.0,
-) -> ir.Value:
-    return _there_and_back(op, x, scale, zero_point, quant_min, quant_max, axis)
+        raise UnsupportedArgument(f"fake quantisation to the range {quant_min} to {quant_max} has no type in ONNX")
+    integers = _quantise(op, x, scale, zero_point, quant_min, quant_max, kind, axis)
+    return _dequantise(op, integers, scale, zero_point, axis)
 
 
 # Quantised tensors stand for the real numbers that their integers mean: so does PyTorch treat them, and so do the
@@ -168,19 +140,19 @@ class Step:
 
 def quantised(x: ir.Value) -> Step | None:
     """How a value is quantised; None if it is not."""
-    found: Step | None = x.meta.get(STEP)
-    return found
+    step: Step | None = x.meta.get(STEP)
+    return step
 
 
 def step_of(x: ir.Value) -> Step:
     """How a value is quantised, which it has to be."""
-    found = quantised(x)
-    if found is None:
+    step = quantised(x)
+    if step is None:
         raise UnsupportedArgument(
             "an operator for quantised tensors gets one whose scale is not known here",
             hint="quantise it on the same path: not on one side of a branch, nor outside of a loop",
         )
-    return found
+    return step
 
 
 def to_step(op: Builder, x: ir.Value, step: Step) -> ir.Value:
@@ -208,16 +180,6 @@ def quantize_per_channel(
 @lower("aten.dequantize.self", "aten.dequantize.tensor")
 def dequantize(op: Builder, x: ir.Value) -> ir.Value:
     return op.Identity(x) if quantised(x) is not None else x  # the same numbers, and no longer a quantised tensor
-
-
-@lower("aten.q_scale")
-def q_scale(op: Builder, x: ir.Value) -> Operand:
-    return _as_number(op, step_of(x).scale)
-
-
-@lower("aten.q_zero_point")
-def q_zero_point(op: Builder, x: ir.Value) -> Operand:
-    return _as_number(op, step_of(x).zero)
 
 
 def _as_number(op: Builder, number: Operand) -> Operand:

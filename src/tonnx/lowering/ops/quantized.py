@@ -57,22 +57,22 @@ def rectified(op: Builder, x: ir.Value, name: str) -> ir.Value:
 def quantized_linear(
     op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, *, after: str
 ) -> ir.Value:
-    made = rectified(op, linear(op, x, W_prepack.real(op), W_prepack.bias), after)
-    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+    y = rectified(op, linear(op, x, W_prepack.real(op), W_prepack.bias), after)
+    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
 
 
 @lower("quantized.linear_leaky_relu")
 def linear_leaky_relu(
     op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, negative_slope: float
 ) -> ir.Value:
-    made = op.LeakyRelu(linear(op, x, W_prepack.real(op), W_prepack.bias), alpha=negative_slope)
-    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+    y = op.LeakyRelu(linear(op, x, W_prepack.real(op), W_prepack.bias), alpha=negative_slope)
+    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
 
 
 @lower("quantized.linear_tanh")
 def linear_tanh(op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int) -> ir.Value:
-    made = op.Tanh(linear(op, x, W_prepack.real(op), W_prepack.bias))
-    return to_step(op, made, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+    y = op.Tanh(linear(op, x, W_prepack.real(op), W_prepack.bias))
+    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
 
 
 def _convolved(op: Builder, x: ir.Value, pack: Pack, one: bool = False) -> ir.Value:
@@ -96,8 +96,8 @@ def _convolved(op: Builder, x: ir.Value, pack: Pack, one: bool = False) -> ir.Va
 def quantized_conv(
     op: Builder, x: ir.Value, packed_weight: Pack, output_scale: float, output_zero_point: int, *, after: str, one: bool
 ) -> ir.Value:
-    made = rectified(op, _convolved(op, x, packed_weight, one), after)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+    y = rectified(op, _convolved(op, x, packed_weight, one), after)
+    return to_step(op, y, step_of(x).moved(output_scale, output_zero_point))
 
 
 @lower("quantized.conv2d_add", after="")
@@ -112,8 +112,8 @@ def conv_add(
     *,
     after: str,
 ) -> ir.Value:
-    made = rectified(op, op.Add(_convolved(op, x, packed_weight), qaccum), after)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+    y = rectified(op, op.Add(_convolved(op, x, packed_weight), qaccum), after)
+    return to_step(op, y, step_of(x).moved(output_scale, output_zero_point))
 
 
 @lower("quantized.embedding_byte", "quantized.embedding_4bit")
@@ -156,8 +156,8 @@ def linear_dynamic(op: Builder, x: ir.Value, W_prepack: Pack, reduce_range: bool
     integers, scale, zero = on_the_fly(op, x, reduce_range and not W_prepack.settings.get("all_bits"))
     weight = op.Transpose(W_prepack.weight, perm=[1, 0])
     sums = op.cast(op.MatMulInteger(integers, weight, zero, _unless_zero(W_prepack.zero)), T.FLOAT)
-    made = op.Mul(sums, op.Mul(scale, W_prepack.scale))
-    return rectified(op, made if W_prepack.bias is None else op.Add(made, W_prepack.bias), after)
+    y = op.Mul(sums, op.Mul(scale, W_prepack.scale))
+    return rectified(op, y if W_prepack.bias is None else op.Add(y, W_prepack.bias), after)
 
 
 def _unless_zero(zero: ir.Value | None) -> ir.Value | None:
@@ -254,8 +254,8 @@ def cat(
     op: Builder, x: Sequence[ir.Value], dim: int, scale: float | None, zero_point: int | None, *, after: str
 ) -> ir.Value:
     step = step_of(x[0])
-    wanted = step.moved(step.scale if scale is None else scale, step.zero if zero_point is None else zero_point)
-    return to_step(op, rectified(op, parts.cat(op, x, dim), after), wanted)
+    output_step = step.moved(step.scale if scale is None else scale, step.zero if zero_point is None else zero_point)
+    return to_step(op, rectified(op, parts.cat(op, x, dim), after), output_step)
 
 
 # The usual operators on quantised tensors
@@ -292,8 +292,8 @@ _PLAIN = frozenset(
 
 def completed(op: Builder, name: str, operands: Mapping[str, Any], result: Any) -> Any:
     """What a rule for reals made of quantised operands, as PyTorch's kernel for integers has it."""
-    given = [o for item in operands.values() for o in (item if isinstance(item, (list, tuple)) else [item])]
-    marked = [o for o in given if isinstance(o, ir.Value) and quantised(o) is not None]
+    flat = [o for item in operands.values() for o in (item if isinstance(item, (list, tuple)) else [item])]
+    marked = [o for o in flat if isinstance(o, ir.Value) and quantised(o) is not None]
     name = name.rstrip("_") or name
     if not marked or name in _PLAIN:
         return result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -10,7 +11,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops.quantized import Pack, linear_dynamic, linear_half
-from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, layers, stepped
+from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, by_direction, layers, stepped, stepped_once
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
@@ -60,72 +61,39 @@ def _zeros(op: Builder, weight: ir.Value) -> ir.Value:
 def _layers(
     op: Builder, kind: Kind, x: ir.Value, hx: Sequence[ir.Value], params: Sequence[Pack], count: int, directions: int
 ) -> list[ir.Value]:
-    last: list[list[ir.Value]] = [[] for _ in hx]
-    for layer in range(count):
-        outputs = []
-        for direction in range(directions):
-            at = layer * directions + direction
-            begin = [op.Gather(state, at, axis=0) for state in hx]
-            output, *states = _layer(op, kind, x, begin, params[at], direction)
-            outputs.append(output)
-            for found, state in zip(last, states, strict=True):
-                found.append(op.Unsqueeze(state, [0]))
-        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
-    return [x, *(states[0] if len(states) == 1 else op.Concat(*states, axis=0) for states in last)]
+    def layer(x: ir.Value, begin: Sequence[ir.Value], at: int, direction: int) -> list[ir.Value]:
+        ih, hh = params[at].cell
+        reduced = params[at].settings["reduce_range"]
 
+        def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+            return stepped_once(op, kind, states, item, linear_dynamic(op, states[0], hh, reduced, after=""))
 
-def _layer(
-    op: Builder, kind: Kind, x: ir.Value, begin: list[ir.Value], pack: Pack, direction: int
-) -> list[ir.Value]:
-    """One direction of one layer: the outputs of all steps, and the last states."""
-    ih, hh = pack.cell
-    reduced = pack.settings["reduce_range"]
-    given = linear_dynamic(op, x, ih, reduced, after="")  # the input as a whole, once
-    step = _lstm if kind is LSTM else _gru
+        # The input as a whole, once.
+        return stepped(op, begin, linear_dynamic(op, x, ih, reduced, after=""), direction, step)
 
-    def one(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
-        return step(op, states, item, linear_dynamic(op, states[0], hh, reduced, after=""))
-
-    return stepped(op, begin, given, direction, one)
-
-
-def _parts(op: Builder, x: ir.Value, count: int) -> list[ir.Value]:
-    return list(op.Split(x, axis=-1, num_outputs=count, _outputs=count))
-
-
-def _lstm(op: Builder, states: Sequence[ir.Value], from_x: ir.Value, from_h: ir.Value) -> list[ir.Value]:
-    i, f, g, o = _parts(op, op.Add(from_x, from_h), 4)
-    cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
-    return [op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell]
-
-
-def _gru(op: Builder, states: Sequence[ir.Value], from_x: ir.Value, from_h: ir.Value) -> list[ir.Value]:
-    (xr, xz, xn), (hr, hz, hn) = _parts(op, from_x, 3), _parts(op, from_h, 3)
-    reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
-    new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
-    return [op.Add(op.Mul(op.Sub(states[0], new), update), new)]
+    return by_direction(op, x, hx, count, directions, layer)
 
 
 # One step
 
 
 def _cell_gates(op: Builder, x: ir.Value, w: Pack, bias: ir.Value | None) -> ir.Value:
-    held = bias if w.bias is None else w.bias
-    return linear_dynamic(op, x, Pack(w.weight, w.scale, w.zero, w.axis, held, w.settings, []), True, after="")
+    own = replace(w, bias=bias if w.bias is None else w.bias, cell=[])
+    return linear_dynamic(op, x, own, True, after="")
 
 
 @lower("quantized.quantized_lstm_cell_dynamic")
 def lstm_cell(
     op: Builder, x: ir.Value, hx: Sequence[ir.Value], w_ih: Pack, w_hh: Pack, bias_ih: ir.Value, bias_hh: ir.Value
 ) -> list[ir.Value]:
-    return _lstm(op, hx, _cell_gates(op, x, w_ih, bias_ih), _cell_gates(op, hx[0], w_hh, bias_hh))
+    return stepped_once(op, LSTM, hx, _cell_gates(op, x, w_ih, bias_ih), _cell_gates(op, hx[0], w_hh, bias_hh))
 
 
 @lower("quantized.quantized_gru_cell_dynamic")
 def gru_cell(
     op: Builder, x: ir.Value, hx: ir.Value, w_ih: Pack, w_hh: Pack, b_ih: ir.Value, b_hh: ir.Value
 ) -> ir.Value:
-    return _gru(op, [hx], _cell_gates(op, x, w_ih, b_ih), _cell_gates(op, hx, w_hh, b_hh))[0]
+    return stepped_once(op, GRU, [hx], _cell_gates(op, x, w_ih, b_ih), _cell_gates(op, hx, w_hh, b_hh))[0]
 
 
 # What torch.export sees: the same with plain tensors

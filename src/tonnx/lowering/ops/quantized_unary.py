@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import onnx_ir as ir
 
@@ -11,55 +12,38 @@ from tonnx.ir.build import Builder
 from tonnx.lowering.ops import activation, math, norm
 from tonnx.lowering.ops.quant import step_of, to_step
 from tonnx.lowering.ops.quantized import rectified
-from tonnx.lowering.rules import lower, rule_for
-from tonnx.lowering.values import Number
+from tonnx.lowering.rules import RULES, Lowering, Rule, lower, rule_for, rule_of
+
+Ints = Sequence[int]
+Weight = ir.Value | None
 
 
-@lower("quantized.hardswish")
-def hardswish(op: Builder, x: ir.Value, output_scale: float, output_zero_point: int) -> ir.Value:
-    return to_step(op, activation.hardswish(op, x), step_of(x).moved(output_scale, output_zero_point))
+def _kernel(*names: str, real: Lowering, unused: Sequence[str] = (), **settled: Any) -> None:
+    """Enter kernels that do to integers what ``real`` does to reals, at the output's step (or the input's)."""
+    rule = rule_of(real, **settled)
+
+    def kernel(op: Builder, x: ir.Value, **arguments: Any) -> ir.Value:
+        step = step_of(x)
+        if "output_scale" in arguments:
+            step = step.moved(arguments["output_scale"], arguments["output_zero_point"])
+        named = {name: value for name, value in arguments.items() if name in rule.parameters}
+        return to_step(op, rule.function(op, x=x, **named), step)
+
+    for name in names:
+        RULES.add(f"quantized.{name}", Rule(kernel, (*rule.parameters, "output_scale", "output_zero_point", *unused)))
 
 
-@lower("quantized.sigmoid")
-def sigmoid(op: Builder, x: ir.Value, output_scale: float, output_zero_point: int) -> ir.Value:
-    return to_step(op, op.Sigmoid(x), step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.softmax")
-def softmax(op: Builder, x: ir.Value, dim: int, output_scale: float, output_zero_point: int) -> ir.Value:
-    return to_step(op, op.Softmax(x, axis=dim), step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.leaky_relu")
-def leaky_relu(
-    op: Builder, x: ir.Value, negative_slope: float, inplace: bool, output_scale: float, output_zero_point: int
-) -> ir.Value:
-    made = op.LeakyRelu(x, alpha=negative_slope)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.prelu")
-def prelu(op: Builder, x: ir.Value, weight: ir.Value, output_scale: float, output_zero_point: int) -> ir.Value:
-    return to_step(op, activation.prelu(op, x, weight), step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.elu")
-def elu(
-    op: Builder,
-    x: ir.Value,
-    output_scale: float,
-    output_zero_point: int,
-    alpha: float = 1,
-    scale: float = 1,
-    input_scale: float = 1,
-) -> ir.Value:
-    made = activation.elu(op, x, alpha, scale, input_scale)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.celu")
-def celu(op: Builder, x: ir.Value, output_scale: float, output_zero_point: int, alpha: float = 1) -> ir.Value:
-    return to_step(op, activation.celu(op, x, alpha), step_of(x).moved(output_scale, output_zero_point))
+_kernel("hardswish", real=activation.hardswish)
+_kernel("sigmoid", real=lambda op, x: op.Sigmoid(x))
+_kernel("softmax", real=lambda op, x, dim: op.Softmax(x, axis=dim))
+_kernel("leaky_relu", real=activation.leaky_relu, unused=["inplace"])
+_kernel("prelu", real=activation.prelu)
+_kernel("elu", real=activation.elu)
+_kernel("celu", real=activation.celu)
+_kernel("relu6", real=activation.relu6, unused=["inplace"])
+_kernel("clamp", real=math.clamp)
+_kernel("layer_norm", real=norm.layer_norm)
+_kernel("group_norm", real=norm.group_norm)
 
 
 @lower("quantized.dropout")
@@ -71,93 +55,27 @@ def dropout(
     return x
 
 
-@lower("quantized.relu6")
-def relu6(op: Builder, x: ir.Value, inplace: bool = False) -> ir.Value:
-    return to_step(op, op.Clip(x, 0.0, 6.0), step_of(x))
-
-
-@lower("quantized.clamp")
-def clamp(op: Builder, x: ir.Value, min: Number | None = None, max: Number | None = None) -> ir.Value:
-    return to_step(op, math.clamp(op, x, min, max), step_of(x))
-
-
-@lower("quantized.max_pool1d", "quantized.max_pool2d")
-def max_pool(
-    op: Builder,
-    x: ir.Value,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    ceil_mode: bool,
+def _max_pool(
+    op: Builder, x: ir.Value, kernel_size: Ints, stride: Ints, padding: Ints, dilation: Ints, ceil_mode: bool
 ) -> ir.Value:
+    windows = {"stride": stride, "padding": padding, "dilation": dilation, "ceil_mode": ceil_mode}
     rule = rule_for("aten", f"max_pool{len(kernel_size)}d", "")
     assert rule is not None
-    made = rule.function(
-        op, x, kernel_size=kernel_size, stride=stride, padding=padding, dilation=dilation, ceil_mode=ceil_mode
-    )
-    return to_step(op, made, step_of(x))
+    return rule.function(op, x=x, kernel_size=kernel_size, **windows)
 
 
-@lower("quantized.batch_norm", "quantized.batch_norm1d", "quantized.batch_norm2d", "quantized.batch_norm3d", after="")
-@lower("quantized.batch_norm_relu", "quantized.batch_norm1d_relu", "quantized.batch_norm2d_relu", after="relu")
-@lower("quantized.batch_norm3d_relu", after="relu")
-def batch_norm(
-    op: Builder,
-    x: ir.Value,
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    mean: ir.Value,
-    var: ir.Value,
-    eps: float,
-    output_scale: float,
-    output_zero_point: int,
-    *,
-    after: str,
+def _batch_norm(
+    op: Builder, x: ir.Value, weight: Weight, bias: Weight, mean: ir.Value, var: ir.Value, eps: float, *, after: str
 ) -> ir.Value:
-    made = norm.batch_norm(op, x, weight, bias, mean, var, training=False, momentum=0.0, eps=eps)
-    return to_step(op, rectified(op, made, after), step_of(x).moved(output_scale, output_zero_point))
+    y = norm.batch_norm(op, x, weight, bias, mean, var, training=False, momentum=0.0, eps=eps)
+    return rectified(op, y, after)
 
 
-@lower("quantized.layer_norm")
-def layer_norm(
-    op: Builder,
-    x: ir.Value,
-    normalized_shape: Sequence[int],
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    eps: float,
-    output_scale: float,
-    output_zero_point: int,
-) -> ir.Value:
-    made = norm.layer_norm(op, x, normalized_shape, weight, bias, eps)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+def _instance_norm(op: Builder, x: ir.Value, weight: Weight, bias: Weight, eps: float) -> ir.Value:
+    return norm.instance_norm(op, x, weight, bias, None, None, True, 0.0, eps)
 
 
-@lower("quantized.group_norm")
-def group_norm(
-    op: Builder,
-    x: ir.Value,
-    num_groups: int,
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    eps: float,
-    output_scale: float,
-    output_zero_point: int,
-) -> ir.Value:
-    made = norm.group_norm(op, x, num_groups, weight, bias, eps)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.instance_norm")
-def instance_norm(
-    op: Builder,
-    x: ir.Value,
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    eps: float,
-    output_scale: float,
-    output_zero_point: int,
-) -> ir.Value:
-    made = norm.instance_norm(op, x, weight, bias, None, None, True, 0.0, eps)
-    return to_step(op, made, step_of(x).moved(output_scale, output_zero_point))
+_kernel("batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d", real=_batch_norm, after="")
+_kernel(*(f"batch_norm{axes}_relu" for axes in ("", "1d", "2d", "3d")), real=_batch_norm, after="relu")
+_kernel("instance_norm", real=_instance_norm)
+_kernel("max_pool1d", "max_pool2d", real=_max_pool)

@@ -15,6 +15,14 @@ from tonnx.lowering.values import Operand, as_value, opmath
 
 T = ir.DataType
 
+rand = lower("aten.rand")(lambda op, size, dtype=None: op.cast(uniform(op, size), dtype or T.FLOAT))
+rand_like = lower("aten.rand_like")(lambda op, x, dtype=None: uniform(op, op.sizes(x)))
+randn = lower("aten.randn")(lambda op, size, dtype=None: op.cast(normal(op, size), dtype or T.FLOAT))
+randn_like = lower("aten.randn_like")(lambda op, x, dtype=None: normal(op, op.sizes(x)))
+randint = lower("aten.randint")(lambda op, high, size, low=0, dtype=None: _whole(op, size, low, high))
+randint_like = lower("aten.randint_like")(lambda op, x, high, low=0, dtype=None: _whole(op, op.sizes(x), low, high))
+exponential = lower("aten.exponential")(lambda op, x, lambd=1: op.Div(op.Log(_positive(op, op.sizes(x))), -lambd))
+
 
 def _draw(op: Builder, op_type: str, sizes: Sequence[Size], **parameters: float) -> ir.Value:
     """Floats from a distribution, in a shape that may be known only at run time."""
@@ -33,38 +41,6 @@ def uniform(op: Builder, sizes: Sequence[Size], low: float = 0.0, high: float = 
 def normal(op: Builder, sizes: Sequence[Size]) -> ir.Value:
     """Normally distributed around 0 with deviation 1."""
     return _draw(op, "RandomNormal", sizes)
-
-
-@lower("aten.rand")
-def rand(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return op.cast(uniform(op, size), dtype or T.FLOAT)
-
-
-@lower("aten.rand_like")
-def rand_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
-    return uniform(op, op.sizes(x))
-
-
-@lower("aten.randn")
-def randn(op: Builder, size: Sequence[Size], dtype: ir.DataType | None = None) -> ir.Value:
-    return op.cast(normal(op, size), dtype or T.FLOAT)
-
-
-@lower("aten.randn_like")
-def randn_like(op: Builder, x: ir.Value, dtype: ir.DataType | None = None) -> ir.Value:
-    return normal(op, op.sizes(x))
-
-
-@lower("aten.randint")
-def randint(
-    op: Builder, high: Size, size: Sequence[Size], low: Size = 0, dtype: ir.DataType | int | None = None
-) -> ir.Value:
-    return _whole(op, size, low, high)
-
-
-@lower("aten.randint_like")
-def randint_like(op: Builder, x: ir.Value, high: Size, low: Size = 0, dtype: ir.DataType | None = None) -> ir.Value:
-    return _whole(op, op.sizes(x), low, high)
 
 
 def _whole(op: Builder, sizes: Sequence[Size], low: Size, high: Size) -> ir.Value:
@@ -114,11 +90,6 @@ def _uniform(op: Builder, x: ir.Value, **bounds: Any) -> ir.Value:
 
 # The schema calls an argument `from`, which no Python function can: its parameters are entered by hand.
 RULES.add("aten.uniform", Rule(_uniform, ("x", "from", "to")))
-
-
-@lower("aten.exponential")
-def exponential(op: Builder, x: ir.Value, lambd: float = 1) -> ir.Value:
-    return op.Div(op.Log(_positive(op, op.sizes(x))), -lambd)
 
 
 def _positive(op: Builder, sizes: Sequence[Size]) -> ir.Value:

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
-from tonnx.lowering.ops.create import triu_indices
+from tonnx.lowering.ops.create import triangle_indices
 from tonnx.lowering.ops.math import sub
 from tonnx.lowering.ops.parts import diagonal
 from tonnx.lowering.rules import lower
@@ -31,19 +31,21 @@ def count(op: Builder, x: ir.Value, dim: Dims) -> Size:
     return op.product([op.size(x, axis) for axis in axes_of(op, x, dim)]) if op.rank(x) else 1
 
 
-def _summed(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+def summed(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
     """As torch sums it: in the dtype asked for, integers and bools in int64."""
     return op.cast(x, dtype or (x.dtype if is_float(x.dtype) else T.INT64))  # type: ignore[arg-type]
 
 
 # Sums and products
 
+trace = lower("aten.trace")(lambda op, x: sum_(op, diagonal(op, x)))
+
 
 @lower("aten.sum")
 def sum_(
     op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    return reduce(op, "ReduceSum", _summed(op, x, dtype), dim, keepdim)
+    return reduce(op, "ReduceSum", summed(op, x, dtype), dim, keepdim)
 
 
 @lower("aten.nansum")
@@ -57,7 +59,7 @@ def nansum(
 def prod(
     op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    return reduce(op, "ReduceProd", _summed(op, x, dtype), dim, keepdim)
+    return reduce(op, "ReduceProd", summed(op, x, dtype), dim, keepdim)
 
 
 @lower("aten.mean")
@@ -75,8 +77,8 @@ def nanmean(
     op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
     x = op.cast(x, dtype or x.dtype)  # type: ignore[arg-type]
-    known = op.cast(op.Not(op.IsNaN(x)), x.dtype)  # type: ignore[arg-type]
-    return op.Div(nansum(op, x, dim, keepdim), reduce(op, "ReduceSum", known, dim, keepdim))
+    numbers = op.cast(op.Not(op.IsNaN(x)), x.dtype)  # type: ignore[arg-type]
+    return op.Div(nansum(op, x, dim, keepdim), reduce(op, "ReduceSum", numbers, dim, keepdim))
 
 
 @lower("aten.count_nonzero")
@@ -89,25 +91,12 @@ def logsumexp(op: Builder, x: ir.Value, dim: Dims, keepdim: bool = False) -> ir.
     return reduce(op, "ReduceLogSumExp", to_float(op, x), dim, keepdim)
 
 
-@lower("aten.trace")
-def trace(op: Builder, x: ir.Value) -> ir.Value:
-    return sum_(op, diagonal(op, x))
-
-
 # Truth. An integer larger than 0 tells it even of nothing, whose largest is the smallest integer there is.
 
 
-@lower("aten.any", "aten._is_any_true")
-def any_(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    return _truth(op, "ReduceMax", x, dim, keepdim)
-
-
-@lower("aten.all", "aten._is_all_true")
-def all_(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    return _truth(op, "ReduceMin", x, dim, keepdim)
-
-
-def _truth(op: Builder, op_type: str, x: ir.Value, dim: Dims, keepdim: bool) -> ir.Value:
+@lower("aten.any", "aten._is_any_true", op_type="ReduceMax")
+@lower("aten.all", "aten._is_all_true", op_type="ReduceMin")
+def truth(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, *, op_type: str) -> ir.Value:
     x = op.cast(x, T.BOOL)
     if dim == [] or not op.rank(x):
         return x
@@ -117,46 +106,32 @@ def _truth(op: Builder, op_type: str, x: ir.Value, dim: Dims, keepdim: bool) -> 
 # Extremes
 
 
-@lower("aten.amax", "aten.max.default")
-def amax(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    return reduce(op, "ReduceMax", x, dim, keepdim)
+@lower("aten.amax", "aten.max.default", kind="Max")
+@lower("aten.amin", "aten.min.default", kind="Min")
+def extreme(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, *, kind: str) -> ir.Value:
+    return reduce(op, f"Reduce{kind}", x, dim, keepdim)
 
 
-@lower("aten.amin", "aten.min.default")
-def amin(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    return reduce(op, "ReduceMin", x, dim, keepdim)
-
-
-@lower("aten.max.dim")
-def max_(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
-    return [amax(op, x, dim, keepdim), argmax(op, x, dim, keepdim)]
-
-
-@lower("aten.min.dim")
-def min_(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
-    return [amin(op, x, dim, keepdim), argmin(op, x, dim, keepdim)]
+@lower("aten.max.dim", kind="Max")
+@lower("aten.min.dim", kind="Min")
+def extreme_and_place(op: Builder, x: ir.Value, dim: int, keepdim: bool = False, *, kind: str) -> list[ir.Value]:
+    return [extreme(op, x, dim, keepdim, kind=kind), place_of_extreme(op, x, dim, keepdim, kind=kind)]
 
 
 @lower("aten.aminmax", "aten._aminmax")
 def aminmax(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> list[ir.Value]:
-    return [amin(op, x, dim, keepdim), amax(op, x, dim, keepdim)]
+    return [extreme(op, x, dim, keepdim, kind=kind) for kind in ("Min", "Max")]
 
 
-@lower("aten.argmax")
-def argmax(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
-    return _place(op, "ArgMax", x, dim, keepdim)
-
-
-@lower("aten.argmin")
-def argmin(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False) -> ir.Value:
-    return _place(op, "ArgMin", x, dim, keepdim)
-
-
-def _place(op: Builder, op_type: str, x: ir.Value, dim: int | None, keepdim: bool) -> ir.Value:
-    rank = op.rank(x)
+@lower("aten.argmax", kind="Max")
+@lower("aten.argmin", kind="Min")
+def place_of_extreme(
+    op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, *, kind: str
+) -> ir.Value:
+    rank, find = op.rank(x), getattr(op, f"Arg{kind}")
     if dim is not None and rank:
-        return getattr(op, op_type)(x, axis=axis_of(op, x, dim), keepdims=int(keepdim))
-    place = getattr(op, op_type)(x if rank == 1 else op.Reshape(x, [-1]), axis=0, keepdims=0)
+        return find(x, axis=axis_of(op, x, dim), keepdims=int(keepdim))
+    place = find(x if rank == 1 else op.Reshape(x, [-1]), axis=0, keepdims=0)
     return op.Reshape(place, [1] * rank) if keepdim and rank else place
 
 
@@ -207,8 +182,11 @@ def var(
 
 # Norms
 
+dist = lower("aten.dist")(lambda op, x, other, p=2: vector_norm(op, sub(op, x, other), p))
+
 
 @lower("aten.norm")
+@lower("aten.frobenius_norm", p=2)
 def norm(
     op: Builder,
     x: ir.Value,
@@ -218,11 +196,6 @@ def norm(
     dtype: ir.DataType | None = None,
 ) -> ir.Value:
     return vector_norm(op, x, 2 if p is None else p, dim, keepdim, dtype)
-
-
-@lower("aten.frobenius_norm")
-def frobenius_norm(op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False) -> ir.Value:
-    return vector_norm(op, x, 2, dim, keepdim)
 
 
 @lower("aten.linalg_vector_norm")
@@ -260,11 +233,6 @@ def renorm(op: Builder, x: ir.Value, p: float, dim: int, maxnorm: float) -> ir.V
     return op.Mul(x, op.Where(op.Greater(size, maxnorm), op.Div(maxnorm, op.Add(size, 1e-7)), 1.0))
 
 
-@lower("aten.dist")
-def dist(op: Builder, x: ir.Value, other: ir.Value, p: float = 2) -> ir.Value:
-    return vector_norm(op, sub(op, x, other), p)
-
-
 @lower("aten.cdist", "aten._cdist_forward")
 def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0, compute_mode: int | None = None) -> ir.Value:
     a, b = promote(op, x1, x2)
@@ -276,7 +244,7 @@ def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0, compute_mode:
 @lower("aten.pdist", "aten._pdist_forward")
 def pdist(op: Builder, x: ir.Value, p: float = 2.0) -> ir.Value:
     rows = op.size(x, 0)
-    pairs = triu_indices(op, rows, rows, 1)
+    pairs = triangle_indices(op, rows, rows, 1, upper=True)
     one, other = (op.Gather(x, op.Gather(pairs, i, axis=0), axis=0) for i in (0, 1))
     return vector_norm(op, op.Sub(one, other), p, -1)
 
@@ -284,11 +252,22 @@ def pdist(op: Builder, x: ir.Value, p: float = 2.0) -> ir.Value:
 # Softmax
 
 
-@lower("aten.softmax", "aten._softmax", "aten.special_softmax")
+@lower("aten.softmax", "aten._softmax", "aten.special_softmax", op_type="Softmax")
+@lower("aten.log_softmax", "aten._log_softmax", "aten.special_log_softmax", op_type="LogSoftmax")
 def softmax(
-    op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None, half_to_float: bool = False
+    op: Builder,
+    x: ir.Value,
+    dim: int,
+    dtype: ir.DataType | None = None,
+    half_to_float: bool = False,
+    *,
+    op_type: str = "Softmax",
 ) -> ir.Value:
-    return _normalised(op, "Softmax", x, dim, T.FLOAT if half_to_float else dtype)
+    dtype = T.FLOAT if half_to_float else dtype
+    x = to_float(op, x) if dtype is None else op.cast(x, dtype)
+    if op.rank(x) == 0:
+        return op.Squeeze(getattr(op, op_type)(op.Unsqueeze(x, [0]), axis=0), [0])
+    return getattr(op, op_type)(x, axis=axis_of(op, x, dim))
 
 
 @lower("aten._safe_softmax")
@@ -296,20 +275,6 @@ def safe_softmax(op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None =
     """0 instead of NaN where all is -inf: what is masked entirely."""
     nothing = op.Equal(op.ReduceMax(x, [dim]), -math.inf) if op.rank(x) else op.Equal(x, -math.inf)
     return op.Where(nothing, 0.0, softmax(op, x, dim, dtype))
-
-
-@lower("aten.log_softmax", "aten._log_softmax", "aten.special_log_softmax")
-def log_softmax(
-    op: Builder, x: ir.Value, dim: int, dtype: ir.DataType | None = None, half_to_float: bool = False
-) -> ir.Value:
-    return _normalised(op, "LogSoftmax", x, dim, T.FLOAT if half_to_float else dtype)
-
-
-def _normalised(op: Builder, op_type: str, x: ir.Value, dim: int, dtype: ir.DataType | None) -> ir.Value:
-    x = to_float(op, x) if dtype is None else op.cast(x, dtype)
-    if op.rank(x) == 0:
-        return op.Squeeze(getattr(op, op_type)(op.Unsqueeze(x, [0]), axis=0), [0])
-    return getattr(op, op_type)(x, axis=axis_of(op, x, dim))
 
 
 @lower("aten.softmin")

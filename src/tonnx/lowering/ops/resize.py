@@ -61,15 +61,15 @@ def _request(
     op: Builder, x: ir.Value, output_size: Sequence[Size] | None, *scales: Sequence[Scale] | None
 ) -> list[_Axis]:
     """One entry for each spatial axis, from whichever arguments the overload has."""
-    given = next((list(s) for s in scales if s is not None and any(f is not None for f in s)), None)
+    factors = next((list(s) for s in scales if s is not None and any(f is not None for f in s)), None)
     sizes = op.sizes(x)[2:]
-    if given is not None and len(given) != len(sizes):
-        given = given[-len(sizes) :]  # the overloads with one argument an axis
-    if given is not None and any(isinstance(f, ir.Value) for f in given):
-        given = None if output_size is not None else given
+    if factors is not None and len(factors) != len(sizes):
+        factors = factors[-len(sizes) :]  # the overloads with one argument an axis
+    if factors is not None and any(isinstance(f, ir.Value) for f in factors):
+        factors = None if output_size is not None else factors
     axes = []
     for i, size in enumerate(sizes):
-        factor = given[i] if given is not None else None
+        factor = factors[i] if factors is not None else None
         if isinstance(factor, ir.Value):
             raise UnsupportedArgument("a scale factor that is computed from a size: give the output size instead")
         axes.append(_Axis(size, output_size[i] if output_size is not None else None, factor))
@@ -109,14 +109,14 @@ def _resize(op: Builder, x: ir.Value, axes: Sequence[_Axis], **attributes: objec
     if all(axis.scale is not None for axis in axes):
         factors = [1.0, 1.0, *(_whole_scale(axis.scale, axis.size) for axis in axes if axis.scale is not None)]
         return op.Resize(x, None, op.constant(factors, T.FLOAT), **attributes)
-    wanted = [axis.result if axis.is_fixed else axis.wanted for axis in axes]
-    if any(size is None for size in wanted):
+    targets = [axis.result if axis.is_fixed else axis.wanted for axis in axes]
+    if any(size is None for size in targets):
         raise UnsupportedArgument("one axis is resized by a factor and another to a size, and their sizes are dynamic")
     lead = op.sizes(x)[:2]
     spatial = list(range(2, 2 + len(axes)))
     if all(isinstance(size, int) for size in lead) or behind_transpose(x):
-        return op.Resize(x, None, None, op.vector([*lead, *wanted]), **attributes)  # type: ignore[list-item]
-    return op.Resize(x, None, None, op.vector(wanted), axes=spatial, **attributes)  # type: ignore[arg-type]
+        return op.Resize(x, None, None, op.vector([*lead, *targets]), **attributes)  # type: ignore[list-item]
+    return op.Resize(x, None, None, op.vector(targets), axes=spatial, **attributes)  # type: ignore[arg-type]
 
 
 # Nearest neighbours
@@ -174,19 +174,19 @@ def _picks(op: Builder, axis: _Axis, shift: float, copies: bool) -> ir.Value:
     if axis.scale is not None:
         step = float(np.float32(1 / axis.scale))
         double = op.Mul(op.cast(op.vector([axis.size]), T.DOUBLE), axis.scale)
-        wanted: Size = op.cast(op.Floor(double), T.INT64)
+        count: Size = op.cast(op.Floor(double), T.INT64)
     else:
         assert axis.wanted is not None
-        wanted = axis.wanted
-        step = op.Div(op.cast(op.vector([axis.size]), T.FLOAT), op.cast(op.vector([wanted]), T.FLOAT))
-    indices = op.Range(0, op.scalar(wanted), 1)
+        count = axis.wanted
+        step = op.Div(op.cast(op.vector([axis.size]), T.FLOAT), op.cast(op.vector([count]), T.FLOAT))
+    indices = op.Range(0, op.scalar(count), 1)
     places = op.cast(indices, T.FLOAT)
     if shift:
         places = op.Add(places, shift)
     picks = op.Min(op.cast(op.Floor(op.Mul(places, step)), T.INT64), op.Sub(op.vector([axis.size]), 1))
     for times in (1, 2):  # torch's kernel for images takes these shortcuts, whatever the factor says
         if copies and _may_become(axis, times):
-            whole = op.Equal(op.Mul(op.vector([axis.size]), times), wanted)
+            whole = op.Equal(op.Mul(op.vector([axis.size]), times), count)
             picks = op.Where(whole, op.Div(indices, times), picks)
     return picks
 
@@ -202,24 +202,6 @@ def _nearest(op: Builder, x: ir.Value, axes: Sequence[_Axis], shift: float) -> i
         if not axis.is_copy:
             x = op.Gather(x, _picks(op, axis, shift, copies), axis=i)
     return x
-
-
-@lower("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d", shift=0.0)
-@lower("aten._upsample_nearest_exact1d", "aten._upsample_nearest_exact2d", "aten._upsample_nearest_exact3d", shift=0.5)
-def upsample_nearest(
-    op: Builder,
-    x: ir.Value,
-    output_size: Sequence[Size] | None = None,
-    scale_factors: Sequence[Scale] | None = None,
-    scales: Scale = None,
-    scales_d: Scale = None,
-    scales_h: Scale = None,
-    scales_w: Scale = None,
-    *,
-    shift: float,
-) -> ir.Value:
-    single = [scales] if op.rank(x) == 3 else [scales_d, scales_h, scales_w]
-    return _nearest(op, x, _request(op, x, output_size, scale_factors, single), shift)
 
 
 # Smooth interpolation
@@ -290,25 +272,31 @@ def _weights(axis: _Axis, mode: str, align_corners: bool, antialias: bool) -> np
     return images[0, :, :, 1].T.numpy()
 
 
+@lower("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d", mode="nearest")
+@lower("aten._upsample_nearest_exact1d", mode="nearest", shift=0.5)
+@lower("aten._upsample_nearest_exact2d", "aten._upsample_nearest_exact3d", mode="nearest", shift=0.5)
 @lower("aten.upsample_linear1d", "aten.upsample_bilinear2d", "aten.upsample_trilinear3d", mode="linear")
 @lower("aten.upsample_bicubic2d", mode="cubic")
 @lower("aten._upsample_bilinear2d_aa", mode="linear", antialias=True)
 @lower("aten._upsample_bicubic2d_aa", mode="cubic", antialias=True)
 @lower("aten._upsample_lanczos2d_aa", mode="lanczos", antialias=True)
-def upsample_smooth(
+def upsample(
     op: Builder,
     x: ir.Value,
-    align_corners: bool,
     output_size: Sequence[Size] | None = None,
     scale_factors: Sequence[Scale] | None = None,
+    align_corners: bool = False,
     scales: Scale = None,
     scales_d: Scale = None,
     scales_h: Scale = None,
     scales_w: Scale = None,
     *,
     mode: str,
+    shift: float = 0.0,
     antialias: bool = False,
 ) -> ir.Value:
     single = [scales] if op.rank(x) == 3 else [scales_d, scales_h, scales_w]
     axes = _request(op, x, output_size, scale_factors, single)
+    if mode == "nearest":
+        return _nearest(op, x, axes, shift)
     return _smooth(op, x, axes, mode, align_corners, antialias)

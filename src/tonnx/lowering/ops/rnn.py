@@ -28,6 +28,7 @@ class Kind:
 
 LSTM, GRU = Kind("LSTM", (0, 3, 1, 2)), Kind("GRU", (1, 0, 2))
 RNN_TANH, RNN_RELU = Kind("RNN", (0,), "Tanh"), Kind("RNN", (0,), "Relu")
+KINDS = {"LSTM": LSTM, "GRU": GRU, "RNN_TANH": RNN_TANH, "RNN_RELU": RNN_RELU}
 
 
 @lower("tonnx.lstm", kind=LSTM)
@@ -99,31 +100,36 @@ def layers(
         sequence = _join_directions(op, results[0], directions)
         for collected, state in zip(last_states, results[1:], strict=True):
             collected.append(state)
-    joined = [s[0] if len(s) == 1 else op.Concat(*s, axis=0) for s in last_states]
-    return [op.cast(v, dtype) for v in (sequence, *joined)]
+    return [op.cast(v, dtype) for v in (sequence, *(_stacked(op, states) for states in last_states))]
+
+
+def _stacked(op: Builder, parts: Sequence[ir.Value]) -> ir.Value:
+    return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
 
 
 # An LSTM whose state is projected to fewer numbers at every step: ONNX has none, so it is a Scan
 
 Step = Callable[[Builder, Sequence[ir.Value], ir.Value], list[ir.Value]]
+Layer = Callable[[ir.Value, Sequence[ir.Value], int, int], list[ir.Value]]
+"""Its output and last states, from its input, first states, number and direction."""
 
 
 def stepped(
     op: Builder,
     begin: Sequence[ir.Value],
-    given: ir.Value,
+    sequence: ir.Value,
     direction: int,
     step: Step,
     lengths: ir.Value | None = None,
 ) -> list[ir.Value]:
-    """``step`` over the first axis of ``given``, backwards if ``direction`` is 1: all outputs, and the last states.
+    """``step`` over the first axis of ``sequence``, backwards if ``direction`` is 1: all outputs, and the last states.
 
     Beyond the length of its sequence, a state stays as it is and the output is 0.
     """
-    time, *item = given.shape.dims  # type: ignore[union-attr]
+    time, *item = sequence.shape.dims  # type: ignore[union-attr]
     dims = [list(state.shape.dims) for state in begin]  # type: ignore[union-attr]
     inputs = [("state", T.FLOAT, d) for d in dims]
-    scanned = [given] if lengths is None else [given, _within(op, given, lengths)]
+    scanned = [sequence] if lengths is None else [sequence, _within(op, sequence, lengths)]
     kinds = [("item", T.FLOAT, item), ("within", T.BOOL, [item[0], 1])][: len(scanned)]
     body = op.inner("step", [*inputs, *kinds])  # type: ignore[list-item]
     states, now, within = body.graph.inputs[: len(begin)], body.graph.inputs[len(begin)], body.graph.inputs[-1]
@@ -133,7 +139,7 @@ def stepped(
         results = [body.Where(within, new, old) for new, old in zip(results, states, strict=True)]
         output = body.Where(within, output, op.constant(0.0, T.FLOAT))
     body.graph.outputs.extend([*results, output])
-    made = op.node(
+    *last, all_outputs = op.node(
         "Scan",
         [*begin, *scanned],
         [
@@ -144,13 +150,30 @@ def stepped(
         ],
         [*((T.FLOAT, d) for d in dims), (T.FLOAT, [time, *dims[0]])],
     )
-    return [made[-1], *made[:-1]]
+    return [all_outputs, *last]
 
 
-def _within(op: Builder, given: ir.Value, lengths: ir.Value) -> ir.Value:
+def _within(op: Builder, sequence: ir.Value, lengths: ir.Value) -> ir.Value:
     """[time, batch, 1]: whether a sequence has such a place."""
-    places = op.Reshape(sizes.arange(op, op.size(given, 0)), [-1, 1, 1])
+    places = op.Reshape(sizes.arange(op, op.size(sequence, 0)), [-1, 1, 1])
     return op.Less(places, op.Reshape(op.cast(lengths, T.INT64), [1, -1, 1]))
+
+
+def by_direction(
+    op: Builder, x: ir.Value, hx: Sequence[ir.Value], num_layers: int, directions: int, layer: Layer
+) -> list[ir.Value]:
+    """Layers one after another, each direction of each by itself: the output, and the last states."""
+    last_states: list[list[ir.Value]] = [[] for _ in hx]
+    for number in range(num_layers):
+        outputs = []
+        for direction in range(directions):
+            at = number * directions + direction
+            output, *states = layer(x, [op.Gather(state, at, axis=0) for state in hx], at, direction)
+            outputs.append(output)
+            for collected, state in zip(last_states, states, strict=True):
+                collected.append(op.Unsqueeze(state, [0]))
+        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
+    return [x, *(_stacked(op, states) for states in last_states)]
 
 
 def _projected(
@@ -166,33 +189,21 @@ def _projected(
     per_direction = 5 if has_biases else 3
     dtype = x.dtype
     assert dtype is not None
-    x, hx, params = op.cast(x, T.FLOAT), [op.cast(s, T.FLOAT) for s in hx], [op.cast(p, T.FLOAT) for p in params]
-    last: list[list[ir.Value]] = [[] for _ in hx]
-    for layer in range(num_layers):
-        outputs = []
-        for direction in range(directions):
-            at = layer * directions + direction
-            w_ih, w_hh, *biases, w_hr = params[at * per_direction : (at + 1) * per_direction]
-            b_ih, b_hh = biases or (None, None)
-            begin = [op.Gather(state, at, axis=0) for state in hx]
-            step = _projected_step(w_hh, b_hh, w_hr)
-            output, *states = stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
-            outputs.append(output)
-            for found, state in zip(last, states, strict=True):
-                found.append(op.Unsqueeze(state, [0]))
-        x = outputs[0] if directions == 1 else op.Concat(*outputs, axis=-1)
-    joined = [states[0] if len(states) == 1 else op.Concat(*states, axis=0) for states in last]
-    return [op.cast(value, dtype) for value in (x, *joined)]
+    weights = [op.cast(p, T.FLOAT) for p in params]
 
+    def layer(x: ir.Value, begin: Sequence[ir.Value], at: int, direction: int) -> list[ir.Value]:
+        w_ih, w_hh, *biases, w_hr = weights[at * per_direction : (at + 1) * per_direction]
+        b_ih, b_hh = biases or (None, None)
 
-def _projected_step(w_hh: ir.Value, b_hh: ir.Value | None, w_hr: ir.Value) -> Step:
-    def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
-        gates = op.Add(item, linear(op, states[0], w_hh, b_hh))
-        i, f, g, o = op.Split(gates, axis=-1, num_outputs=4, _outputs=4)
-        cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
-        return [linear(op, op.Mul(op.Sigmoid(o), op.Tanh(cell)), w_hr, None), cell]
+        def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+            hidden, cell = stepped_once(op, LSTM, states, item, linear(op, states[0], w_hh, b_hh))
+            return [linear(op, hidden, w_hr, None), cell]
 
-    return step
+        return stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
+
+    begin = [op.cast(state, T.FLOAT) for state in hx]
+    results = by_direction(op, op.cast(x, T.FLOAT), begin, num_layers, directions, layer)
+    return [op.cast(value, dtype) for value in results]
 
 
 @lower("tonnx.packed")
@@ -208,74 +219,46 @@ def packed(
     bidirectional: bool,
 ) -> list[ir.Value]:
     """A packed sequence: padded, with the lengths beside it."""
-    kinds = {"lstm": LSTM, "gru": GRU, "rnn_tanh": RNN_TANH, "rnn_relu": RNN_RELU}
-    return layers(op, kinds[kind], x, hx, params, has_biases, num_layers, bidirectional, lengths)
+    return layers(op, KINDS[kind.upper()], x, hx, params, has_biases, num_layers, bidirectional, lengths)
 
 
 # One step of a recurrent layer
 
 
-def _gates(
-    op: Builder, count: int, x: ir.Value, hx: ir.Value, weights: Sequence[ir.Value | None]
-) -> tuple[list[ir.Value], list[ir.Value]]:
-    """What the input and the state give to each gate."""
-    w_ih, w_hh, b_ih, b_hh = weights
-    parts = []
-    for value, weight, bias in ((x, w_ih, b_ih), (hx, w_hh, b_hh)):
-        assert weight is not None
-        both = linear(op, value, weight, bias)
-        parts.append([both] if count == 1 else list(op.Split(both, axis=-1, num_outputs=count, _outputs=count)))
-    return parts[0], parts[1]
+def stepped_once(
+    op: Builder, kind: Kind, states: Sequence[ir.Value], from_x: ir.Value, from_h: ir.Value
+) -> list[ir.Value]:
+    """The states after a step, from what the input and the state give to all gates."""
+    if kind is LSTM:
+        i, f, g, o = op.Split(op.Add(from_x, from_h), axis=-1, num_outputs=4, _outputs=4)
+        cell = op.Add(op.Mul(op.Sigmoid(f), states[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
+        return [op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell]
+    if kind is GRU:
+        (xr, xz, xn), (hr, hz, hn) = (op.Split(v, axis=-1, num_outputs=3, _outputs=3) for v in (from_x, from_h))
+        reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
+        new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
+        return [op.Add(op.Mul(op.Sub(states[0], new), update), new)]
+    return [getattr(op, kind.activation or "Tanh")(op.Add(from_x, from_h))]
 
 
-@lower("aten.gru_cell")
-def gru_cell(
+@lower("aten.lstm_cell", kind=LSTM)
+@lower("aten.gru_cell", kind=GRU)
+@lower("aten.rnn_tanh_cell", kind=RNN_TANH)
+@lower("aten.rnn_relu_cell", kind=RNN_RELU)
+def cell(
     op: Builder,
     x: ir.Value,
-    hx: ir.Value,
-    w_ih: ir.Value,
-    w_hh: ir.Value,
-    b_ih: ir.Value | None = None,
-    b_hh: ir.Value | None = None,
-) -> ir.Value:
-    (xr, xz, xn), (hr, hz, hn) = _gates(op, 3, x, hx, (w_ih, w_hh, b_ih, b_hh))
-    reset, update = op.Sigmoid(op.Add(xr, hr)), op.Sigmoid(op.Add(xz, hz))
-    new = op.Tanh(op.Add(xn, op.Mul(reset, hn)))
-    return op.Add(op.Mul(op.Sub(hx, new), update), new)
-
-
-@lower("aten.lstm_cell")
-def lstm_cell(
-    op: Builder,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    w_ih: ir.Value,
-    w_hh: ir.Value,
-    b_ih: ir.Value | None = None,
-    b_hh: ir.Value | None = None,
-) -> tuple[ir.Value, ir.Value]:
-    from_x, from_h = _gates(op, 4, x, hx[0], (w_ih, w_hh, b_ih, b_hh))
-    i, f, g, o = (op.Add(a, b) for a, b in zip(from_x, from_h, strict=True))
-    cell = op.Add(op.Mul(op.Sigmoid(f), hx[1]), op.Mul(op.Sigmoid(i), op.Tanh(g)))
-    return op.Mul(op.Sigmoid(o), op.Tanh(cell)), cell
-
-
-@lower("aten.rnn_tanh_cell", activation="Tanh")
-@lower("aten.rnn_relu_cell", activation="Relu")
-def rnn_cell(
-    op: Builder,
-    x: ir.Value,
-    hx: ir.Value,
+    hx: ir.Value | Sequence[ir.Value],
     w_ih: ir.Value,
     w_hh: ir.Value,
     b_ih: ir.Value | None = None,
     b_hh: ir.Value | None = None,
     *,
-    activation: str,
-) -> ir.Value:
-    (from_x,), (from_h,) = _gates(op, 1, x, hx, (w_ih, w_hh, b_ih, b_hh))
-    made: ir.Value = getattr(op, activation)(op.Add(from_x, from_h))
-    return made
+    kind: Kind,
+) -> ir.Value | list[ir.Value]:
+    states = [hx] if isinstance(hx, ir.Value) else list(hx)
+    after = stepped_once(op, kind, states, linear(op, x, w_ih, b_ih), linear(op, states[0], w_hh, b_hh))
+    return after[0] if len(after) == 1 else after
 
 
 def _packed(
@@ -289,11 +272,7 @@ def _packed(
         if per_direction == 4:
             both = [_reordered(op, kind, bias, hidden) for bias in weights[at + 2 : at + 4]]
             b.append(op.Unsqueeze(op.Concat(*both, axis=0), [0]))
-
-    def stacked(parts: list[ir.Value]) -> ir.Value:
-        return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
-
-    return stacked(w), stacked(r), stacked(b) if b else None
+    return _stacked(op, w), _stacked(op, r), _stacked(op, b) if b else None
 
 
 def _reordered(op: Builder, kind: Kind, weight: ir.Value, hidden: int) -> ir.Value:

@@ -35,6 +35,7 @@ _SUM, _MEAN, _MAX = range(3)
 
 
 @lower("aten.embedding_bag")
+@lower("aten._embedding_bag", "aten._embedding_bag_forward_only", none_below_zero=True)
 def embedding_bag(
     op: Builder,
     weight: ir.Value,
@@ -46,8 +47,12 @@ def embedding_bag(
     per_sample_weights: ir.Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,
+    *,
+    none_below_zero: bool = False,
 ) -> list[ir.Value]:
     """Look up, and reduce every bag; a bag goes from its offset to the next one, and may be empty."""
+    if none_below_zero and padding_idx is not None and padding_idx < 0:
+        padding_idx = None
     indices, offsets = op.cast(indices, T.INT64), op.cast(offsets, T.INT64)
     if include_last_offset:
         offsets = op.Slice(offsets, [0], [-1], [0])
@@ -83,28 +88,3 @@ def _bag_of_each(op: Builder, indices: ir.Value, offsets: ir.Value) -> ir.Value:
     places = op.Range(0, op.scalar(op.size(indices, 0)), 1)
     reached = op.LessOrEqual(op.Unsqueeze(offsets, [0]), op.Unsqueeze(places, [1]))
     return op.Sub(op.ReduceSum(op.cast(reached, T.INT64), [1]), 1)
-
-
-@lower("aten._embedding_bag", "aten._embedding_bag_forward_only")
-def embedding_bag_inner(
-    op: Builder,
-    weight: ir.Value,
-    indices: ir.Value,
-    offsets: ir.Value,
-    scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
-    sparse: bool = False,
-    per_sample_weights: ir.Value | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> list[ir.Value]:
-    return embedding_bag(
-        op,
-        weight,
-        indices,
-        offsets,
-        mode=mode,
-        per_sample_weights=per_sample_weights,
-        include_last_offset=include_last_offset,
-        padding_idx=None if padding_idx < 0 else padding_idx,
-    )

@@ -70,14 +70,19 @@ def _reducing(
     return op.cast(getattr(op, op_type)(*operands, reduction=reduction, **attributes), x.dtype)
 
 
-@lower("aten.scatter.src")
-def scatter(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
-    return _elements(op, x, dim, index, src)
+@lower("aten.scatter.src", "aten.scatter.reduce")
+@lower("aten.scatter_add", reduce="add")
+def scatter(
+    op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduce: str | None = None
+) -> ir.Value:
+    return _elements(op, x, dim, index, src, _OLD_REDUCTIONS[reduce])
 
 
-@lower("aten.scatter.value")
-def scatter_value(op: Builder, x: ir.Value, dim: int, index: ir.Value, value: Operand) -> ir.Value:
-    return _elements(op, x, dim, index, _filled(op, value, x, index))
+@lower("aten.scatter.value", "aten.scatter.value_reduce")
+def scatter_value(
+    op: Builder, x: ir.Value, dim: int, index: ir.Value, value: Operand, reduce: str | None = None
+) -> ir.Value:
+    return _elements(op, x, dim, index, _filled(op, value, x, index), _OLD_REDUCTIONS[reduce])
 
 
 def _filled(op: Builder, value: Operand, x: ir.Value, like: ir.Value) -> ir.Value:
@@ -86,23 +91,8 @@ def _filled(op: Builder, value: Operand, x: ir.Value, like: ir.Value) -> ir.Valu
     return expand(op, as_value(op, value, x.dtype), op.sizes(like))
 
 
-_OLD_REDUCTIONS = {"add": "add", "multiply": "mul"}
+_OLD_REDUCTIONS = {None: "none", "add": "add", "multiply": "mul"}
 _REDUCTIONS = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-
-
-@lower("aten.scatter.reduce")
-def scatter_with(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduce: str) -> ir.Value:
-    return _elements(op, x, dim, index, src, _OLD_REDUCTIONS[reduce])
-
-
-@lower("aten.scatter.value_reduce")
-def scatter_value_with(op: Builder, x: ir.Value, dim: int, index: ir.Value, value: Operand, reduce: str) -> ir.Value:
-    return _elements(op, x, dim, index, _filled(op, value, x, index), _OLD_REDUCTIONS[reduce])
-
-
-@lower("aten.scatter_add")
-def scatter_add(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value) -> ir.Value:
-    return _elements(op, x, dim, index, src, "add")
 
 
 @lower("aten.scatter_reduce.two")
@@ -146,6 +136,8 @@ def _neutral(op: Builder, reduce: str, x: ir.Value) -> ir.Value:
 
 # Whole rows along one axis
 
+index_copy = lower("aten.index_copy")(lambda op, x, dim, index, source: _rows(op, x, dim, index, source))
+
 
 def _rows(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value, reduction: str = "none") -> ir.Value:
     """Write row i of ``source`` to row index[i] of ``x``."""
@@ -165,11 +157,6 @@ def _along(op: Builder, index: ir.Value, axis: int, like: ir.Value) -> ir.Value:
     own = op.sizes(like)
     column = op.reshape(index, [-1, *[1] * (len(own) - axis - 1)])
     return expand(op, column, own)
-
-
-@lower("aten.index_copy")
-def index_copy(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Value) -> ir.Value:
-    return _rows(op, x, dim, index, source)
 
 
 @lower("aten.index_add")
@@ -221,9 +208,14 @@ def embedding_renorm(op: Builder, x: ir.Value, indices: ir.Value, max_norm: floa
 # Advanced indexing
 
 
-@lower("aten.index_put", "aten._unsafe_index_put")
+@lower("aten.index_put", "aten._unsafe_index_put", "aten._index_put_impl_")
 def index_put(
-    op: Builder, x: ir.Value, indices: Sequence[ir.Value | None], values: ir.Value, accumulate: bool = False
+    op: Builder,
+    x: ir.Value,
+    indices: Sequence[ir.Value | None],
+    values: ir.Value,
+    accumulate: bool = False,
+    unsafe: bool = False,
 ) -> ir.Value:
     own = op.sizes(x)
     x, indices = without_scalar_masks(op, x, indices)
@@ -235,27 +227,15 @@ def index_put(
             return op.reshape(chosen, own)
     place = Advanced(op, x, indices)
     tuples = place.tuples(op)
-    found = [*[op.size(tuples, i) for i in range(op.rank(tuples) - 1)], *[op.size(x, axis) for axis in place.rest]]
     count = op.rank(tuples) - 1
+    picked = [*[op.size(tuples, i) for i in range(count)], *[op.size(x, axis) for axis in place.rest]]
     # The values are shaped like x[indices]; ScatterND wants the axes of the indices first.
-    like = [*found[count : count + place.at], *found[:count], *found[count + place.at :]]
+    like = [*picked[count : count + place.at], *picked[:count], *picked[count + place.at :]]
     updates = movedim(op, expand(op, values, like), list(range(place.at, place.at + count)), list(range(count)))
     target = transposed(op, x, place.order)
     written = _reducing(op, "ScatterND", target, tuples, updates, "add" if accumulate else "none")
     back = [place.order.index(i) for i in range(len(place.order))]
     return op.reshape(transposed(op, written, back), own)
-
-
-@lower("aten._index_put_impl_")
-def index_put_impl(
-    op: Builder,
-    x: ir.Value,
-    indices: Sequence[ir.Value | None],
-    values: ir.Value,
-    accumulate: bool = False,
-    unsafe: bool = False,
-) -> ir.Value:
-    return index_put(op, x, indices, values, accumulate)
 
 
 def _masked_put(op: Builder, x: ir.Value, mask: ir.Value, axis: int, values: ir.Value) -> ir.Value | None:

@@ -22,15 +22,9 @@ T = ir.DataType
 
 # Sizes of a tensor, and its numbers as sizes
 
-
-@lower("aten.sym_size.int", "aten.size.int")
-def sym_size(op: Builder, x: ir.Value, dim: int) -> Size:
-    return op.size(x, dim)
-
-
-@lower("aten.sym_numel", "aten.numel")
-def sym_numel(op: Builder, x: ir.Value) -> Size:
-    return op.product(op.sizes(x))
+sym_size = lower("aten.sym_size.int", "aten.size.int")(lambda op, x, dim: op.size(x, dim))
+sym_numel = lower("aten.sym_numel", "aten.numel")(lambda op, x: op.product(op.sizes(x)))
+shape_as_tensor = lower("aten._shape_as_tensor")(lambda op, x: op.vector(op.sizes(x)))
 
 
 @lower("aten.item", "aten._local_scalar_dense")
@@ -39,12 +33,11 @@ def item(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(op.reshape(x, [1]), kind)
 
 
-@lower("aten._shape_as_tensor")
-def shape_as_tensor(op: Builder, x: ir.Value) -> ir.Value:
-    return op.vector(op.sizes(x))
-
-
 # Reshaping
+
+view_as = lower("aten.view_as", "aten.reshape_as")(lambda op, x, other: op.reshape(x, op.sizes(other)))
+unsqueeze = lower("aten.unsqueeze", "aten.unsqueeze_copy")(lambda op, x, dim: op.Unsqueeze(x, [dim % (op.rank(x) + 1)]))
+atleast_1d = lower("aten.atleast_1d.default")(lambda op, x: op.reshape(x, [1]) if op.rank(x) == 0 else x)
 
 
 @lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias")
@@ -62,13 +55,8 @@ def _without_rest(sizes: Sequence[Size], node: Node | None) -> Sequence[Size]:
     seen = node.meta.get("val") if node is not None else None
     if seen is None or not any(isinstance(size, ir.Value) for size in sizes):
         return sizes
-    known = [size if isinstance(size, int) else -1 for size in seen.shape]
-    return [known[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
-
-
-@lower("aten.view_as", "aten.reshape_as")
-def view_as(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return op.reshape(x, op.sizes(other))
+    captured = [size if isinstance(size, int) else -1 for size in seen.shape]
+    return [captured[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
 
 
 @lower("aten.view.dtype")
@@ -117,21 +105,11 @@ def unflatten(op: Builder, x: ir.Value, dim: int, sizes: Sequence[Size]) -> ir.V
 @lower("aten.squeeze", "aten.squeeze_copy")
 def squeeze(op: Builder, x: ir.Value, dim: int | Sequence[int] | None = None) -> ir.Value:
     rank = op.rank(x)
-    wanted = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    candidates = range(rank) if dim is None else [dim] if isinstance(dim, int) else dim
     assert x.shape is not None
     # A dynamic dimension is never 1 for torch.export, and so stays.
-    axes = sorted({d % rank for d in wanted if x.shape[d % rank] == 1}) if rank else []
+    axes = sorted({d % rank for d in candidates if x.shape[d % rank] == 1}) if rank else []
     return op.Squeeze(x, axes) if axes else x
-
-
-@lower("aten.unsqueeze", "aten.unsqueeze_copy")
-def unsqueeze(op: Builder, x: ir.Value, dim: int) -> ir.Value:
-    return op.Unsqueeze(x, [dim % (op.rank(x) + 1)])
-
-
-@lower("aten.atleast_1d.default")
-def atleast_1d(op: Builder, x: ir.Value) -> ir.Value:
-    return op.reshape(x, [1]) if op.rank(x) == 0 else x
 
 
 @lower("aten.atleast_2d.default")
@@ -145,6 +123,9 @@ def atleast_3d(op: Builder, x: ir.Value) -> ir.Value:
 
 
 # Permuting axes
+
+swapaxes = lower("aten.swapaxes")(lambda op, x, axis0, axis1: transpose(op, x, axis0, axis1))
+transpose_last = lower("aten.mT", "aten.mH", "aten.adjoint")(lambda op, x: transpose(op, x, -2, -1))
 
 
 def transposed(op: Builder, x: ir.Value, order: Sequence[int]) -> ir.Value:
@@ -165,19 +146,9 @@ def transpose(op: Builder, x: ir.Value, dim0: int, dim1: int) -> ir.Value:
     return transposed(op, x, order)
 
 
-@lower("aten.swapaxes")
-def swapaxes(op: Builder, x: ir.Value, axis0: int, axis1: int) -> ir.Value:
-    return transpose(op, x, axis0, axis1)
-
-
 @lower("aten.t", "aten.numpy_T", "aten.t_copy", "aten.matrix_H")
 def reverse_axes(op: Builder, x: ir.Value) -> ir.Value:
     return transposed(op, x, range(op.rank(x) - 1, -1, -1))
-
-
-@lower("aten.mT", "aten.mH", "aten.adjoint")
-def transpose_last(op: Builder, x: ir.Value) -> ir.Value:
-    return transpose(op, x, -2, -1)
 
 
 @lower("aten.movedim", "aten.moveaxis")
@@ -194,6 +165,9 @@ def movedim(op: Builder, x: ir.Value, source: int | Sequence[int], destination: 
 
 # Repeating
 
+expand_as = lower("aten.expand_as")(lambda op, x, other: expand(op, x, op.sizes(other)))
+tile = lower("aten.tile")(lambda op, x, dims: repeat(op, x, [*[1] * (op.rank(x) - len(dims)), *dims]))
+
 
 @lower("aten.expand", "aten.broadcast_to", "aten.expand_copy")
 def expand(op: Builder, x: ir.Value, size: Sequence[Size], implicit: bool = False) -> ir.Value:
@@ -201,21 +175,16 @@ def expand(op: Builder, x: ir.Value, size: Sequence[Size], implicit: bool = Fals
     assert x.shape is not None
     # Expand takes the larger of both sizes: 1 keeps what is there, and keeps the target constant.
     target: list[Size] = []
-    for i, wanted in enumerate(size):
+    for i, asked in enumerate(size):
         own: Any = x.shape[i - new] if i >= new else 1
-        same = isinstance(wanted, int) and wanted in (-1, own)
-        if isinstance(wanted, ir.Value) and i >= new and not isinstance(own, int):
+        same = isinstance(asked, int) and asked in (-1, own)
+        if isinstance(asked, ir.Value) and i >= new and not isinstance(own, int):
             # Sizes of different names may still be 1 and many, though torch.export takes them for equal.
-            same = wanted.meta.get(DIM) == own.value is not None
-        target.append(1 if same else wanted)
-    if all(isinstance(wanted, int) and wanted == 1 for wanted in target):
+            same = asked.meta.get(DIM) == own.value is not None
+        target.append(1 if same else asked)
+    if all(isinstance(asked, int) and asked == 1 for asked in target):
         return op.Unsqueeze(x, list(range(new))) if new else x
     return op.Expand(x, op.vector(target))
-
-
-@lower("aten.expand_as")
-def expand_as(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return expand(op, x, op.sizes(other))
 
 
 def broadcast_sizes(op: Builder, *tensors: ir.Value) -> list[Size]:
@@ -250,11 +219,6 @@ def repeat(op: Builder, x: ir.Value, repeats: Sequence[Size]) -> ir.Value:
     return op.Tile(x, op.vector(repeats))
 
 
-@lower("aten.tile")
-def tile(op: Builder, x: ir.Value, dims: Sequence[Size]) -> ir.Value:
-    return repeat(op, x, [*[1] * (op.rank(x) - len(dims)), *dims])
-
-
 @lower("aten.repeat_interleave.self_int")
 def repeat_interleave(
     op: Builder, x: ir.Value, repeats: Size, dim: int | None = None, output_size: Size | None = None
@@ -284,6 +248,9 @@ def meshgrid(op: Builder, tensors: Sequence[ir.Value], indexing: str = "ij") -> 
 
 # Reordering along axes
 
+fliplr = lower("aten.fliplr")(lambda op, x: flip(op, x, [1]))
+flipud = lower("aten.flipud")(lambda op, x: flip(op, x, [0]))
+
 
 @lower("aten.flip")
 def flip(op: Builder, x: ir.Value, dims: Sequence[int]) -> ir.Value:
@@ -292,16 +259,6 @@ def flip(op: Builder, x: ir.Value, dims: Sequence[int]) -> ir.Value:
     count = len(dims)
     axes = [axis_of(op, x, d) for d in dims]
     return op.Slice(x, [-1] * count, [-sizes.END] * count, axes, [-1] * count)
-
-
-@lower("aten.fliplr")
-def fliplr(op: Builder, x: ir.Value) -> ir.Value:
-    return flip(op, x, [1])
-
-
-@lower("aten.flipud")
-def flipud(op: Builder, x: ir.Value) -> ir.Value:
-    return flip(op, x, [0])
 
 
 @lower("aten.roll")

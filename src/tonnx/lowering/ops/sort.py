@@ -15,6 +15,11 @@ from tonnx.lowering.values import Number, Operand, as_value, axis_of, is_float, 
 
 T = ir.DataType
 
+argsort = lower("aten.argsort")(lambda op, x, dim=-1, descending=False, stable=False: sort(op, x, dim, descending)[1])
+msort = lower("aten.msort")(lambda op, x: sort(op, x, 0)[0])
+median = lower("aten.median.default")(lambda op, x: median_of_axis(op, op.Reshape(x, [-1]), 0)[0])
+nanmedian = lower("aten.nanmedian.default")(lambda op, x: nanmedian_of_axis(op, op.Reshape(x, [-1]), 0)[0])
+
 
 def _ordered(op: Builder, x: ir.Value, k: Size, axis: int, *, largest: bool, in_order: bool = True) -> list[ir.Value]:
     """The first k and where they were. Among equals the one met first comes first: that is what stable means."""
@@ -44,16 +49,6 @@ def sort(
     return _ordered(op, x, op.size(x, axis), axis, largest=descending)
 
 
-@lower("aten.argsort")
-def argsort(op: Builder, x: ir.Value, dim: int = -1, descending: bool = False, stable: bool = False) -> ir.Value:
-    return sort(op, x, dim, descending)[1]
-
-
-@lower("aten.msort")
-def msort(op: Builder, x: ir.Value) -> ir.Value:
-    return sort(op, x, 0)[0]
-
-
 @lower("aten.kthvalue")
 def kthvalue(op: Builder, x: ir.Value, k: Size, dim: int = -1, keepdim: bool = False) -> list[ir.Value]:
     if op.rank(x) == 0:
@@ -78,11 +73,6 @@ def median_of_axis(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) ->
     return _last(op, _ordered(op, x, half, axis, largest=False), axis, keepdim)
 
 
-@lower("aten.median.default")
-def median(op: Builder, x: ir.Value) -> ir.Value:
-    return median_of_axis(op, op.Reshape(x, [-1]), 0)[0]
-
-
 @lower("aten.nanmedian.dim")
 def nanmedian_of_axis(op: Builder, x: ir.Value, dim: int, keepdim: bool = False) -> list[ir.Value]:
     if op.rank(x) == 0:
@@ -90,16 +80,11 @@ def nanmedian_of_axis(op: Builder, x: ir.Value, dim: int, keepdim: bool = False)
     if not is_float(x.dtype):
         return median_of_axis(op, x, dim, keepdim)
     axis = axis_of(op, x, dim)
-    ordered, known = _numbers_first(op, x, axis)
-    middle = op.Div(op.Sub(op.Max(known, 1), 1), 2)
+    ordered, count = _numbers_first(op, x, axis)
+    middle = op.Div(op.Sub(op.Max(count, 1), 1), 2)
     value, place = (op.GatherElements(part, middle, axis=axis) for part in ordered)
-    value = op.Where(op.Equal(known, 0), math.nan, value)
+    value = op.Where(op.Equal(count, 0), math.nan, value)
     return [value, place] if keepdim else [op.Squeeze(value, [axis]), op.Squeeze(place, [axis])]
-
-
-@lower("aten.nanmedian.default")
-def nanmedian(op: Builder, x: ir.Value) -> ir.Value:
-    return nanmedian_of_axis(op, op.Reshape(x, [-1]), 0)[0]
 
 
 def _numbers_first(op: Builder, x: ir.Value, axis: int) -> tuple[list[ir.Value], ir.Value]:
@@ -128,7 +113,8 @@ def mode(op: Builder, x: ir.Value, dim: int = -1, keepdim: bool = False) -> list
 # Quantiles
 
 
-@lower("aten.quantile")
+@lower("aten.quantile", of_numbers=False)
+@lower("aten.nanquantile", of_numbers=True)
 def quantile(
     op: Builder,
     x: ir.Value,
@@ -136,42 +122,25 @@ def quantile(
     dim: int | None = None,
     keepdim: bool = False,
     interpolation: str = "linear",
+    *,
+    of_numbers: bool,
 ) -> ir.Value:
+    """``of_numbers``: NaN are left out."""
     last, axes = _sorted_axis_last(op, x, dim)
-    size = op.size(last, -1)
-    (ordered, _) = _ordered(op, last, size, op.rank(last) - 1, largest=False)
-    above = op.Sub(op.cast(op.scalar(size), x.dtype), 1)  # type: ignore[arg-type]
-    rank = op.Mul(as_value(op, q, x.dtype), above)  # type: ignore[arg-type]
-
-    def at(place: ir.Value) -> ir.Value:
-        return op.Gather(ordered, op.cast(place, T.INT64), axis=-1)
-
-    result = _interpolated(op, rank, at, interpolation)
-    return _quantiles_first(op, result, op.rank(rank), axes, keepdim)
-
-
-@lower("aten.nanquantile")
-def nanquantile(
-    op: Builder,
-    x: ir.Value,
-    q: Operand,
-    dim: int | None = None,
-    keepdim: bool = False,
-    interpolation: str = "linear",
-) -> ir.Value:
-    last, axes = _sorted_axis_last(op, x, dim)
-    (ordered, _), known = _numbers_first(op, last, op.rank(last) - 1)
-    above = op.cast(op.Sub(op.Max(known, 1), 1), x.dtype)  # type: ignore[arg-type]
-    rank = op.Mul(as_value(op, q, x.dtype), above)  # type: ignore[arg-type]
-
-    def at(place: ir.Value) -> ir.Value:
-        return op.GatherElements(ordered, op.cast(place, T.INT64), axis=-1)
-
-    result = op.Where(op.Equal(known, 0), math.nan, _interpolated(op, rank, at, interpolation))
-    many = isinstance(q, ir.Value) and op.rank(q) > 0
-    if not many:
-        result = op.Squeeze(result, [-1])
-    return _quantiles_first(op, result, int(many), axes, keepdim)
+    many = int(isinstance(q, ir.Value) and op.rank(q) > 0)
+    dtype = x.dtype
+    assert dtype is not None
+    if not of_numbers:
+        size = op.size(last, -1)
+        (ordered, _) = _ordered(op, last, size, op.rank(last) - 1, largest=False)
+        rank = op.Mul(as_value(op, q, dtype), op.Sub(op.cast(op.scalar(size), dtype), 1))
+        result = _interpolated(op, rank, lambda place: op.Gather(ordered, place, axis=-1), interpolation)
+        return _quantiles_first(op, result, many, axes, keepdim)
+    (ordered, _), count = _numbers_first(op, last, op.rank(last) - 1)
+    rank = op.Mul(as_value(op, q, dtype), op.cast(op.Sub(op.Max(count, 1), 1), dtype))
+    result = _interpolated(op, rank, lambda place: op.GatherElements(ordered, place, axis=-1), interpolation)
+    result = op.Where(op.Equal(count, 0), math.nan, result)
+    return _quantiles_first(op, result if many else op.Squeeze(result, [-1]), many, axes, keepdim)
 
 
 def _sorted_axis_last(op: Builder, x: ir.Value, dim: int | None) -> tuple[ir.Value, list[int]]:
@@ -191,18 +160,21 @@ def _quantiles_first(op: Builder, result: ir.Value, many: int, axes: list[int], 
     return op.Unsqueeze(result, [axis + many for axis in axes]) if keepdim and axes else result
 
 
-def _interpolated(op: Builder, rank: ir.Value, at: Callable[[ir.Value], ir.Value], interpolation: str) -> ir.Value:
+def _interpolated(op: Builder, rank: ir.Value, pick: Callable[[ir.Value], ir.Value], interpolation: str) -> ir.Value:
     """The value at a place that may lie between two."""
-    if interpolation == "lower":
-        return at(op.Floor(rank))
-    if interpolation == "higher":
-        return at(op.Ceil(rank))
-    if interpolation == "nearest":
-        return at(op.Round(rank))
+
+    def at(place: ir.Value) -> ir.Value:
+        return pick(op.cast(place, T.INT64))
+
+    if interpolation in _ROUNDINGS:
+        return at(getattr(op, _ROUNDINGS[interpolation])(rank))
     below = op.Floor(rank)
     low, high = at(below), at(op.Ceil(rank))
     weight = op.constant(0.5, rank.dtype) if interpolation == "midpoint" else op.Sub(rank, below)
     return op.Add(low, op.Mul(op.Sub(high, low), weight))
+
+
+_ROUNDINGS = {"lower": "Floor", "higher": "Ceil", "nearest": "Round"}
 
 
 # Distinct values
@@ -278,13 +250,13 @@ def bucketize(op: Builder, x: Operand, boundaries: ir.Value, out_int32: bool = F
     return _rank_in(op, boundaries, x, right=right)
 
 
-def _rank_in(op: Builder, sequence: ir.Value, wanted: Operand, *, right: bool) -> ir.Value:
+def _rank_in(op: Builder, sequence: ir.Value, value: Operand, *, right: bool) -> ir.Value:
     """How many items of a sorted sequence lie before a value: its place, found by comparing with all of them."""
-    sequence, value = promote(op, sequence, wanted)
+    sequence, each = promote(op, sequence, value)
     if op.rank(sequence) > 1:
         sequence = op.Unsqueeze(sequence, [-2])
-    value = op.Unsqueeze(value, [-1])
-    before = op.LessOrEqual(sequence, value) if right else op.Less(sequence, value)
+    each = op.Unsqueeze(each, [-1])
+    before = op.LessOrEqual(sequence, each) if right else op.Less(sequence, each)
     return reduce(op, "ReduceSum", op.cast(before, T.INT64), -1)
 
 

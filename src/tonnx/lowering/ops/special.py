@@ -34,6 +34,9 @@ for _op_type, _names in _SAME_IN_ONNX.items():
 
 # Exponentials and logarithms
 
+log2 = lower("aten.log2")(lambda op, x: _logarithm(op, x, 2))
+log10 = lower("aten.log10")(lambda op, x: _logarithm(op, x, 10))
+
 
 @lower("aten.exp2", "aten.special_exp2")
 def exp2(op: Builder, x: ir.Value) -> ir.Value:
@@ -56,16 +59,6 @@ def log1p(op: Builder, x: ir.Value) -> ir.Value:
     arrived = op.Sub(u, 1)
     log = op.Log(u)
     return op.Where(op.Equal(arrived, x), log, op.Sub(log, op.Div(op.Sub(arrived, x), u)))
-
-
-@lower("aten.log2")
-def log2(op: Builder, x: ir.Value) -> ir.Value:
-    return _logarithm(op, x, 2)
-
-
-@lower("aten.log10")
-def log10(op: Builder, x: ir.Value) -> ir.Value:
-    return _logarithm(op, x, 10)
 
 
 def _logarithm(op: Builder, x: ir.Value, base: int) -> ir.Value:
@@ -127,6 +120,9 @@ def logit(op: Builder, x: ir.Value, eps: float | None = None) -> ir.Value:
 
 # Angles
 
+deg2rad = lower("aten.deg2rad")(lambda op, x: mul(op, x, math.pi / 180))
+rad2deg = lower("aten.rad2deg")(lambda op, x: mul(op, x, 180 / math.pi))
+
 
 @lower("aten.atan2", "aten.arctan2")
 def atan2(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
@@ -143,16 +139,6 @@ def angle(op: Builder, x: ir.Value) -> ir.Value:
     return op.Where(op.Less(x, 0), math.pi, op.Where(op.IsNaN(x), x, 0.0))
 
 
-@lower("aten.deg2rad")
-def deg2rad(op: Builder, x: ir.Value) -> ir.Value:
-    return mul(op, x, math.pi / 180)
-
-
-@lower("aten.rad2deg")
-def rad2deg(op: Builder, x: ir.Value) -> ir.Value:
-    return mul(op, x, 180 / math.pi)
-
-
 @lower("aten.sinc", "aten.special_sinc")
 def sinc(op: Builder, x: ir.Value) -> ir.Value:
     turned = op.Mul(opmath(op, x), math.pi)
@@ -161,20 +147,9 @@ def sinc(op: Builder, x: ir.Value) -> ir.Value:
 
 # The error function
 
-
-@lower("aten.erfc", "aten.special_erfc")
-def erfc(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Sub(1, op.Erf(opmath(op, x)))
-
-
-@lower("aten.special_ndtr")
-def ndtr(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Mul(op.Add(op.Erf(op.Mul(opmath(op, x), math.sqrt(0.5))), 1), 0.5)
-
-
-@lower("aten.special_ndtri")
-def ndtri(op: Builder, x: ir.Value) -> ir.Value:
-    return op.Mul(erfinv(op, op.Sub(op.Mul(opmath(op, x), 2), 1)), math.sqrt(2))
+erfc = lower("aten.erfc", "aten.special_erfc")(lambda op, x: op.Sub(1, op.Erf(opmath(op, x))))
+ndtr = lower("aten.special_ndtr")(lambda op, x: op.Mul(op.Add(op.Erf(op.Mul(opmath(op, x), math.sqrt(0.5))), 1), 0.5))
+ndtri = lower("aten.special_ndtri")(lambda op, x: op.Mul(erfinv(op, op.Sub(op.Mul(opmath(op, x), 2), 1)), math.sqrt(2)))
 
 
 # M. Giles, "Approximating the erfinv function", GPU Computing Gems 2, 2011: two polynomials in w = -log(1 - x²).
@@ -217,8 +192,8 @@ _LANCZOS = (
 
 @lower("aten.lgamma", "aten.special_gammaln")
 def lgamma(op: Builder, x: ir.Value) -> ir.Value:
-    given = to_float(op, x)
-    x = op.cast(given, T.DOUBLE)  # the series cancels: in single precision it keeps only four digits
+    real = to_float(op, x)
+    x = op.cast(real, T.DOUBLE)  # the series cancels: in single precision it keeps only four digits
     mirrored = op.Less(x, 0.5)
     z = op.Sub(op.Where(mirrored, op.Sub(1, x), x), 1)
     series = op.constant(0.99999999999980993, T.DOUBLE)
@@ -248,9 +223,9 @@ _DIGAMMA = (-1 / 240, 1 / 252, -1 / 120, 1 / 12)
 
 @lower("aten.digamma", "aten.special_digamma", "aten.special_psi")
 def digamma(op: Builder, x: ir.Value) -> ir.Value:
-    given = opmath(op, x)
-    mirrored = op.Less(given, 0)
-    x = op.Where(mirrored, op.Sub(1, given), given)
+    real = opmath(op, x)
+    mirrored = op.Less(real, 0)
+    x = op.Where(mirrored, op.Sub(1, real), real)
     below = op.Reciprocal(x)
     for i in range(1, 6):  # psi(x + 1) = psi(x) + 1/x
         below = op.Add(below, op.Reciprocal(op.Add(x, i)))
@@ -259,12 +234,17 @@ def digamma(op: Builder, x: ir.Value) -> ir.Value:
     series = op.Mul(polynomial(op, square, _DIGAMMA), square)
     result = op.Sub(op.Sub(op.Log(shifted), op.Div(0.5, shifted)), op.Add(series, below))
     # psi(1 - x) = psi(x) + pi / tan(pi x), undefined at whole x; the fraction keeps the tangent exact far from 0.
-    fraction = op.Mod(given, 1, fmod=1)
+    fraction = op.Mod(real, 1, fmod=1)
     cotangent = op.Where(op.Equal(fraction, 0), math.nan, op.Reciprocal(op.Tan(op.Mul(fraction, math.pi))))
     return op.Where(mirrored, op.Sub(result, op.Mul(cotangent, math.pi)), result)
 
 
 # The modified Bessel functions
+
+i0e = lower("aten.special_i0e")(lambda op, x: _bessel(op, x, odd=False, scaled=True))
+i1 = lower("aten.special_i1", "aten.special_modified_bessel_i1")(lambda op, x: _bessel(op, x, odd=True, scaled=False))
+i1e = lower("aten.special_i1e")(lambda op, x: _bessel(op, x, odd=True, scaled=True))
+
 
 # M. Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 9.8.1 to 9.8.4: seven digits. The first of each
 # pair is a polynomial in (x / 3.75)² up to 3.75, the second one in 3.75 / x of sqrt(x) exp(-x) I(x) beyond.
@@ -297,18 +277,3 @@ def _bessel(op: Builder, x: ir.Value, odd: bool, scaled: bool) -> ir.Value:
 @lower("aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0")
 def i0(op: Builder, x: ir.Value) -> ir.Value:
     return _bessel(op, x, odd=False, scaled=False)
-
-
-@lower("aten.special_i0e")
-def i0e(op: Builder, x: ir.Value) -> ir.Value:
-    return _bessel(op, x, odd=False, scaled=True)
-
-
-@lower("aten.special_i1", "aten.special_modified_bessel_i1")
-def i1(op: Builder, x: ir.Value) -> ir.Value:
-    return _bessel(op, x, odd=True, scaled=False)
-
-
-@lower("aten.special_i1e")
-def i1e(op: Builder, x: ir.Value) -> ir.Value:
-    return _bessel(op, x, odd=True, scaled=True)

@@ -10,16 +10,20 @@ the same. The annotation says what the rule wants (see `KINDS`), so that no rule
 to the same parameters through the synonyms in `schema`. A parameter ``node`` gets the operator itself, for what only
 the program knows: the type of the result, and how many parts there are.
 
+Attributes that play no part in inference are named by ``unused``; ``operands`` is PIR's order where it is another one.
+A rule that is a single call is entered as one (`direct`).
+
 A rule returns a value, a tuple with one entry for each result, or a list: the parts of one result.
 """
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -57,7 +61,7 @@ class Rule:
 RULES: Registry[Rule] = Registry("lowering")
 
 
-def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+def lower(*names: str, unused: str = "", operands: str = "", **settled: Any) -> Callable[[Lowering], Lowering]:
     """Enter a function as the lowering of the operators ``names``, given without dialect: ``conv2d``.
 
     Operators of one family share a function; ``settled`` are the arguments that tell them apart.
@@ -65,11 +69,43 @@ def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
 
     def enter(function: Lowering) -> Lowering:
         rule = rule_of(function, **settled)
+        rule.kinds.update(dict.fromkeys(unused.split(), "Unused"))
+        if operands:
+            rule = replace(rule, operands=tuple(operands.split()))
         for name in names:
             RULES.add(name, rule)
         return function
 
     return enter
+
+
+def direct(schema: str, function: Lowering) -> None:
+    """Enter an operator by its signature, as text, and the function that gets its arguments in that order.
+
+        direct("leaky_relu(x, *, negative_slope: float = 0.02)", lambda op, x, slope: op.LeakyRelu(x, alpha=slope))
+
+    What has no annotation is a Value.
+    """
+    name, bracket, rest = schema.partition("(")
+    (head,) = ast.parse(f"def rule{bracket}{rest}: ...").body
+    assert isinstance(head, ast.FunctionDef)
+    before, after = head.args.args, head.args.kwonlyargs
+    defaults = dict(zip((a.arg for a in reversed(before)), reversed(head.args.defaults), strict=False))
+    defaults |= {a.arg: default for a, default in zip(after, head.args.kw_defaults, strict=True) if default is not None}
+    values = {argument: ast.literal_eval(default) for argument, default in defaults.items()}
+    kinds = {a.arg: "Value" if a.annotation is None else _kind(ast.unparse(a.annotation), name) for a in before + after}
+
+    def call(op: Any, **bound: Any) -> Any:
+        arguments = values | bound
+        return function(op, *(arguments[argument] for argument in kinds))
+
+    RULES.add(name, Rule(call, tuple(a.arg for a in before), kinds))
+
+
+def _kind(annotation: str, where: str) -> str:
+    kind = annotation.removesuffix(" | None")
+    assert kind in KINDS, f"{where}: an argument is a {kind}, which no argument is"
+    return kind
 
 
 def rule_of(function: Lowering, **settled: Any) -> Rule:
@@ -78,10 +114,8 @@ def rule_of(function: Lowering, **settled: Any) -> Rule:
     for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
         if name in settled:
             continue
-        kind = str(parameter.annotation).removesuffix(" | None")
         if name != "node":
-            assert kind in KINDS, f"{function.__name__}: {name} is a {kind}, which no argument is"
-            kinds[name] = kind
+            kinds[name] = _kind(str(parameter.annotation), function.__name__)
         if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
             operands.append(name)
         elif name == "node":

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import is_channels_last
-from tonnx.frontends.paddle.lower.rules import Number, Value, lower
+from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import activation as like_torch
 from tonnx.lowering.ops import reduce as torch_reduce
@@ -14,15 +14,25 @@ from tonnx.lowering.values import is_float
 
 T = ir.DataType
 
-
-@lower("relu")
-def relu(op: Builder, x: Value) -> ir.Value:
-    return like_torch.relu(op, x)
-
-
-@lower("relu6")
-def relu6(op: Builder, x: Value, *, threshold: float = 6.0) -> ir.Value:
-    return op.Clip(x, 0.0, threshold)
+direct("relu(x)", like_torch.relu)
+direct("relu6(x, *, threshold: float = 6.0)", lambda op, x, threshold: op.Clip(x, 0.0, threshold))
+direct("elu(x, *, alpha: float = 1.0)", lambda op, x, alpha: op.Elu(x, alpha=alpha))
+direct(
+    "selu(x, *, scale: float = 1.0507009873554805, alpha: float = 1.6732632423543772)",
+    lambda op, x, scale, alpha: op.Selu(x, alpha=alpha, gamma=scale),
+)
+direct("celu(x, *, alpha: float = 1.0)", lambda op, x, alpha: op.Celu(x, alpha=alpha))
+direct("sigmoid(x)", lambda op, x: op.Sigmoid(x))
+direct("logsigmoid(x)", like_torch.log_sigmoid)
+direct("tanh(x)", lambda op, x: op.Tanh(x))
+direct("tanh_shrink(x)", lambda op, x: x - op.Tanh(x))
+direct("silu(x)", like_torch.silu)
+direct("swish(x, *, beta: float = 1.0)", lambda op, x, beta: op.Mul(x, op.Sigmoid(x if beta == 1 else x * beta)))
+direct("hardtanh(x, *, t_min: float = 0.0, t_max: float = 24.0)", lambda op, x, t_min, t_max: op.Clip(x, t_min, t_max))
+direct("hardshrink(x, *, threshold: float = 0.5)", lambda op, x, threshold: op.Shrink(x, bias=0.0, lambd=threshold))
+direct("softplus(x, *, beta: float = 1.0, threshold: float = 20.0)", like_torch.softplus)
+direct("softsign(x)", lambda op, x: op.Softsign(x))
+direct("fused_softmax_mask(x, mask)", lambda op, x, mask: op.Softmax(x + mask, axis=-1))
 
 
 @lower("leaky_relu")
@@ -48,61 +58,14 @@ def rrelu(op: Builder, x: Value, *, lower: float = 1 / 8, upper: float = 1 / 3, 
     return op.LeakyRelu(x, alpha=(lower + upper) / 2)
 
 
-@lower("elu")
-def elu(op: Builder, x: Value, *, alpha: float = 1.0) -> ir.Value:
-    return op.Elu(x, alpha=alpha)
-
-
-@lower("selu")
-def selu(
-    op: Builder, x: Value, *, scale: float = 1.0507009873554805, alpha: float = 1.6732632423543772
-) -> ir.Value:
-    return op.Selu(x, alpha=alpha, gamma=scale)
-
-
-@lower("celu")
-def celu(op: Builder, x: Value, *, alpha: float = 1.0) -> ir.Value:
-    return op.Celu(x, alpha=alpha)
-
-
 @lower("gelu")
 def gelu(op: Builder, x: Value, *, approximate: bool = False) -> ir.Value:
     return op.Gelu(x, approximate="tanh" if approximate else "none")
 
 
-@lower("sigmoid")
-def sigmoid(op: Builder, x: Value) -> ir.Value:
-    return op.Sigmoid(x)
-
-
-@lower("logsigmoid")
-def logsigmoid(op: Builder, x: Value) -> ir.Value:
-    return like_torch.log_sigmoid(op, x)
-
-
-@lower("tanh")
-def tanh(op: Builder, x: Value) -> ir.Value:
-    return op.Tanh(x)
-
-
-@lower("tanh_shrink")
-def tanh_shrink(op: Builder, x: Value) -> ir.Value:
-    return x - op.Tanh(x)
-
-
 @lower("stanh")
 def stanh(op: Builder, x: Value, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> ir.Value:
     return op.Tanh(x * scale_a) * scale_b
-
-
-@lower("silu")
-def silu(op: Builder, x: Value) -> ir.Value:
-    return like_torch.silu(op, x)
-
-
-@lower("swish")
-def swish(op: Builder, x: Value, *, beta: float = 1.0) -> ir.Value:
-    return op.Mul(x, op.Sigmoid(x if beta == 1 else x * beta))
 
 
 @lower("swiglu")
@@ -112,8 +75,8 @@ def swiglu(op: Builder, x: Value, y: Value | None = None) -> ir.Value:
     return like_torch.silu(op, x) * y
 
 
-@lower("mish")
-def mish(op: Builder, x: Value, *, lambda_: float = 20.0) -> ir.Value:
+@lower("mish", unused="lambda_")
+def mish(op: Builder, x: Value) -> ir.Value:
     return op.Mish(x)
 
 
@@ -129,16 +92,6 @@ def hardsigmoid(op: Builder, x: Value, *, slope: float = 0.2, offset: float = 0.
     return op.HardSigmoid(x, alpha=slope, beta=offset)
 
 
-@lower("hardtanh")
-def hardtanh(op: Builder, x: Value, *, t_min: float = 0.0, t_max: float = 24.0) -> ir.Value:
-    return op.Clip(x, t_min, t_max)
-
-
-@lower("hardshrink")
-def hardshrink(op: Builder, x: Value, *, threshold: float = 0.5) -> ir.Value:
-    return op.Shrink(x, bias=0.0, lambd=threshold)
-
-
 @lower("softshrink")
 def softshrink(op: Builder, x: Value, *, threshold: float = 0.5) -> ir.Value:
     return op.Shrink(x, bias=threshold, lambd=threshold)
@@ -151,34 +104,15 @@ def thresholded_relu(op: Builder, x: Value, *, threshold: float = 1.0, value: fl
     return op.Where(op.Greater(x, threshold), x, value)
 
 
-@lower("softplus")
-def softplus(op: Builder, x: Value, *, beta: float = 1.0, threshold: float = 20.0) -> ir.Value:
-    return like_torch.softplus(op, x, beta, threshold)
-
-
-@lower("softsign")
-def softsign(op: Builder, x: Value) -> ir.Value:
-    return op.Softsign(x)
-
-
 @lower("soft_relu")
 def soft_relu(op: Builder, x: Value, *, threshold: float = 40.0) -> ir.Value:
     return op.Log(op.Exp(op.Clip(x, -threshold, threshold)) + 1.0)
 
 
-@lower("softmax")
-def softmax(op: Builder, x: Value, *, axis: int = -1) -> ir.Value:
-    return torch_reduce.softmax(op, x, axis)
-
-
-@lower("log_softmax")
-def log_softmax(op: Builder, x: Value, *, axis: int = -1) -> ir.Value:
-    return torch_reduce.log_softmax(op, x, axis)
-
-
-@lower("fused_softmax_mask")
-def fused_softmax_mask(op: Builder, x: Value, mask: Value) -> ir.Value:
-    return op.Softmax(x + mask, axis=-1)
+@lower("softmax", op_type="Softmax")
+@lower("log_softmax", op_type="LogSoftmax")
+def softmax(op: Builder, x: Value, *, axis: int = -1, op_type: str) -> ir.Value:
+    return torch_reduce.softmax(op, x, axis, op_type=op_type)
 
 
 @lower("label_smooth")

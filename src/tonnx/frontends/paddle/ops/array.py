@@ -13,8 +13,8 @@ from tonnx.ir.build import Builder, Size
 T = ir.DataType
 
 
-@lower("create_array")
-def create_array(op: Builder, *, dtype: ir.DataType | None = None) -> Array:
+@lower("create_array", unused="dtype")
+def create_array(op: Builder) -> Array:
     return Listed()
 
 
@@ -70,9 +70,9 @@ def slice_array_dense(op: Builder, input: Array, starts: Value) -> ir.Value:
     return input.read(op, starts)
 
 
-@lower("slice@array")
+@lower("slice@array", unused="axes")
 def slice_old_array(
-    op: Builder, input: Array, starts: Size, ends: Size, *, axes: Ints = (0,), decrease_axis: Ints = ()
+    op: Builder, input: Array, starts: Size, ends: Size, *, decrease_axis: Ints = ()
 ) -> Array | ir.Value:
     """Old programs slice arrays as they slice tensors; ``decrease_axis`` takes a single element."""
     if len(decrease_axis):

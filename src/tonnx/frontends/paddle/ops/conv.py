@@ -49,13 +49,14 @@ def windows(
 
 def _kernel(filter: ir.Value) -> list[int]:
     assert filter.shape is not None
-    found = list(filter.shape.dims[2:])
-    if not all(isinstance(size, int) for size in found):
+    sizes = list(filter.shape.dims[2:])
+    if not all(isinstance(size, int) for size in sizes):
         raise UnsupportedArgument("a convolution whose kernel has a size that is known only at run time")
-    return found  # type: ignore[return-value]
+    return sizes  # type: ignore[return-value]
 
 
 @lower("conv2d", "depthwise_conv2d", "conv3d")
+@lower("conv2d_bias", "depthwise_conv2d_bias", "conv3d_bias", "depthwise_conv3d_bias")
 def conv(
     op: Builder,
     input: Value,
@@ -89,6 +90,7 @@ def conv(
 
 
 @lower("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
+@lower("conv2d_transpose_bias", operands="x filter bias output_size")
 def conv_transpose(
     op: Builder,
     x: Value,
@@ -113,13 +115,13 @@ def conv_transpose(
         pads = same_pads(op, x, kernel, steps)
     else:
         pads = [0] * 2 * len(kernel) if padding_algorithm == VALID else pads_of(paddings, len(kernel))
-    given = op.sizes(x)[2:]
+    own_sizes = op.sizes(x)[2:]
     window = {"kernel_shape": kernel, "strides": steps, "dilations": spacing, "group": groups}
-    if pads is None or (len(output_size) and not all(isinstance(size, int) for size in (*given, *output_size))):
+    if pads is None or (len(output_size) and not all(isinstance(size, int) for size in (*own_sizes, *output_size))):
         behind = [step - 1 for step in steps] if len(output_size) and max(steps) > 1 else None
         whole = op.ConvTranspose(x, filter, bias, output_padding=behind, **window)
-        return channels_back(op, _cut(op, whole, given, kernel, steps, pads, output_size), data_format)
-    extra = _rest(given, output_size, kernel, steps, pads, spacing) if len(output_size) else list(output_padding)
+        return channels_back(op, _cut(op, whole, own_sizes, kernel, steps, pads, output_size), data_format)
+    extra = _rest(own_sizes, output_size, kernel, steps, pads, spacing) if len(output_size) else list(output_padding)
     y = op.ConvTranspose(x, filter, bias, pads=pads, output_padding=extra if any(extra) else None, **window)
     return channels_back(op, y, data_format)
 
@@ -127,19 +129,19 @@ def conv_transpose(
 def _cut(
     op: Builder,
     whole: ir.Value,
-    given: Sequence[Size],
+    own_sizes: Sequence[Size],
     kernel: Sequence[int],
     strides: Sequence[int],
     pads: Sequence[int] | None,
-    wanted: Sizes,
+    output_size: Sizes,
 ) -> ir.Value:
     """What the windows make without padding, cut at run time."""
     for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
-        total = None if pads else sizes.larger(op, surplus(op, given[i], k, step), 0)
+        total = None if pads else sizes.larger(op, surplus(op, own_sizes[i], k, step), 0)
         begin = pads[i] if pads else sizes.divide(op, total, 2)  # type: ignore[arg-type]
         end = pads[len(kernel) + i] if pads else sizes.subtract(op, total, begin)  # type: ignore[arg-type]
-        made = op.size(whole, i + 2)
-        stop = sizes.add(op, begin, wanted[i]) if len(wanted) else sizes.subtract(op, made, end)
+        length = op.size(whole, i + 2)
+        stop = sizes.add(op, begin, output_size[i]) if len(output_size) else sizes.subtract(op, length, end)
         whole = sizes.cut(op, whole, i + 2, begin, stop)
     return whole
 
@@ -151,8 +153,8 @@ def surplus(op: Builder, size: Size, k: int, step: int) -> Size:
 
 
 def _rest(
-    given: Sequence[Size],
-    wanted: Sizes,
+    own_sizes: Sequence[Size],
+    output_size: Sizes,
     kernel: Sequence[int],
     strides: Sequence[int],
     pads: Sequence[int],
@@ -160,7 +162,18 @@ def _rest(
 ) -> list[int]:
     """What the size asked for has more than the smallest that the windows make."""
     rest = []
-    for i, (size, asked, k) in enumerate(zip(given, wanted, kernel, strict=True)):
+    for i, (size, asked, k) in enumerate(zip(own_sizes, output_size, kernel, strict=True)):
         assert isinstance(size, int) and isinstance(asked, int)
         rest.append(asked - ((size - 1) * strides[i] - pads[i] - pads[len(kernel) + i] + dilations[i] * (k - 1) + 1))
     return rest
+
+
+@lower("row_conv")
+def row_conv(op: Builder, x: Value, filter: Value) -> ir.Value:
+    """Each feature from the steps that follow it: (sentences, steps, features)."""
+    ahead, width = op.sizes(filter)
+    kernel = op.Unsqueeze(op.Transpose(filter, perm=[1, 0]), [1])
+    padded = op.Transpose(x, perm=[0, 2, 1])
+    assert isinstance(ahead, int) and isinstance(width, int)
+    y = op.Conv(padded, kernel, group=width, kernel_shape=[ahead], pads=[0, ahead - 1])
+    return op.Transpose(y, perm=[0, 2, 1])

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import SIZES
-from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, lower
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.complex import PARTS, paired
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
@@ -19,38 +19,17 @@ T = ir.DataType
 
 # Given
 
-
-@lower("assign", "share_data", "share_data_")
-def assign(op: Builder, x: Value, *, dst_place_type: int = 0) -> ir.Value:
-    return x
+direct("assign_out(x, output=None)", lambda op, x, output: x)
 
 
-@lower("memcpy", "memcpy_d2h", "memcpy_h2d", "npu_identity", "depend")
-def moved(op: Builder, x: Value, *, dst_place_type: int = 0, format: int = -1) -> ir.Value:
-    return x
+_PRINTED = """first_n message summarize print_tensor_name print_tensor_type print_tensor_shape print_tensor_layout
+    print_tensor_lod print_phase is_forward"""
 
 
-@lower("print")
-def print_(
-    op: Builder,
-    x: Value,
-    *,
-    first_n: int = -1,
-    message: str = "",
-    summarize: int = 20,
-    print_tensor_name: bool = True,
-    print_tensor_type: bool = True,
-    print_tensor_shape: bool = True,
-    print_tensor_layout: bool = True,
-    print_tensor_lod: bool = True,
-    print_phase: str = "BOTH",
-    is_forward: bool = True,
-) -> ir.Value:
-    return x
-
-
-@lower("assign_out")
-def assign_out(op: Builder, x: Value, output: Value | None = None) -> ir.Value:
+@lower("assign", "share_data", "share_data_", unused="dst_place_type")
+@lower("memcpy", "memcpy_d2h", "memcpy_h2d", "npu_identity", "depend", unused="dst_place_type format")
+@lower("print", unused=_PRINTED)
+def unchanged(op: Builder, x: Value) -> ir.Value:
     return x
 
 
@@ -58,10 +37,10 @@ def assign_out(op: Builder, x: Value, output: Value | None = None) -> ir.Value:
 def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
     if dtype in PARTS:
         return paired(op, op.cast(x, PARTS[dtype]))
-    made = op.cast(x, dtype)
-    if SIZES in x.meta and is_integer(dtype) and made.const_value is None:
-        made.meta[SIZES] = x.meta[SIZES]
-    return made
+    result = op.cast(x, dtype)
+    if SIZES in x.meta and is_integer(dtype) and result.const_value is None:
+        result.meta[SIZES] = x.meta[SIZES]
+    return result
 
 
 @lower("view_dtype")
@@ -94,16 +73,17 @@ def assign_value_old(
 ) -> ir.Value:
     """One attribute a dtype; the one that is filled counts."""
     every = (values, int64_values, int32_values, fp64_values, fp32_values, bool_values, int8_values)
-    given = next((list(v) for v in every if len(v)), [])
-    return op.constant(np.asarray(given).reshape(list(shape)).astype(dtype.numpy()))
+    numbers = next((list(v) for v in every if len(v)), [])
+    return op.constant(np.asarray(numbers).reshape(list(shape)).astype(dtype.numpy()))
 
 
 # Filled
 
-
-@lower("full")
-def full(op: Builder, *, shape: Ints = (), value: Number, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), value, dtype)
+direct("full(*, shape: Ints = (), value: Number, dtype: ir.DataType)", like_torch.full)
+direct("full_like(x, value: Number = 0.0, *, dtype: ir.DataType = None)", like_torch.full_like)
+direct("zeros_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
+direct("ones_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 1, dtype))
+direct("empty_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
 
 
 @lower("full_int_array")
@@ -135,21 +115,6 @@ def _parsed(text: str, dtype: ir.DataType) -> Number:
     return int(text) if is_integer(dtype) and text.lstrip("-").isdigit() else float(text)
 
 
-@lower("full_like")
-def full_like(op: Builder, x: Value, value: Number = 0.0, *, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.full_like(op, x, value, dtype)
-
-
-@lower("zeros_like")
-def zeros_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.full_like(op, x, 0, dtype)
-
-
-@lower("ones_like")
-def ones_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.full_like(op, x, 1, dtype)
-
-
 @lower("fill_any", "fill")
 def fill_any(op: Builder, x: Value, value: Number = 0.0, *, value_float: float = 0.0, value_int: int = 0) -> ir.Value:
     return like_torch.full_like(op, x, value or value_float or value_int)
@@ -167,9 +132,9 @@ def full_batch_size_like(
     output_dim_idx: int = 0,
     str_value: str = "",
 ) -> ir.Value:
-    wanted: list[Size] = list(shape)
-    wanted[output_dim_idx] = op.size(input, input_dim_idx)
-    return like_torch.full(op, wanted, _parsed(str_value, dtype) if str_value else value, dtype)
+    sizes: list[Size] = list(shape)
+    sizes[output_dim_idx] = op.size(input, input_dim_idx)
+    return like_torch.full(op, sizes, _parsed(str_value, dtype) if str_value else value, dtype)
 
 
 @lower("zeros")
@@ -187,12 +152,12 @@ def empty(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
     return like_torch.full(op, list(shape), 0, dtype)
 
 
-@lower("empty_like")
-def empty_like(op: Builder, x: Value, *, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.full_like(op, x, 0, dtype)
-
-
 # Counted
+
+direct(
+    "logspace(start: Number, stop: Number, num: Size, base: float = 10.0, *, dtype: ir.DataType = None)",
+    like_torch.logspace,
+)
 
 
 @lower("arange")
@@ -227,13 +192,6 @@ def linspace(
     return op.cast(op.Where(low, op.Add(op.Mul(count, gap), first), op.Sub(last, op.Mul(back, gap))), dtype)
 
 
-@lower("logspace")
-def logspace(
-    op: Builder, start: Number, stop: Number, num: Size, base: float = 10.0, *, dtype: ir.DataType | None = None
-) -> ir.Value:
-    return like_torch.logspace(op, start, stop, num, base, dtype)
-
-
 @lower("eye")
 def eye(
     op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None
@@ -245,26 +203,22 @@ def eye(
 # Triangles
 
 
-@lower("tril")
-def tril(op: Builder, x: Value, *, diagonal: int = 0) -> ir.Value:
-    return like_torch.tril(op, x, diagonal)
-
-
-@lower("triu")
-def triu(op: Builder, x: Value, *, diagonal: int = 0) -> ir.Value:
-    return like_torch.triu(op, x, diagonal)
+@lower("tril", upper=False)
+@lower("triu", upper=True)
+def triangle(op: Builder, x: Value, *, diagonal: int = 0, upper: bool) -> ir.Value:
+    return like_torch.triangle(op, x, diagonal, upper=upper)
 
 
 @lower("tril_triu")
 def tril_triu(op: Builder, x: Value, *, diagonal: int = 0, lower: bool = True) -> ir.Value:
-    return like_torch.tril(op, x, diagonal) if lower else like_torch.triu(op, x, diagonal)
+    return like_torch.triangle(op, x, diagonal, upper=not lower)
 
 
-@lower("tril_indices")
-def tril_indices(op: Builder, *, rows: int, cols: int, offset: int = 0, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.tril_indices(op, rows, cols, offset)
+@lower("tril_indices", unused="dtype")
+def tril_indices(op: Builder, *, rows: int, cols: int, offset: int = 0) -> ir.Value:
+    return like_torch.triangle_indices(op, rows, cols, offset, upper=False)
 
 
-@lower("triu_indices")
-def triu_indices(op: Builder, *, row: int, col: int, offset: int = 0, dtype: ir.DataType | None = None) -> ir.Value:
-    return like_torch.triu_indices(op, row, col, offset)
+@lower("triu_indices", unused="dtype")
+def triu_indices(op: Builder, *, row: int, col: int, offset: int = 0) -> ir.Value:
+    return like_torch.triangle_indices(op, row, col, offset, upper=True)

@@ -200,12 +200,12 @@ def _variances(op: Builder, boxes: ir.Value, variances: Floats) -> ir.Value:
     return op.Expand(values, op.vector(op.sizes(boxes)))
 
 
-def _ratios(given: Floats, flip: bool) -> list[float]:
-    found = [1.0]
-    for ratio in given:
-        if all(abs(ratio - known) >= 1e-6 for known in found):
-            found += [ratio, 1 / ratio] if flip else [ratio]
-    return found
+def _ratios(asked: Floats, flip: bool) -> list[float]:
+    ratios = [1.0]
+    for ratio in asked:
+        if all(abs(ratio - other) >= 1e-6 for other in ratios):
+            ratios += [ratio, 1 / ratio] if flip else [ratio]
+    return ratios
 
 
 @lower("prior_box")
@@ -244,7 +244,7 @@ def prior_box(
     return boxes, _variances(op, boxes, variances)
 
 
-@lower("density_prior_box")
+@lower("density_prior_box", unused="clip")
 def density_prior_box(
     op: Builder,
     input: Value,
@@ -254,7 +254,6 @@ def density_prior_box(
     fixed_sizes: Floats,
     fixed_ratios: Floats,
     variances: Floats = (0.1, 0.1, 0.2, 0.2),
-    clip: bool = False,
     step_w: float = 0.0,
     step_h: float = 0.0,
     offset: float = 0.5,
@@ -312,16 +311,9 @@ def anchor_generator(
 # Windows as a sequence
 
 
-@lower("im2sequence")
+@lower("im2sequence", unused="out_stride")
 def im2sequence(
-    op: Builder,
-    x: Value,
-    y: Value | None = None,
-    *,
-    kernels: Ints,
-    strides: Ints = (1, 1),
-    paddings: Ints = (0,) * 4,
-    out_stride: Ints = (),
+    op: Builder, x: Value, y: Value | None = None, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
 ) -> ir.Value:
     """Each window is a row: (pictures · windows, channels · kernel)."""
     if y is not None:

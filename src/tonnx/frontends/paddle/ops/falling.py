@@ -44,12 +44,12 @@ def select_falling(
             [body.Identity(again), body.Or(kept, body.And(mine, stays)), lower, body.Squeeze(stays, [2])]
         )
     go = op.constant(True, T.BOOL)
-    made = [(T.BOOL, dims), (T.FLOAT, dims), (T.BOOL, dims)]
-    *_, stay = op.node("Loop", [op.scalar(count), go, none, limit], [ir.AttrGraph("body", body.graph)], made)
+    outputs = [(T.BOOL, dims), (T.FLOAT, dims), (T.BOOL, dims)]
+    *_, stay = op.node("Loop", [op.scalar(count), go, none, limit], [ir.AttrGraph("body", body.graph)], outputs)
     stay = op.Transpose(stay, perm=[1, 2, 0])
     if most is not None:
         before = op.CumSum(op.cast(stay, T.INT64), op.constant(2, T.INT64))
         stay = op.And(stay, op.LessOrEqual(before, op.scalar(most)))
-    found = op.Transpose(op.NonZero(stay), perm=[1, 0])
-    box = op.Unsqueeze(op.GatherND(places, found), [1])
-    return op.Concat(op.Slice(found, [0], [2], [1]), box, axis=1)
+    places_kept = op.Transpose(op.NonZero(stay), perm=[1, 0])
+    box = op.Unsqueeze(op.GatherND(places, places_kept), [1])
+    return op.Concat(op.Slice(places_kept, [0], [2], [1]), box, axis=1)

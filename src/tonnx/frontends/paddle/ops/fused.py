@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import reduce
 
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
 from tonnx.frontends.paddle.ops.activation import dropout
 from tonnx.frontends.paddle.ops.linear import fc, matmul
 from tonnx.frontends.paddle.ops.norm import layer_norm
@@ -20,15 +21,12 @@ from tonnx.lowering.ops import norm as torch_norm
 T = ir.DataType
 
 _ACTIVATIONS: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
-    "": lambda op, x: x,
-    "none": lambda op, x: x,
-    "identity": lambda op, x: x,
+    **dict.fromkeys(("", "none", "identity"), lambda op, x: x),
     "relu": lambda op, x: op.Relu(x),
     "gelu": lambda op, x: op.Gelu(x),
     "sigmoid": lambda op, x: op.Sigmoid(x),
     "tanh": lambda op, x: op.Tanh(x),
-    "silu": torch_activation.silu,
-    "swish": torch_activation.silu,
+    **dict.fromkeys(("silu", "swish"), torch_activation.silu),
 }
 
 
@@ -39,41 +37,15 @@ def _activated(op: Builder, x: ir.Value, name: str) -> ir.Value:
 
 
 def _summed(op: Builder, *terms: ir.Value | None) -> ir.Value:
-    given = [term for term in terms if term is not None]
-    total = given[0]
-    for term in given[1:]:
-        total = op.Add(total, term)
-    return total
+    return reduce(op.Add, [term for term in terms if term is not None])
 
 
 # Norms
 
 
-@lower("fused_rms_norm_quant")
-def fused_rms_norm(
-    op: Builder,
-    x: Value,
-    bias: Value | None = None,
-    residual: Value | None = None,
-    norm_weight: Value | None = None,
-    norm_bias: Value | None = None,
-    *,
-    epsilon: float,
-    begin_norm_axis: int,
-    quant_scale: float = -1.0,
-    quant_round_type: int = 0,
-    quant_max_bound: float = 0.0,
-    quant_min_bound: float = 0.0,
-) -> tuple[ir.Value, ir.Value, None]:
-    if quant_scale > 0:
-        raise UnsupportedArgument("rms_norm with a quantised result")
-    total = _summed(op, x, bias, residual)
-    y = torch_norm.rms_norm(op, total, op.sizes(x)[begin_norm_axis:], norm_weight, epsilon)
-    return _summed(op, y, norm_bias), total, None
-
-
-@lower("fused_bias_residual_layernorm")
-def fused_bias_residual_layernorm(
+@lower("fused_rms_norm_quant", unused="quant_round_type quant_max_bound quant_min_bound", kind="rms_norm")
+@lower("fused_bias_residual_layernorm", unused="quant_round_type quant_max_bound quant_min_bound", kind="layer_norm")
+def fused_norm(
     op: Builder,
     x: Value,
     bias: Value | None = None,
@@ -85,18 +57,19 @@ def fused_bias_residual_layernorm(
     residual_alpha: float = 1.0,
     begin_norm_axis: int,
     quant_scale: float = -1.0,
-    quant_round_type: int = 0,
-    quant_max_bound: float = 0.0,
-    quant_min_bound: float = 0.0,
-) -> tuple[ir.Value, ir.Value]:
+    kind: str,
+) -> tuple[ir.Value | None, ...]:
+    """The norm of a sum, and the sum itself."""
     if quant_scale > 0:
-        raise UnsupportedArgument("layer_norm with a quantised result")
+        raise UnsupportedArgument(f"{kind} with a quantised result")
     scaled = residual if residual is None or residual_alpha == 1 else op.Mul(residual, residual_alpha)
     total = _summed(op, x, bias, scaled)
+    if kind == "rms_norm":
+        y = torch_norm.rms_norm(op, total, op.sizes(x)[begin_norm_axis:], norm_weight, epsilon)
+        return _summed(op, y, norm_bias), total, None
     if norm_weight is None and norm_bias is None:
         return total, total
-    y = layer_norm(op, total, norm_weight, norm_bias, epsilon=epsilon, begin_norm_axis=begin_norm_axis)
-    return y, total
+    return layer_norm(op, total, norm_weight, norm_bias, epsilon=epsilon, begin_norm_axis=begin_norm_axis), total
 
 
 @lower("skip_layernorm")
@@ -136,7 +109,7 @@ def fused_embedding_eltwise_layernorm(
     return layer_norm(op, _summed(op, *rows), scale, bias, epsilon=epsilon, begin_norm_axis=2)
 
 
-@lower("fused_bias_dropout_residual_layer_norm")
+@lower("fused_bias_dropout_residual_layer_norm", unused="dropout_fix_seed dropout_seed")
 def fused_bias_dropout_residual_layer_norm(
     op: Builder,
     x: Value,
@@ -147,8 +120,6 @@ def fused_bias_dropout_residual_layer_norm(
     *,
     dropout_rate: float = 0.5,
     is_test: bool = False,
-    dropout_fix_seed: bool = True,
-    dropout_seed: int = 0,
     dropout_implementation: str = "downgrade_in_infer",
     ln_epsilon: float = 1e-5,
 ) -> tuple[ir.Value, ir.Value]:
@@ -160,15 +131,13 @@ def fused_bias_dropout_residual_layer_norm(
 
 # Layers
 
-
-@lower("fused_dropout_add")
-def fused_dropout_add(
-    op: Builder, x: Value, y: Value, seed_tensor: Value | None = None, *, p: float, is_test: bool, mode: str
-) -> ir.Value:
-    return op.Add(dropout(op, x, None, p, is_test=is_test, mode=mode), y)
+direct(
+    "fused_dropout_add(x, y, seed_tensor=None, *, p: float, is_test: bool, mode: str)",
+    lambda op, x, y, seed_tensor, p, is_test, mode: op.Add(dropout(op, x, None, p, is_test=is_test, mode=mode), y),
+)
 
 
-@lower("fused_bias_act")
+@lower("fused_bias_act", unused="compute_dtype quant_round_type quant_max_bound quant_min_bound")
 def fused_bias_act(
     op: Builder,
     x: Value,
@@ -178,11 +147,7 @@ def fused_bias_act(
     smooth: Value | None = None,
     *,
     act_method: str = "gelu",
-    compute_dtype: str = "default",
     quant_scale: float = -1.0,
-    quant_round_type: int = 1,
-    quant_max_bound: float = 127.0,
-    quant_min_bound: float = -127.0,
 ) -> ir.Value:
     if quant_scale > 0 or dequant_scales is not None or shift is not None or smooth is not None:
         raise UnsupportedArgument("fused_bias_act that quantises")
@@ -214,6 +179,19 @@ def fused_softmax_mask_upper_triangle(op: Builder, x: Value) -> ir.Value:
     down, across = sizes.arange(op, rows), sizes.arange(op, columns)
     seen = op.LessOrEqual(op.Unsqueeze(across, [0]), op.Unsqueeze(down, [1]))
     return op.Softmax(op.Where(seen, x, op.constant(-10000.0, x.dtype)), axis=-1)
+
+
+@lower("add_position_encoding")
+def add_position_encoding(op: Builder, x: Value, *, alpha: float = 1.0, beta: float = 1.0) -> ir.Value:
+    """Sines in the first half of the features, cosines in the second."""
+    assert x.dtype is not None
+    length, width = op.sizes(x)[1:]
+    if not isinstance(width, int):
+        raise UnsupportedArgument("add_position_encoding of a number of features that is known only at run time")
+    half = width // 2
+    rate = [10000.0 ** (-i / (half - 1)) if half > 1 else 10000.0 ** -1 for i in range(half)]
+    angle = op.Mul(op.Unsqueeze(op.cast(sizes.arange(op, length), x.dtype), [1]), op.constant(rate, x.dtype))
+    return op.Add(op.Mul(x, alpha), op.Mul(op.Concat(op.Sin(angle), op.Cos(angle), axis=1), beta))
 
 
 @lower("fused_rotary_position_embedding")
@@ -268,7 +246,7 @@ def _halves(op: Builder, x: ir.Value) -> ir.Value:
     return op.Concat(op.Neg(second), first, axis=3)
 
 
-@lower("multihead_matmul")
+@lower("multihead_matmul", unused="transpose_q transpose_k transpose_v")
 def multihead_matmul(
     op: Builder,
     input: Value,
@@ -276,9 +254,6 @@ def multihead_matmul(
     bias: Value,
     bias_qk: Value | None = None,
     *,
-    transpose_q: bool = False,
-    transpose_k: bool = True,
-    transpose_v: bool = False,
     alpha: float = 1.0,
     head_number: int = 1,
 ) -> ir.Value:
@@ -295,7 +270,7 @@ def multihead_matmul(
     return op.reshape(op.Transpose(op.MatMul(match, value), perm=[0, 2, 1, 3]), [batch, words, width])
 
 
-@lower("flash_attn")
+@lower("flash_attn", unused="return_softmax rng_name")
 def flash_attn(
     op: Builder,
     q: Value,
@@ -306,9 +281,7 @@ def flash_attn(
     *,
     dropout: float = 0.0,
     causal: bool = False,
-    return_softmax: bool = False,
     is_test: bool = False,
-    rng_name: str = "",
 ) -> ir.Value:
     """Attention of (sentences, words, heads, features)."""
     if dropout and not is_test:
@@ -317,5 +290,5 @@ def flash_attn(
     if not isinstance(width, int):
         raise UnsupportedArgument("attention of a number of features that is known only at run time")
     query, key, value = (op.Transpose(x, perm=[0, 2, 1, 3]) for x in (q, k, v))
-    made = op.Attention(query, key, value, attn_mask, is_causal=int(causal), scale=1 / math.sqrt(width))
-    return op.Transpose(made, perm=[0, 2, 1, 3])
+    y = op.Attention(query, key, value, attn_mask, is_causal=int(causal), scale=1 / math.sqrt(width))
+    return op.Transpose(y, perm=[0, 2, 1, 3])

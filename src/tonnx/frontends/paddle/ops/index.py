@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.bind import SIZES
-from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -17,6 +17,11 @@ from tonnx.lowering.values import axis_of
 T = ir.DataType
 
 # Slices
+
+direct(
+    "view_slice(input, *, begin_idx: int, end_idx: int)",
+    lambda op, x, begin, end: sizes.cut(op, x, 0, begin, end),
+)
 
 
 @lower("slice")
@@ -47,7 +52,7 @@ def _sliced(
 ) -> ir.Value:
     at = [axis_of(op, x, axis) for axis in axes]
     if SIZES in x.meta and op.rank(x) == 1 and all(isinstance(v, int) for v in (*starts, *ends, *strides)):
-        return _of_sizes(op, x, slice(starts[0], ends[0], strides[0]), bool(len(gone)))
+        return _of_sizes(op, x.meta[SIZES][starts[0] : ends[0] : strides[0]], bool(len(gone)), x.dtype)
     gone = [axis % op.rank(x) for axis in gone]
     if len(at) == 1 and gone == at:  # a single place, whatever the end is: -1 comes with an end of 0
         return op.Gather(x, op.scalar(starts[0]), axis=at[0])
@@ -68,18 +73,19 @@ def through_first(end: Size, step: Size) -> Size:
     return end if not isinstance(step, int) or step > 0 or not isinstance(end, int) or end > -(1 << 30) else -sizes.END
 
 
-def _of_sizes(op: Builder, x: ir.Value, where: slice, single: bool) -> ir.Value:
+def _of_sizes(op: Builder, chosen: list[Size], single: bool, dtype: ir.DataType | None) -> ir.Value:
     """Some of the sizes of a shape: those that are known are constants, whatever the others are."""
-    found: list[Size] = list(x.meta[SIZES])[where]
-    assert x.dtype is not None
-    if all(isinstance(size, int) for size in found):
-        return op.constant(found[0] if single else found, x.dtype)
-    y = op.cast(op.scalar(found[0]) if single else op.vector(found), x.dtype)
-    y.meta[SIZES] = found
+    assert dtype is not None
+    if all(isinstance(size, int) for size in chosen):
+        return op.constant(chosen[0] if single else chosen, dtype)
+    y = op.cast(op.scalar(chosen[0]) if single else op.vector(chosen), dtype)
+    y.meta[SIZES] = chosen
     return y
 
 
 # Gathers
+
+direct("index_sample(x, index)", lambda op, x, index: op.GatherElements(x, like_torch.as_index(op, index), axis=1))
 
 
 @lower("gather")
@@ -89,19 +95,9 @@ def gather(op: Builder, x: Value, index: Value, axis: int = 0) -> ir.Value:
     if rank == 2 and index.shape is not None and index.shape[1] == 1:  # a column counts as a vector
         index = op.Squeeze(index, [1])
     if SIZES in x.meta and index.const_value is not None and op.rank(x) == 1:
-        return _picked_sizes(op, x, index)
+        places = index.const_value.numpy()
+        return _of_sizes(op, [x.meta[SIZES][int(i)] for i in places.reshape(-1)], places.ndim == 0, x.dtype)
     return op.Gather(x, like_torch.as_index(op, index), axis=at)
-
-
-def _picked_sizes(op: Builder, x: ir.Value, index: ir.Value) -> ir.Value:
-    assert index.const_value is not None and x.dtype is not None
-    places = index.const_value.numpy()
-    found: list[Size] = [x.meta[SIZES][int(i)] for i in places.reshape(-1)]
-    if all(isinstance(size, int) for size in found):
-        return op.constant(found[0] if places.ndim == 0 else found, x.dtype)
-    y = op.cast(op.scalar(found[0]) if places.ndim == 0 else op.vector(found), x.dtype)
-    y.meta[SIZES] = found
-    return y
 
 
 @lower("gather_nd")
@@ -117,18 +113,13 @@ def index_select(op: Builder, x: Value, index: Value, *, axis: int = 0) -> ir.Va
     return like_torch.index_select(op, x, axis, index)
 
 
-@lower("index_sample")
-def index_sample(op: Builder, x: Value, index: Value) -> ir.Value:
-    return op.GatherElements(x, like_torch.as_index(op, index), axis=1)
-
-
 @lower("take_along_axis")
 def take_along_axis(op: Builder, arr: Value, indices: Value, *, axis: int) -> ir.Value:
     return op.GatherElements(arr, like_torch.as_index(op, indices), axis=axis_of(op, arr, axis))
 
 
-@lower("embedding")
-def embedding(op: Builder, x: Value, weight: Value, *, padding_idx: int = -1, sparse: bool = False) -> ir.Value:
+@lower("embedding", unused="sparse")
+def embedding(op: Builder, x: Value, weight: Value, *, padding_idx: int = -1) -> ir.Value:
     index = like_torch.as_index(op, x)
     rows = op.Gather(weight, index, axis=0)
     if padding_idx == -1:
@@ -143,18 +134,14 @@ def lookup_table_v1(op: Builder, x: Value, weight: Value, *, padding_idx: int = 
     return embedding(op, op.Squeeze(x, [-1]), weight, padding_idx=padding_idx)
 
 
-@lower("one_hot")
-def one_hot(
-    op: Builder, x: Value, num_classes: Size, *, dtype: ir.DataType | None = None, allow_out_of_range: bool = False
-) -> ir.Value:
+@lower("one_hot", unused="dtype allow_out_of_range")
+def one_hot(op: Builder, x: Value, num_classes: Size) -> ir.Value:
     values = op.constant([0.0, 1.0], T.FLOAT)
     return op.OneHot(op.cast(x, T.INT64), op.scalar(num_classes), values, axis=-1)
 
 
-@lower("one_hot_v1")
-def one_hot_v1(
-    op: Builder, x: Value, num_classes: Size, *, dtype: ir.DataType | None = None, allow_out_of_range: bool = False
-) -> ir.Value:
+@lower("one_hot_v1", unused="dtype allow_out_of_range")
+def one_hot_v1(op: Builder, x: Value, num_classes: Size) -> ir.Value:
     """Its last axis has size 1, and becomes that of the classes."""
     return one_hot(op, op.Squeeze(x, [-1]), num_classes)
 
@@ -169,20 +156,9 @@ def multiplex(op: Builder, inputs: Values, index: Value) -> ir.Value:
 
 # Masks
 
-
-@lower("where")
-def where(op: Builder, condition: Value, x: Value, y: Value) -> ir.Value:
-    return op.Where(op.cast(condition, T.BOOL), x, y)
-
-
-@lower("nonzero")
-def nonzero(op: Builder, condition: Value) -> ir.Value:
-    return like_torch.nonzero(op, condition)
-
-
-@lower("masked_select")
-def masked_select(op: Builder, x: Value, mask: Value) -> ir.Value:
-    return like_torch.masked_select(op, x, mask)
+direct("where(condition, x, y)", lambda op, condition, x, y: op.Where(op.cast(condition, T.BOOL), x, y))
+direct("nonzero(condition)", like_torch.nonzero)
+direct("masked_select(x, mask)", like_torch.masked_select)
 
 
 @lower("sequence_mask")
@@ -200,60 +176,41 @@ def sequence_mask(
 
 # Diagonals, and what is sorted
 
-
-@lower("diagonal")
-def diagonal(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ir.Value:
-    return torch_parts.diagonal(op, x, offset, axis1, axis2)
-
-
-@lower("diag_embed")
-def diag_embed(op: Builder, input: Value, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> ir.Value:
-    return torch_parts.diag_embed(op, input, offset, dim1, dim2)
+direct("diagonal(x, *, offset: int = 0, axis1: int = 0, axis2: int = 1)", torch_parts.diagonal)
+direct("diag_embed(input, *, offset: int = 0, dim1: int = -2, dim2: int = -1)", torch_parts.diag_embed)
+direct("repeat_interleave_with_tensor_index(x, repeats, *, axis: int = 0)", like_torch.repeat_interleave_tensor)
+direct("bincount(x, weights=None, minlength: Size = 0)", like_torch.bincount)
+direct(
+    "searchsorted(sorted_sequence, values, *, out_int32: bool = False, right: bool = False)",
+    torch_sort.searchsorted,
+)
 
 
 @lower("diag")
 def diag(op: Builder, x: Value, *, offset: int = 0, padding_value: float = 0.0) -> ir.Value:
-    made = torch_parts.diag(op, x, offset)
+    matrix = torch_parts.diag(op, x, offset)
     if not padding_value or op.rank(x) != 1:
-        return made
-    rows, columns = op.sizes(made)
+        return matrix
+    rows, columns = op.sizes(matrix)
     mask = torch_parts.diagonal_mask(op, rows, columns, offset)
-    return op.Where(mask, made, op.constant(padding_value, x.dtype))
+    return op.Where(mask, matrix, op.constant(padding_value, x.dtype))
 
 
-@lower("repeat_interleave_with_tensor_index")
-def repeat_interleave(op: Builder, x: Value, repeats: Value, *, axis: int = 0) -> ir.Value:
-    return like_torch.repeat_interleave_tensor(op, x, repeats, axis)
-
-
-@lower("unique")
-def unique(
-    op: Builder,
-    x: Value,
-    *,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: Ints = (),
-    dtype: ir.DataType | None = None,
-    is_sorted: bool = True,
-) -> tuple[ir.Value, ...]:
-    found = op.Unique(x, axis=axis[0] if len(axis) else None, sorted=int(is_sorted), _outputs=4)
-    for vector in found[1 if len(axis) else 0 :]:
+@lower("unique", unused="return_index return_inverse return_counts dtype")
+def unique(op: Builder, x: Value, *, axis: Ints = (), is_sorted: bool = True) -> tuple[ir.Value, ...]:
+    results = op.Unique(x, axis=axis[0] if len(axis) else None, sorted=int(is_sorted), _outputs=4)
+    for vector in results[1 if len(axis) else 0 :]:
         vector.shape = ir.Shape([None])  # programs call them numbers
-    return found
+    return results
 
 
-@lower("bincount")
-def bincount(op: Builder, x: Value, weights: Value | None = None, minlength: Size = 0) -> ir.Value:
-    return like_torch.bincount(op, x, weights, minlength)
-
-
-@lower("searchsorted")
-def searchsorted(
-    op: Builder, sorted_sequence: Value, values: Value, *, out_int32: bool = False, right: bool = False
-) -> ir.Value:
-    return torch_sort.searchsorted(op, sorted_sequence, values, out_int32, right)
+@lower("unique_consecutive", unused="return_inverse return_counts dtype")
+def unique_consecutive(op: Builder, x: Value, *, axis: Ints = ()) -> tuple[ir.Value, ...]:
+    results = torch_sort.unique_consecutive(op, x, True, True, axis[0] if len(axis) else None)
+    results[1:] = [op.Reshape(vector, [-1]) for vector in results[1:]]  # unlike torch, the places are a vector, too
+    for vector in results[1:]:
+        vector.shape = ir.Shape([None])
+    return tuple(results)
 
 
 @lower("shard_index")

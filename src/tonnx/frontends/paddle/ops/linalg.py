@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.frontends.paddle.lower.rules import Value, lower
+from tonnx.frontends.paddle.lower.rules import Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import create as torch_create
 from tonnx.lowering.ops import linalg
@@ -12,10 +12,8 @@ from tonnx.lowering.ops.linalg import identity, is_vector, power, root_of, solve
 
 T = ir.DataType
 
-
-@lower("inverse")
-def inverse(op: Builder, x: Value) -> ir.Value:
-    return solved(op, x, identity(op, x))
+direct("inverse(x)", lambda op, x: solved(op, x, identity(op, x)))
+direct("cholesky(x, *, upper: bool = False)", root_of)
 
 
 @lower("solve")
@@ -29,7 +27,7 @@ def solve(op: Builder, x: Value, y: Value) -> ir.Value:
 def triangular_solve(
     op: Builder, x: Value, y: Value, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
 ) -> ir.Value:
-    half = torch_create.triu(op, x, 0) if upper else torch_create.tril(op, x, 0)
+    half = torch_create.triangle(op, x, upper=upper)
     if unitriangular:
         unit = torch_create.eye(op, op.size(x, -1), None, x.dtype)
         half = op.Add(op.Mul(half, op.Sub(1.0, unit)), unit)
@@ -38,25 +36,19 @@ def triangular_solve(
     return solved(op, spread(op, half, y), spread(op, y, x))
 
 
-@lower("cholesky")
-def cholesky(op: Builder, x: Value, *, upper: bool = False) -> ir.Value:
-    return root_of(op, x, upper)
-
-
 @lower("cholesky_solve")
 def cholesky_solve(op: Builder, x: Value, y: Value, *, upper: bool = False) -> ir.Value:
     """``y`` is the root of the matrix, ``x`` the right side."""
-    root = torch_create.triu(op, y, 0) if upper else torch_create.tril(op, y, 0)
+    root = torch_create.triangle(op, y, upper=upper)
     whole = op.MatMul(turned(op, root), root) if upper else op.MatMul(root, turned(op, root))
     return solved(op, spread(op, whole, x), spread(op, x, y))
 
 
 # Determinants
 
-
-@lower("det", "determinant")
-def det(op: Builder, x: Value) -> ir.Value:
-    return linalg.det(op, x)
+direct("det(x)", linalg.det)
+direct("determinant(x)", linalg.det)
+direct("matrix_power(x, *, n: int)", power)
 
 
 @lower("slogdet")
@@ -72,14 +64,9 @@ def slogdet_v2(op: Builder, x: Value) -> tuple[ir.Value, ir.Value]:
     return op.Sign(value), op.Log(op.Abs(value))
 
 
-@lower("matrix_power")
-def matrix_power(op: Builder, x: Value, *, n: int) -> ir.Value:
-    return power(op, x, n)
-
-
 @lower("bilinear")
 def bilinear(op: Builder, x: Value, y: Value, weight: Value, bias: Value | None = None) -> ir.Value:
     """xᵀ·W·y for each matrix W of the weight."""
     rows = op.MatMul(op.Unsqueeze(x, [1, 2]), weight)  # (batch, out, 1, columns)
-    made = op.Squeeze(op.MatMul(rows, op.Unsqueeze(y, [1, 3])), [2, 3])
-    return made if bias is None else op.Add(made, bias)
+    products = op.Squeeze(op.MatMul(rows, op.Unsqueeze(y, [1, 3])), [2, 3])
+    return products if bias is None else op.Add(products, bias)

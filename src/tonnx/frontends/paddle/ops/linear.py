@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import linear as like_torch
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.values import promote
+
+direct("bmm(x, y)", lambda op, x, y: op.MatMul(x, y))
+direct("mv(x, vec)", lambda op, x, vec: op.MatMul(x, vec))
+direct("batch_fc(input, w, bias)", lambda op, input, w, bias: op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1])))
+direct("kron(x, y)", torch_parts.kron)
+direct("multi_dot(x: Values)", like_torch.chain_matmul)
 
 
 def _turned(op: Builder, x: ir.Value) -> ir.Value:
@@ -31,16 +35,6 @@ def matmul_with_alpha(
 ) -> ir.Value:
     product = matmul(op, x, y, transpose_x=transpose_x, transpose_y=transpose_y)
     return product if alpha == 1 else product * alpha
-
-
-@lower("bmm")
-def bmm(op: Builder, x: Value, y: Value) -> ir.Value:
-    return op.MatMul(x, y)
-
-
-@lower("mv")
-def mv(op: Builder, x: Value, vec: Value) -> ir.Value:
-    return op.MatMul(x, vec)
 
 
 @lower("dot")
@@ -86,21 +80,11 @@ def fc(
     return op.Relu(product) if activation_type == "relu" else product
 
 
-@lower("batch_fc")
-def batch_fc(op: Builder, input: Value, w: Value, bias: Value) -> ir.Value:
-    return op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1]))
-
-
 @lower("addmm", "baddbmm")
 def addmm(op: Builder, input: Value, x: Value, y: Value, *, beta: float = 1.0, alpha: float = 1.0) -> ir.Value:
     product = op.MatMul(x, y)
     product = product if alpha == 1 else product * alpha
     return product + (input if beta == 1 else input * beta)
-
-
-@lower("kron")
-def kron(op: Builder, x: Value, y: Value) -> ir.Value:
-    return torch_parts.kron(op, x, y)
 
 
 @lower("cross")
@@ -115,15 +99,3 @@ def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
 @lower("einsum")
 def einsum(op: Builder, operands: Values, *, equation: str) -> ir.Value:
     return like_torch.einsum(op, equation, list(operands))
-
-
-@lower("multi_dot")
-def multi_dot(op: Builder, x: Values) -> ir.Value:
-    return _chain(op, list(x))
-
-
-def _chain(op: Builder, factors: Sequence[ir.Value]) -> ir.Value:
-    result = factors[0]
-    for factor in factors[1:]:
-        result = op.MatMul(result, factor)
-    return result

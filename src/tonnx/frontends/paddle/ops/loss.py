@@ -21,7 +21,7 @@ def _reduced(op: Builder, loss: ir.Value, reduction: str) -> ir.Value:
     return op.ReduceMean(loss, keepdims=0) if reduction == "mean" else op.ReduceSum(loss, keepdims=0)
 
 
-@lower("cross_entropy_with_softmax")
+@lower("cross_entropy_with_softmax", unused="numeric_stable_mode")
 def cross_entropy_with_softmax(
     op: Builder,
     input: Value,
@@ -29,7 +29,6 @@ def cross_entropy_with_softmax(
     *,
     soft_label: bool = False,
     use_softmax: bool = True,
-    numeric_stable_mode: bool = True,
     ignore_index: int = -100,
     axis: int = -1,
 ) -> tuple[ir.Value, ir.Value]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial, reduce
 
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import SIZES
 from tonnx.frontends.paddle.lower.fit import aligned
-from tonnx.frontends.paddle.lower.rules import Number, Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import compare as torch_compare
@@ -22,6 +23,12 @@ T = ir.DataType
 Binary = Callable[..., ir.Value]
 
 # Two operands
+
+direct("logical_not(x)", lambda op, x: op.Not(op.cast(x, T.BOOL)))
+direct("bitwise_not(x)", lambda op, x: op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x))
+direct("lerp(x, y, weight)", like_torch.lerp)
+direct("add_n(inputs: Values)", lambda op, inputs: reduce(op.Add, inputs))
+direct("equal_all(x, y)", lambda op, x, y: op.cast(op.ReduceMin(op.cast(op.Equal(x, y), T.INT32), keepdims=0), T.BOOL))
 
 
 def _binary(*names: str, by: Binary) -> None:
@@ -54,9 +61,9 @@ def _sized(size_op: Callable[..., object], by: Binary) -> Binary:
 def _elements(value: ir.Value) -> list[object] | None:
     if SIZES in value.meta:
         return list(value.meta[SIZES])
-    known = value.const_value
-    if known is not None and known.size and known.size <= 8 and value.dtype in (T.INT32, T.INT64):
-        return [int(v) for v in known.numpy().reshape(-1)]
+    constant = value.const_value
+    if constant is not None and constant.size and constant.size <= 8 and value.dtype in (T.INT32, T.INT64):
+        return [int(v) for v in constant.numpy().reshape(-1)]
     return None
 
 
@@ -69,8 +76,8 @@ _binary("remainder", by=like_torch.remainder)
 _binary("elementwise_pow", by=like_torch.power)
 _binary("maximum", by=like_torch.maximum)
 _binary("minimum", by=like_torch.minimum)
-_binary("fmax", by=like_torch.fmax)
-_binary("fmin", by=like_torch.fmin)
+_binary("fmax", by=partial(like_torch.unless_nan, choose=like_torch.maximum))
+_binary("fmin", by=partial(like_torch.unless_nan, choose=like_torch.minimum))
 _binary("heaviside", by=like_torch.heaviside)
 _binary("copysign", by=like_torch.copysign)
 _binary("atan2", by=torch_special.atan2)
@@ -94,18 +101,8 @@ def trunc_divide(op: Builder, x: Value, y: Value) -> ir.Value:
     return like_torch.trunc(op, op.Div(a, b)) if is_float(a.dtype) else op.Div(a, b)
 
 
-@lower("logical_not")
-def logical_not(op: Builder, x: Value) -> ir.Value:
-    return op.Not(op.cast(x, T.BOOL))
-
-
-@lower("bitwise_not")
-def bitwise_not(op: Builder, x: Value) -> ir.Value:
-    return op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x)
-
-
-@lower("bitwise_left_shift")
-def left_shift(op: Builder, x: Value, y: Value, *, is_arithmetic: bool = True) -> ir.Value:
+@lower("bitwise_left_shift", unused="is_arithmetic")
+def left_shift(op: Builder, x: Value, y: Value) -> ir.Value:
     return torch_compare.left_shift(op, x, y)
 
 
@@ -116,40 +113,25 @@ def right_shift(op: Builder, x: Value, y: Value, *, is_arithmetic: bool = True) 
     return torch_compare.right_shift(op, x, y)
 
 
-@lower("add_n")
-def add_n(op: Builder, inputs: Values) -> ir.Value:
-    total = inputs[0]
-    for term in inputs[1:]:
-        total = op.Add(total, term)
-    return total
-
-
-@lower("lerp")
-def lerp(op: Builder, x: Value, y: Value, weight: Value) -> ir.Value:
-    return like_torch.lerp(op, x, y, weight)
-
-
 @lower("isclose")
+@lower("allclose", reduced=True)
 def isclose(
-    op: Builder, x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False
+    op: Builder,
+    x: Value,
+    y: Value,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    *,
+    equal_nan: bool = False,
+    reduced: bool = False,
 ) -> ir.Value:
-    return torch_compare.isclose(op, x, y, rtol, atol, equal_nan)
-
-
-@lower("allclose")
-def allclose(
-    op: Builder, x: Value, y: Value, rtol: float = 1e-5, atol: float = 1e-8, *, equal_nan: bool = False
-) -> ir.Value:
-    close = op.cast(isclose(op, x, y, rtol, atol, equal_nan=equal_nan), T.INT32)
-    return op.cast(op.ReduceMin(close, keepdims=0), T.BOOL)
-
-
-@lower("equal_all")
-def equal_all(op: Builder, x: Value, y: Value) -> ir.Value:
-    return op.cast(op.ReduceMin(op.cast(op.Equal(x, y), T.INT32), keepdims=0), T.BOOL)
+    close = torch_compare.isclose(op, x, y, rtol, atol, equal_nan)
+    return op.cast(op.ReduceMin(op.cast(close, T.INT32), keepdims=0), T.BOOL) if reduced else close
 
 
 # A number beside the operand
+
+direct("increment(x, *, value: float = 1.0)", lambda op, x, value: op.Add(x, _of(op, x, value)))
 
 
 @lower("scale")
@@ -196,17 +178,16 @@ def clip(op: Builder, x: Value, min: Number | None = None, max: Number | None = 
     return op.Clip(x, low, high)
 
 
-@lower("increment")
-def increment(op: Builder, x: Value, *, value: float = 1.0) -> ir.Value:
-    return op.Add(x, _of(op, x, value))
-
-
 @lower("clip_by_norm")
 def clip_by_norm(op: Builder, x: Value, *, max_norm: float) -> ir.Value:
     return x * op.Min(op.Div(max_norm, op.ReduceL2(x, keepdims=0)), 1.0)
 
 
 # One operand
+
+direct("round(x, *, decimals: int = 0)", like_torch.round_)
+direct("nan_to_num(x, *, nan: float = 0.0, posinf: float = None, neginf: float = None)", like_torch.nan_to_num)
+
 
 _UNARY = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh", "atan": "Atan", "atanh": "Atanh",
@@ -229,31 +210,26 @@ for _name, _op_type in _UNARY.items():
     _unary(_name, _op_type)
 
 
-def _as_torch(*names: str, by: Binary) -> None:
-    @lower(*names)
-    def unary(op: Builder, x: Value) -> ir.Value:
-        return by(op, x)
-
-
-_as_torch("square", by=lambda op, x: op.Mul(x, x))
-_as_torch("rsqrt", by=like_torch.rsqrt)
-_as_torch("trunc", by=like_torch.trunc)
-_as_torch("negative", by=like_torch.neg)
-_as_torch("expm1", by=torch_special.expm1)
-_as_torch("log1p", by=torch_special.log1p)
-_as_torch("log2", by=torch_special.log2)
-_as_torch("log10", by=torch_special.log10)
-_as_torch("lgamma", "gammaln", by=torch_special.lgamma)
-_as_torch("digamma", by=torch_special.digamma)
-_as_torch("erfinv", by=torch_special.erfinv)
-_as_torch("i0", by=torch_special.i0)
-_as_torch("i0e", by=torch_special.i0e)
-_as_torch("i1", by=torch_special.i1)
-_as_torch("i1e", by=torch_special.i1e)
-_as_torch("rint", by=lambda op, x: op.Round(x))
-_as_torch("isnan", by=torch_compare.isnan)
-_as_torch("isinf", by=torch_compare.isinf)
-_as_torch("isfinite", by=torch_compare.isfinite)
+direct("square(x)", lambda op, x: op.Mul(x, x))
+direct("rsqrt(x)", like_torch.rsqrt)
+direct("trunc(x)", like_torch.trunc)
+direct("negative(x)", like_torch.neg)
+direct("expm1(x)", torch_special.expm1)
+direct("log1p(x)", torch_special.log1p)
+direct("log2(x)", torch_special.log2)
+direct("log10(x)", torch_special.log10)
+direct("lgamma(x)", torch_special.lgamma)
+direct("gammaln(x)", torch_special.lgamma)
+direct("digamma(x)", torch_special.digamma)
+direct("erfinv(x)", torch_special.erfinv)
+direct("i0(x)", torch_special.i0)
+direct("i0e(x)", torch_special.i0e)
+direct("i1(x)", torch_special.i1)
+direct("i1e(x)", torch_special.i1e)
+direct("rint(x)", lambda op, x: op.Round(x))
+direct("isnan(x)", torch_compare.isnan)
+direct("isinf(x)", torch_compare.isinf)
+direct("isfinite(x)", torch_compare.isfinite)
 
 
 @lower("polygamma")
@@ -274,11 +250,6 @@ def polygamma(op: Builder, x: Value, *, n: int) -> ir.Value:
     return op.Where(op.Greater(x, 0.0), value, math.nan)  # nothing is said of the other side
 
 
-@lower("round")
-def round_(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
-    return like_torch.round_(op, x, decimals)
-
-
 @lower("round_old")
 def round_old(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
     """Before Paddle 3 halves go away from zero, and since then to the even number, as in ONNX."""
@@ -294,10 +265,3 @@ def logit(op: Builder, x: Value, *, eps: float = 1e-6) -> ir.Value:
     if eps:
         x = op.Clip(x, eps, 1 - eps)
     return op.Log(x / (op.Sub(1.0, x)))
-
-
-@lower("nan_to_num")
-def nan_to_num(
-    op: Builder, x: Value, *, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
-) -> ir.Value:
-    return like_torch.nan_to_num(op, x, nan, posinf, neginf)

@@ -36,8 +36,8 @@ def nms(op: Builder, boxes: Value, *, threshold: float = 1.0, iou_threshold: flo
     count = op.size(boxes, 0)
     falling = op.Neg(op.cast(sizes.arange(op, count), T.FLOAT))
     limit = threshold if iou_threshold is None else iou_threshold
-    found = select(op, op.Unsqueeze(op.cast(boxes, T.FLOAT), [0]), op.Unsqueeze(falling, [0, 1]), limit)
-    return counted_at_run_time(op, op.Squeeze(op.Slice(found, [2], [3], [1]), [1]), "kept")
+    selected = select(op, op.Unsqueeze(op.cast(boxes, T.FLOAT), [0]), op.Unsqueeze(falling, [0, 1]), limit)
+    return counted_at_run_time(op, op.Squeeze(op.Slice(selected, [2], [3], [1]), [1]), "kept")
 
 
 def select(
@@ -51,18 +51,18 @@ def select(
 ) -> ir.Value:
     """ONNX's NonMaxSuppression: (kept, (batch, class, box)), by batch, class and falling score."""
     if eta < 1:
-        found = select_falling(op, boxes, scores, overlap, score, most, eta)
-        found.shape = ir.Shape([op.names.unique("kept"), 3])
-        return found
+        selected = select_falling(op, boxes, scores, overlap, score, most, eta)
+        selected.shape = ir.Shape([op.names.unique("kept"), 3])
+        return selected
     limit = op.vector([op.size(boxes, 1) if most is None else most])
     threshold = None if score is None else op.constant([score], T.FLOAT)
-    found = op.NonMaxSuppression(boxes, scores, limit, op.constant([overlap], T.FLOAT), threshold)
-    found.shape = ir.Shape([op.names.unique("kept"), 3])
-    return found
+    selected = op.NonMaxSuppression(boxes, scores, limit, op.constant([overlap], T.FLOAT), threshold)
+    selected.shape = ir.Shape([op.names.unique("kept"), 3])
+    return selected
 
 
 @dataclass
-class _Found:
+class _Kept:
     """Rows that stay: the picture, class and box of each, its score, and in which order rows are written."""
 
     picture: ir.Value
@@ -71,9 +71,9 @@ class _Found:
     score: ir.Value
     key: ir.Value | None = None
 
-    def only(self, op: Builder, rows: ir.Value) -> _Found:
+    def only(self, op: Builder, rows: ir.Value) -> _Kept:
         """Some of the rows."""
-        return _Found(*(op.Gather(v, rows, axis=0) for v in (self.picture, self.label, self.box, self.score)))
+        return _Kept(*(op.Gather(v, rows, axis=0) for v in (self.picture, self.label, self.box, self.score)))
 
 
 @lower("multiclass_nms", "multiclass_nms2", "multiclass_nms3")
@@ -99,21 +99,21 @@ def multiclass_nms(
     task = _Task(score_threshold, nms_top_k, nms_threshold, normalized, background_label, nms_eta)
     pictures = op.size(bboxes, 0) if not by_class else 1 if rois_num is None else op.size(rois_num, 0)
     search = _of_classes if by_class else _of_pictures
-    found = search(op, bboxes, scores, rois_num, pictures, task)
-    found = _best(op, found, keep_top_k, pictures)
+    kept = search(op, bboxes, scores, rois_num, pictures, task)
+    kept = _best(op, kept, keep_top_k, pictures)
     total, classes = op.scalar(op.size(bboxes, 1)), op.scalar(op.size(scores, 1))
     if by_class:
-        place = op.Add(op.Mul(found.box, classes), found.label)
-        box = op.GatherND(bboxes, op.Concat(*(op.Unsqueeze(v, [1]) for v in (found.box, found.label)), axis=1))
+        place = op.Add(op.Mul(kept.box, classes), kept.label)
+        box = op.GatherND(bboxes, op.Concat(*(op.Unsqueeze(v, [1]) for v in (kept.box, kept.label)), axis=1))
     else:
-        place = op.Add(op.Mul(found.picture, total), found.box)
+        place = op.Add(op.Mul(kept.picture, total), kept.box)
         flat = op.reshape(bboxes, [-1, op.size(bboxes, 2)])
         box = op.Gather(flat, place, axis=0)
-    rows = joined(op, op.Unsqueeze(op.cast(found.label, T.FLOAT), [1]), op.Unsqueeze(found.score, [1]), box)
+    rows = joined(op, op.Unsqueeze(op.cast(kept.label, T.FLOAT), [1]), op.Unsqueeze(kept.score, [1]), box)
     if node.name == "multiclass_nms":
         return (_or_minus_one(op, rows),)
     index = op.cast(op.Unsqueeze(place, [1]), T.INT32)
-    return rows, index, rows_of_pictures(op, found.picture, pictures)
+    return rows, index, rows_of_pictures(op, kept.picture, pictures)
 
 
 @dataclass
@@ -140,20 +140,20 @@ class _Task:
 
 def _of_pictures(
     op: Builder, bboxes: ir.Value, scores: ir.Value, counts: ir.Value | None, pictures: Size, task: _Task
-) -> _Found:
+) -> _Kept:
     """Boxes (pictures, boxes, 4), scores (pictures, classes, boxes)."""
     if op.size(bboxes, 2) != 4:
         raise UnsupportedArgument("suppression of polygons: only boxes of four numbers are supported")
-    kept = _without(op, scores, 1, task.background)
-    found = task.select(op, bboxes, kept)
-    score = op.GatherND(kept, found)
-    picture, label, box = (op.Squeeze(part, [1]) for part in op.Split(found, [1, 1, 1], axis=1, _outputs=3))
-    return _Found(picture, _named(op, label, task.background), box, score)
+    candidates = _without(op, scores, 1, task.background)
+    selected = task.select(op, bboxes, candidates)
+    score = op.GatherND(candidates, selected)
+    picture, label, box = (op.Squeeze(part, [1]) for part in op.Split(selected, [1, 1, 1], axis=1, _outputs=3))
+    return _Kept(picture, _named(op, label, task.background), box, score)
 
 
 def _of_classes(
     op: Builder, bboxes: ir.Value, scores: ir.Value, counts: ir.Value | None, pictures: Size, task: _Task
-) -> _Found:
+) -> _Kept:
     """Boxes (boxes, classes, 4), scores (boxes, classes): each class of each picture is a search of its own."""
     boxes = op.Transpose(_without(op, bboxes, 1, task.background), perm=[1, 0, 2])
     points = op.Transpose(_without(op, scores, 1, task.background), perm=[1, 0])
@@ -166,12 +166,12 @@ def _of_classes(
         repeated = op.Expand(op.Unsqueeze(boxes, [0]), op.vector([pictures, classes, count, 4]))
         all_boxes = op.reshape(repeated, [op.product([pictures, classes]), count, 4])
     searches = op.reshape(searches, [op.product([pictures, classes]), 1, count])
-    found = task.select(op, all_boxes, searches)
-    score = op.GatherND(searches, found)
-    batch, _, box = (op.Squeeze(part, [1]) for part in op.Split(found, [1, 1, 1], axis=1, _outputs=3))
+    selected = task.select(op, all_boxes, searches)
+    score = op.GatherND(searches, selected)
+    batch, _, box = (op.Squeeze(part, [1]) for part in op.Split(selected, [1, 1, 1], axis=1, _outputs=3))
     width = op.scalar(classes)
     key = op.Add(op.Mul(batch, op.scalar(count)), box)  # by class, then by place: not by score
-    return _Found(op.Div(batch, width), _named(op, op.Mod(batch, width), task.background), box, score, key)
+    return _Kept(op.Div(batch, width), _named(op, op.Mod(batch, width), task.background), box, score, key)
 
 
 def _without(op: Builder, x: ir.Value, axis: int, background: int) -> ir.Value:
@@ -200,22 +200,22 @@ def _top(op: Builder, scores: ir.Value, task: _Task) -> ir.Value:
     return op.ScatterElements(none, places, best, axis=2)
 
 
-def _best(op: Builder, found: _Found, keep: int, pictures: Size) -> _Found:
+def _best(op: Builder, kept: _Kept, keep: int, pictures: Size) -> _Kept:
     """The best ``keep`` rows of each picture, in the order that they had."""
     if keep < 0:
-        return found if found.key is None else found.only(op, ascending(op, found.key))
-    rows = op.size(found.score, 0)
+        return kept if kept.key is None else kept.only(op, ascending(op, kept.key))
+    rows = op.size(kept.score, 0)
     if isinstance(pictures, int) and pictures == 1:
-        _, chosen = op.TopK(found.score, op.vector([sizes.smaller(op, rows, keep)]), axis=0, _outputs=2)
+        _, chosen = op.TopK(kept.score, op.vector([sizes.smaller(op, rows, keep)]), axis=0, _outputs=2)
     else:
-        _, order = op.TopK(found.score, op.vector([rows]), axis=0, _outputs=2)
-        owner = op.Unsqueeze(op.Gather(found.picture, order, axis=0), [1])
+        _, order = op.TopK(kept.score, op.vector([rows]), axis=0, _outputs=2)
+        owner = op.Unsqueeze(op.Gather(kept.picture, order, axis=0), [1])
         own = op.cast(op.Equal(owner, op.Unsqueeze(sizes.arange(op, pictures), [0])), T.INT64)
         before = op.GatherElements(op.CumSum(own, op.constant(0, T.INT64)), owner, axis=1)
         chosen = op.Compress(order, op.LessOrEqual(op.Squeeze(before, [1]), keep), axis=0)
-    if found.key is None:
-        return found.only(op, in_order(op, chosen, rows))
-    return found.only(op, op.Gather(chosen, ascending(op, op.Gather(found.key, chosen, axis=0)), axis=0))
+    if kept.key is None:
+        return kept.only(op, in_order(op, chosen, rows))
+    return kept.only(op, op.Gather(chosen, ascending(op, op.Gather(kept.key, chosen, axis=0)), axis=0))
 
 
 def _or_minus_one(op: Builder, rows: ir.Value) -> ir.Value:
@@ -223,9 +223,9 @@ def _or_minus_one(op: Builder, rows: ir.Value) -> ir.Value:
     count = op.size(rows, 0)
     more = op.Concat(rows, op.constant([[-1.0] * 6], rows.dtype), axis=0)
     none = op.cast(op.Equal(count, 0), T.INT64)
-    made = op.Slice(more, [0, 0], op.Concat(op.Max(count, 1), op.Sub(6, op.Mul(none, 5)), axis=0), [0, 1])
-    made.shape = ir.Shape([op.names.unique("kept"), None])
-    return made
+    either = op.Slice(more, [0, 0], op.Concat(op.Max(count, 1), op.Sub(6, op.Mul(none, 5)), axis=0), [0, 1])
+    either.shape = ir.Shape([op.names.unique("kept"), None])
+    return either
 
 
 # Scores that fall with overlap
@@ -258,8 +258,8 @@ def matrix_nms(
     stays = op.And(op.Greater(best, score_threshold), op.Greater(decayed, post_threshold))
     final = op.reshape(op.Where(stays, decayed, op.constant(_NEVER, decayed.dtype)), op.sizes(flat))
     count = op.product([classes, most])
-    wanted = count if keep_top_k < 0 else sizes.smaller(op, count, keep_top_k)
-    score, rank = op.TopK(final, op.vector([wanted]), axis=1, _outputs=2)
+    limit = count if keep_top_k < 0 else sizes.smaller(op, count, keep_top_k)
+    score, rank = op.TopK(final, op.vector([limit]), axis=1, _outputs=2)
     rows = op.Transpose(op.NonZero(op.Greater(score, _NEVER)), perm=[1, 0])
     picture = op.Squeeze(op.Slice(rows, [0], [1], [1]), [1])
     where = op.GatherND(rank, rows)

@@ -6,13 +6,18 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
-from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import norm as like_torch
 
 T = ir.DataType
 _FEW = 16
 """Elements of a group up to which the way to compute the variance decides the result."""
+
+direct(
+    "instance_norm(x, scale=None, bias=None, *, epsilon: float = 1e-5)",
+    lambda op, x, scale, bias, epsilon: like_torch.instance_norm(op, x, scale, bias, None, None, True, 0.9, epsilon),
+)
 
 
 @lower("batch_norm", "sync_batch_norm")
@@ -88,13 +93,6 @@ def _of_moments(
         if values is not None:
             y = apply(y, op.reshape(values, [op.size(x, 1), *behind]))
     return y
-
-
-@lower("instance_norm")
-def instance_norm(
-    op: Builder, x: Value, scale: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-5
-) -> ir.Value:
-    return like_torch.instance_norm(op, x, scale, bias, None, None, True, 0.9, epsilon)
 
 
 @lower("rms_norm", "fast_rms_norm", "fused_rms_norm_ext")

@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder
 from tonnx.lowering.ops import pad as like_torch
 
 
-@lower("pad3d")
-def pad3d(
-    op: Builder,
-    x: Value,
-    paddings: Sizes,
-    *,
-    mode: str = "constant",
-    pad_value: float = 0.0,
-    data_format: str = "NCDHW",
-) -> ir.Value:
-    """Pairs from the last axis to the first, as torch has them."""
-    x = channels_first(op, x, data_format)
-    return channels_back(op, _padded(op, x, list(paddings), mode, pad_value), data_format)
-
-
-@lower("pad2d")
-def pad2d(
+@lower("pad3d", rows_first=False)
+@lower("pad2d", rows_first=True)
+def pad_spatial(
     op: Builder,
     x: Value,
     paddings: Sizes,
@@ -36,16 +20,13 @@ def pad2d(
     mode: str = "constant",
     pad_value: float = 0.0,
     data_format: str = "NCHW",
+    rows_first: bool,
 ) -> ir.Value:
-    """Top, bottom, left, right."""
-    top, bottom, left, right = paddings
-    x = channels_first(op, x, data_format)
-    return channels_back(op, _padded(op, x, [left, right, top, bottom], mode, pad_value), data_format)
-
-
-def _padded(op: Builder, x: ir.Value, pairs: Sequence[Size], mode: str, value: float) -> ir.Value:
+    """Pairs from the last axis to the first, as torch has them; or top, bottom, left, right (``rows_first``)."""
+    pairs = [*paddings[2:], *paddings[:2]] if rows_first else list(paddings)
     mode = "replicate" if mode == "edge" else mode
-    return like_torch.pad(op, x, list(pairs), mode, value if mode == "constant" else None)
+    y = like_torch.pad(op, channels_first(op, x, data_format), pairs, mode, pad_value if mode == "constant" else None)
+    return channels_back(op, y, data_format)
 
 
 @lower("pad")

@@ -49,25 +49,25 @@ def pool(
     return channels_back(op, y, data_format)
 
 
-def _all_one(given: Sizes) -> bool:
-    return all(isinstance(size, int) and size == 1 for size in given)
+def _all_one(kernel_size: Sizes) -> bool:
+    return all(isinstance(size, int) and size == 1 for size in kernel_size)
 
 
-def _fixed(given: Sizes, axes: int) -> list[int]:
-    fixed = [size for size in given if isinstance(size, int)]
-    if len(fixed) < len(given):
+def _fixed(kernel_size: Sizes, axes: int) -> list[int]:
+    fixed = [size for size in kernel_size if isinstance(size, int)]
+    if len(fixed) < len(kernel_size):
         raise UnsupportedArgument("a pooling window whose size is known only at run time")
     return fixed * axes if len(fixed) == 1 else fixed
 
 
 def _adaptive(op: Builder, x: ir.Value, output_size: Sizes, pooling_type: str) -> ir.Value:
     axes = op.rank(x) - 2
-    given = list(output_size) * axes if len(output_size) == 1 else list(output_size)
+    asked = list(output_size) * axes if len(output_size) == 1 else list(output_size)
     # -1 is None in the API: the size stays.
-    wanted: list[Size] = [op.size(x, i + 2) if isinstance(s, int) and s < 0 else s for i, s in enumerate(given)]
+    targets: list[Size] = [op.size(x, i + 2) if isinstance(s, int) and s < 0 else s for i, s in enumerate(asked)]
     if pooling_type == "max":
-        return like_torch.adaptive_max_pool(op, x, wanted)[0]
-    return like_torch.adaptive_avg_pool(op, x, wanted)
+        return like_torch.adaptive_max_pool(op, x, targets)[0]
+    return like_torch.adaptive_avg_pool(op, x, targets)
 
 
 def _pooled(
@@ -151,11 +151,11 @@ def _begins(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[i
     """The padding before the first element of each axis; that of SAME depends on the size."""
     if isinstance(pads, list):
         return list(pads[: len(kernel)])
-    found: list[Size] = []
+    begins: list[Size] = []
     for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
         total = sizes.larger(op, surplus(op, op.size(x, i + 2), k, step), 0)
-        found.append(sizes.divide(op, total, 2))
-    return found
+        begins.append(sizes.divide(op, total, 2))
+    return begins
 
 
 def _counts(
@@ -180,7 +180,7 @@ def _counts(
     return total
 
 
-@lower("lp_pool2d")
+@lower("lp_pool2d", unused="exclusive pooling_type")
 def lp_pool2d(
     op: Builder,
     x: Value,
@@ -189,9 +189,7 @@ def lp_pool2d(
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0),
     ceil_mode: bool = False,
-    exclusive: bool = True,
     data_format: str = "NCHW",
-    pooling_type: str = "",
     global_pooling: bool = False,
     adaptive: bool = False,
     padding_algorithm: str = EXPLICIT,
@@ -216,7 +214,7 @@ def lp_pool2d(
     return channels_back(op, op.Pow(sums, 1 / norm_type), data_format)
 
 
-@lower("unpool", "unpool3d")
+@lower("unpool", "unpool3d", unused="data_format unpooling_type")
 def unpool(
     op: Builder,
     x: Value,
@@ -227,17 +225,15 @@ def unpool(
     strides: Ints = (),
     padding: Ints = (),
     paddings: Ints = (),
-    data_format: str = "NCHW",
-    unpooling_type: str = "max",
 ) -> ir.Value:
     padding = padding or paddings  # as unpool3d calls it
-    wanted = list(output_size)
-    for axis, size in enumerate(wanted):
+    target = list(output_size)
+    for axis, size in enumerate(target):
         if isinstance(size, int) and size < 0:  # Paddle has computed with an unknown size as if it were -1
-            given, step = op.size(x, axis - len(wanted)), strides[axis]
+            size_in, step = op.size(x, axis - len(target)), strides[axis]
             more = ksize[axis] - 2 * (padding[axis] if padding else 0) - step
-            wanted[axis] = given * step + more if isinstance(given, int) else op.Add(op.Mul(given, step), more)
-    return like_torch.max_unpool(op, x, op.cast(indices, ir.DataType.INT64), wanted)
+            target[axis] = sizes.add(op, sizes.multiply(op, size_in, step), more)
+    return like_torch.max_unpool(op, x, op.cast(indices, ir.DataType.INT64), target)
 
 
 @lower("max_pool2d_with_index", "max_pool3d_with_index")

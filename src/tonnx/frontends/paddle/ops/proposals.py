@@ -31,14 +31,16 @@ _LEAST = float(np.finfo(np.float32).min)
 
 
 @lower("generate_proposals")
+@lower("generate_proposals_v1", pixel_offset=True)
 def generate_proposals(
     op: Builder,
     scores: Value,
     bbox_deltas: Value,
-    im_shape: Value,
-    anchors: Value,
-    variances: Value,
+    im_shape: Value | None = None,
+    anchors: Value | None = None,
+    variances: Value | None = None,
     *,
+    im_info: Value | None = None,
     pre_nms_top_n: int = 6000,
     post_nms_top_n: int = 1000,
     nms_thresh: float = 0.5,
@@ -46,28 +48,12 @@ def generate_proposals(
     eta: float = 1.0,
     pixel_offset: bool = True,
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
+    """In the old form pictures also say by what they were enlarged, and boxes are as large as they were before that."""
+    assert anchors is not None and variances is not None
     task = _Task(pre_nms_top_n, post_nms_top_n, nms_thresh, min_size, eta, pixel_offset)
-    height, width = op.Split(im_shape, [1, 1], axis=1, _outputs=2)
-    return _proposals(op, scores, bbox_deltas, anchors, variances, (height, width, None), task)
-
-
-@lower("generate_proposals_v1")
-def generate_proposals_v1(
-    op: Builder,
-    scores: Value,
-    bbox_deltas: Value,
-    im_info: Value,
-    anchors: Value,
-    variances: Value,
-    *,
-    pre_nms_top_n: int = 6000,
-    post_nms_top_n: int = 1000,
-    nms_thresh: float = 0.5,
-    min_size: float = 0.1,
-    eta: float = 1.0,
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Here the pictures also say by what they were enlarged, and boxes are as large as they were before that."""
-    task = _Task(pre_nms_top_n, post_nms_top_n, nms_thresh, min_size, eta, True)
+    if im_info is None:
+        height, width = op.Split(im_shape, [1, 1], axis=1, _outputs=2)
+        return _proposals(op, scores, bbox_deltas, anchors, variances, (height, width, None), task)
     height, width, scale = op.Split(im_info, [1, 1, 1], axis=1, _outputs=3)
     return _proposals(op, scores, bbox_deltas, anchors, variances, (height, width, scale), task)
 
@@ -110,9 +96,9 @@ def _proposals(
     boxes, probability, rating = _with_one_more(op, boxes, best, valid)
     most = task.after if task.after > 0 else None
     grown = in_pixels(op, boxes, task.pixels)
-    found = select(op, grown, op.Unsqueeze(rating, [1]), task.overlap, _LEAST, most, task.eta)
-    at = op.Gather(found, [0, 2], axis=1)
-    owner = op.Squeeze(op.Slice(found, [0], [1], [1]), [1])
+    chosen = select(op, grown, op.Unsqueeze(rating, [1]), task.overlap, _LEAST, most, task.eta)
+    at = op.Gather(chosen, [0, 2], axis=1)
+    owner = op.Squeeze(op.Slice(chosen, [0], [1], [1]), [1])
     rois = counted_at_run_time(op, op.GatherND(boxes, at), "proposals")
     chances = counted_at_run_time(op, op.Unsqueeze(op.GatherND(probability, at), [1]), "proposals")
     return rois, chances, counted_at_run_time(op, rows_of_pictures(op, owner, pictures), "pictures")

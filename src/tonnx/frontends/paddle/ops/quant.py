@@ -26,9 +26,9 @@ def _step(op: Builder, scale: ir.Value, bits: int) -> ir.Value:
         scale = op.Reshape(scale, [-1])
     if op.rank(scale) and op.size(scale, 0) == 1:
         scale = op.Reshape(scale, op.constant([], T.INT64))
-    known = constant(scale)
-    if known is not None:
-        return op.constant((known.astype(np.float64) / _largest(bits)).astype(known.dtype))
+    numbers = constant(scale)
+    if numbers is not None:
+        return op.constant((numbers.astype(np.float64) / _largest(bits)).astype(numbers.dtype))
     return op.Div(scale, _largest(bits))
 
 
@@ -38,11 +38,11 @@ def _axis(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> int | None:
 
 def _zero(op: Builder, zero_point: ir.Value | None, step: ir.Value, dtype: ir.DataType = T.INT8) -> ir.Value:
     """The zero point as ONNX wants it: of the type of the integers and the shape of the steps."""
-    known = constant(zero_point) if zero_point is not None else np.zeros(1)
-    if known is None:
+    numbers = constant(zero_point) if zero_point is not None else np.zeros(1)
+    if numbers is None:
         raise UnsupportedArgument("quantisation with a zero point that is known only at run time")
     shape = [d for d in step.shape.dims if isinstance(d, int)] if step.shape is not None else []
-    return op.constant(np.broadcast_to(known.reshape(-1) if shape else known.reshape(-1)[0], shape), dtype)
+    return op.constant(np.broadcast_to(numbers.reshape(-1) if shape else numbers.reshape(-1)[0], shape), dtype)
 
 
 def quantized(
@@ -76,30 +76,30 @@ def _along(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> ir.Value:
 def dequantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int) -> ir.Value:
     whole = x if x.dtype in (T.INT8, T.UINT8) else x.meta.get(INTEGERS) or _stored(op, x)
     if whole is None:
-        if zero_point is not None and (known := constant(zero_point)) is not None and known.any():
+        if zero_point is not None and (numbers := constant(zero_point)) is not None and numbers.any():
             x = op.Sub(x, op.cast(zero_point, x.dtype))  # type: ignore[arg-type]
         return op.Mul(x if x.dtype == step.dtype else op.cast(x, step.dtype), _along(op, x, step, axis))  # type: ignore[arg-type]
     zero = _zero(op, zero_point, step, whole.dtype or T.INT8)
-    made = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
-    if made.dtype is None and step.dtype is not None:
-        made.type = ir.TensorType(step.dtype)  # newer versions could give another; without being asked they do not
-    return made  # type: ignore[no-any-return]
+    reals = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
+    if reals.dtype is None and step.dtype is not None:
+        reals.type = ir.TensorType(step.dtype)  # newer versions could give another; without being asked they do not
+    return reals  # type: ignore[no-any-return]
 
 
 def _stored(op: Builder, x: ir.Value) -> ir.Value | None:
     """A weight that is stored as floats but holds int8."""
-    known = constant(x)
-    if known is None or known.size == 0 or not np.issubdtype(known.dtype, np.floating):
+    numbers = constant(x)
+    if numbers is None or numbers.size == 0 or not np.issubdtype(numbers.dtype, np.floating):
         return None
-    whole = known.astype(np.int8)
-    return op.constant(whole) if np.array_equal(whole.astype(known.dtype), known) else None
+    whole = numbers.astype(np.int8)
+    return op.constant(whole) if np.array_equal(whole.astype(numbers.dtype), numbers) else None
 
 
 # As post-training quantisation writes it
 
 
-@lower("quantize_linear")
-@lower("dequantize_linear", back=True)
+@lower("quantize_linear", unused="round_type moving_rate")
+@lower("dequantize_linear", back=True, unused="round_type moving_rate")
 def quantize_linear(
     op: Builder,
     x: Value,
@@ -112,10 +112,8 @@ def quantize_linear(
     bit_length: int = 8,
     qmin: int = -128,
     qmax: int = 127,
-    round_type: int = 0,
     is_test: bool = True,
     only_observer: bool = False,
-    moving_rate: float = 0.9,
     back: bool = False,
 ) -> ir.Value:
     if not back:
@@ -143,6 +141,8 @@ def _only_inference(name: str, is_test: bool) -> None:
 
 # As quantisation-aware training writes it
 
+_TRAINING = "iter moving_rate window_size round_type"
+
 
 def _measured(op: Builder, x: ir.Value, axis: int | None = None) -> ir.Value:
     """The largest magnitude, of all or of each channel."""
@@ -162,33 +162,24 @@ def _vector(op: Builder, scale: ir.Value) -> ir.Value:
     return op.Reshape(scale, [1]) if not op.rank(scale) else scale
 
 
-@lower("fake_quantize_abs_max", back=False)
-@lower("fake_quantize_dequantize_abs_max", back=True)
-def fake_quantize_abs_max(
-    op: Builder, x: Value, *, bit_length: int = 8, round_type: int = 1, back: bool
-) -> tuple[ir.Value, ir.Value]:
+@lower("fake_quantize_abs_max", back=False, unused="round_type")
+@lower("fake_quantize_dequantize_abs_max", back=True, unused="round_type")
+def fake_quantize_abs_max(op: Builder, x: Value, *, bit_length: int = 8, back: bool) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x)
     return _by_hand(op, x, scale, 0, bit_length, back=back), _vector(op, scale)
 
 
-@lower("fake_channel_wise_quantize_abs_max", back=False)
-@lower("fake_channel_wise_quantize_dequantize_abs_max", back=True)
+@lower("fake_channel_wise_quantize_abs_max", back=False, unused="round_type is_test")
+@lower("fake_channel_wise_quantize_dequantize_abs_max", back=True, unused="round_type is_test")
 def fake_channel_wise_quantize_abs_max(
-    op: Builder,
-    x: Value,
-    *,
-    bit_length: int = 8,
-    round_type: int = 1,
-    quant_axis: int = 0,
-    is_test: bool = False,
-    back: bool,
+    op: Builder, x: Value, *, bit_length: int = 8, quant_axis: int = 0, back: bool
 ) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x, quant_axis)
     return _by_hand(op, x, scale, quant_axis, bit_length, back=back), scale
 
 
-@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max", back=False)
-@lower("fake_quantize_dequantize_moving_average_abs_max", back=True)
+@lower("fake_quantize_range_abs_max", "fake_quantize_moving_average_abs_max", back=False, unused=_TRAINING)
+@lower("fake_quantize_dequantize_moving_average_abs_max", back=True, unused=_TRAINING)
 def fake_quantize_known(
     op: Builder,
     x: Value,
@@ -196,12 +187,8 @@ def fake_quantize_known(
     in_accum: Value | None = None,
     in_state: Value | None = None,
     *,
-    iter: Value | None = None,
-    moving_rate: float = 0.9,
-    window_size: int = 10000,
     bit_length: int = 8,
     is_test: bool = False,
-    round_type: int = 1,
     back: bool,
 ) -> tuple[ir.Value, ir.Value]:
     """Beyond the scale there is nothing: unlike int8, the result never is -128."""
@@ -224,19 +211,13 @@ def fake_channel_wise_dequantize_max_abs(
     """One scale a channel of the weight, and with a second one that of the activation which met it."""
     if len(scales) == 1:
         return dequantized(op, x, _step(op, scales[0], quant_bits[0]), None, quant_axis)
-    made = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
-    return op.Mul(made, _step(op, scales[1], quant_bits[1]))
+    scaled = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
+    return op.Mul(scaled, _step(op, scales[1], quant_bits[1]))
 
 
-@lower("moving_average_abs_max_scale")
+@lower("moving_average_abs_max_scale", unused="moving_rate is_test")
 def moving_average_abs_max_scale(
-    op: Builder,
-    x: Value,
-    in_accum: Value | None = None,
-    in_state: Value | None = None,
-    *,
-    moving_rate: float = 0.9,
-    is_test: bool = False,
+    op: Builder, x: Value, in_accum: Value | None = None, in_state: Value | None = None
 ) -> ir.Value:
     """Only watches; the scale that it has watched is in the program elsewhere."""
     return x

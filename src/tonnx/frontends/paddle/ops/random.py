@@ -7,15 +7,27 @@ import math
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import random as like_torch
 from tonnx.lowering.values import as_value
 
 T = ir.DataType
 
+direct(
+    "gaussian(shape: Sizes, *, mean: float = 0.0, std: float = 1.0, dtype: ir.DataType = None)",
+    lambda op, shape, mean, std, dtype: op.cast(_normal(op, list(shape), mean, std), dtype or T.FLOAT),
+)
+direct(
+    "randint(shape: Sizes, *, low: int, high: int, dtype: ir.DataType = None)",
+    lambda op, shape, low, high, dtype: op.cast(like_torch.randint(op, high, list(shape), low), dtype or T.INT64),
+)
+direct("bernoulli(x, *, p: float = None)", like_torch.bernoulli)
+direct("multinomial(x, num_samples: Size = 1, *, replacement: bool = False)", like_torch.multinomial)
+direct("exponential(x, *, lam: float = 1.0)", like_torch.exponential)
 
-@lower("uniform")
+
+@lower("uniform", unused="diag_step diag_val")
 def uniform(
     op: Builder,
     shape: Sizes,
@@ -24,8 +36,6 @@ def uniform(
     *,
     dtype: ir.DataType | None = None,
     diag_num: int = 0,
-    diag_step: int = 0,
-    diag_val: float = 1.0,
 ) -> ir.Value:
     if diag_num:
         raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
@@ -41,7 +51,7 @@ def _uniform(op: Builder, sizes: list[Size], low: Number, high: Number, dtype: i
     return op.cast(drawn, dtype or T.FLOAT)
 
 
-@lower("uniform_random_batch_size_like")
+@lower("uniform_random_batch_size_like", unused="diag_step diag_val")
 def uniform_random_batch_size_like(
     op: Builder,
     input: Value,
@@ -52,22 +62,13 @@ def uniform_random_batch_size_like(
     min: float = -1.0,
     max: float = 1.0,
     diag_num: int = 0,
-    diag_step: int = 0,
-    diag_val: float = 1.0,
     dtype: ir.DataType | None = None,
 ) -> ir.Value:
     if diag_num:
         raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
-    wanted: list[Size] = list(shape)
-    wanted[output_dim_idx] = op.size(input, input_dim_idx)
-    return _uniform(op, wanted, min, max, dtype)
-
-
-@lower("gaussian")
-def gaussian(
-    op: Builder, shape: Sizes, *, mean: float = 0.0, std: float = 1.0, dtype: ir.DataType | None = None
-) -> ir.Value:
-    return op.cast(_normal(op, list(shape), mean, std), dtype or T.FLOAT)
+    sizes: list[Size] = list(shape)
+    sizes[output_dim_idx] = op.size(input, input_dim_idx)
+    return _uniform(op, sizes, min, max, dtype)
 
 
 def _normal(op: Builder, sizes: list[Size], mean: float, std: float) -> ir.Value:
@@ -96,31 +97,9 @@ def truncated_gaussian_random(
     return op.cast(drawn * std + mean, dtype or T.FLOAT)
 
 
-@lower("randint")
-def randint(
-    op: Builder, shape: Sizes, *, low: int, high: int, dtype: ir.DataType | None = None
-) -> ir.Value:
-    return op.cast(like_torch.randint(op, high, list(shape), low), dtype or T.INT64)
-
-
 @lower("randperm")
 def randperm(op: Builder, *, n: int, dtype: ir.DataType | None = None) -> ir.Value:
     return op.cast(like_torch.randperm(op, n), dtype or T.INT64)
-
-
-@lower("bernoulli")
-def bernoulli(op: Builder, x: Value, *, p: float | None = None) -> ir.Value:
-    return like_torch.bernoulli(op, x, p)
-
-
-@lower("multinomial")
-def multinomial(op: Builder, x: Value, num_samples: Size = 1, *, replacement: bool = False) -> ir.Value:
-    return like_torch.multinomial(op, x, num_samples, replacement)
-
-
-@lower("exponential")
-def exponential(op: Builder, x: Value, *, lam: float = 1.0) -> ir.Value:
-    return like_torch.exponential(op, x, lam)
 
 
 @lower("gaussian_inplace")
@@ -128,17 +107,8 @@ def gaussian_inplace(op: Builder, x: Value, *, mean: float = 0.0, std: float = 1
     return op.cast(_normal(op, op.sizes(x), mean, std), x.dtype)  # type: ignore[arg-type]
 
 
-@lower("uniform_inplace")
-def uniform_inplace(
-    op: Builder,
-    x: Value,
-    *,
-    min: float = -1.0,
-    max: float = 1.0,
-    diag_num: int = 0,
-    diag_step: int = 0,
-    diag_val: float = 1.0,
-) -> ir.Value:
+@lower("uniform_inplace", unused="diag_num diag_step diag_val")
+def uniform_inplace(op: Builder, x: Value, *, min: float = -1.0, max: float = 1.0) -> ir.Value:
     return _uniform(op, op.sizes(x), min, max, x.dtype)
 
 

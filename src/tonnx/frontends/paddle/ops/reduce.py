@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from functools import partial
 
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import axes_of
-from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import cumulate as torch_cumulate
 from tonnx.lowering.ops import reduce as like_torch
 from tonnx.lowering.ops import sort as torch_sort
-from tonnx.lowering.values import axis_of, is_float
+from tonnx.lowering.values import axis_of, is_float, to_float
 
 T = ir.DataType
+
+direct("mean_all(x)", lambda op, x: op.ReduceMean(x, keepdims=0))
+direct("squared_l2_norm(x)", lambda op, x: op.ReduceSumSquare(x, keepdims=0))
+direct("l1_norm(x)", lambda op, x: op.ReduceL1(x, keepdims=0))
+direct("dist(x, y, *, p: float = 2.0)", like_torch.dist)
 
 
 @lower("sum")
@@ -42,19 +49,21 @@ def mean(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduc
     return like_torch.reduce(op, "ReduceMean", x, axes, keepdim)
 
 
-@lower("mean_all")
-def mean_all(op: Builder, x: Value) -> ir.Value:
-    return op.ReduceMean(x, keepdims=0)
-
-
-@lower("max", "amax")
-def max_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    return like_torch.amax(op, x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
-@lower("min", "amin")
-def min_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    return like_torch.amin(op, x, axes_of(op, x, axis, reduce_all), keepdim)
+@lower("max", "amax", reduction=partial(like_torch.extreme, kind="Max"))
+@lower("min", "amin", reduction=partial(like_torch.extreme, kind="Min"))
+@lower("all", reduction=partial(like_torch.truth, op_type="ReduceMin"))
+@lower("any", reduction=partial(like_torch.truth, op_type="ReduceMax"))
+@lower("logsumexp", reduction=like_torch.logsumexp)
+def reduced(
+    op: Builder,
+    x: Value,
+    axis: Ints = (),
+    *,
+    keepdim: bool = False,
+    reduce_all: bool = False,
+    reduction: Callable[..., ir.Value],
+) -> ir.Value:
+    return reduction(op, x, axes_of(op, x, axis, reduce_all), keepdim)
 
 
 @lower("prod")
@@ -63,31 +72,9 @@ def prod(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduc
     return like_torch.reduce(op, "ReduceProd", x, axes_of(op, x, axis, reduce_all), keepdim)
 
 
-@lower("all")
-def all_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    return like_torch.all_(op, x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
-@lower("any")
-def any_(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    return like_torch.any_(op, x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
-@lower("logsumexp")
-def logsumexp(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    return like_torch.logsumexp(op, x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
-@lower("p_norm")
+@lower("p_norm", unused="epsilon")
 def p_norm(
-    op: Builder,
-    x: Value,
-    *,
-    porder: float = 2.0,
-    axis: int = -1,
-    epsilon: float = 1e-12,
-    keepdim: bool = False,
-    asvector: bool = False,
+    op: Builder, x: Value, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False
 ) -> ir.Value:
     return like_torch.vector_norm(op, x, porder, None if asvector else axis, keepdim)
 
@@ -105,21 +92,6 @@ def frobenius_norm(
     return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
 
 
-@lower("squared_l2_norm")
-def squared_l2_norm(op: Builder, x: Value) -> ir.Value:
-    return op.ReduceSumSquare(x, keepdims=0)
-
-
-@lower("l1_norm")
-def l1_norm(op: Builder, x: Value) -> ir.Value:
-    return op.ReduceL1(x, keepdims=0)
-
-
-@lower("dist")
-def dist(op: Builder, x: Value, y: Value, *, p: float = 2.0) -> ir.Value:
-    return like_torch.dist(op, x, y, p)
-
-
 @lower("trace")
 def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ir.Value:
     from tonnx.lowering.ops.parts import diagonal
@@ -129,9 +101,11 @@ def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int 
 
 # Where the extremes are
 
+direct("topk_v1(x, k: Size)", lambda op, x, k: topk(op, x, k))
 
-@lower("argmax", extreme=like_torch.argmax)
-@lower("argmin", extreme=like_torch.argmin)
+
+@lower("argmax", kind="Max")
+@lower("argmin", kind="Min")
 def place_of_extreme(
     op: Builder,
     x: Value,
@@ -140,15 +114,14 @@ def place_of_extreme(
     keepdims: bool = False,
     flatten: bool = False,
     dtype: ir.DataType | None = None,
-    extreme: Callable[..., ir.Value],
+    kind: str,
 ) -> ir.Value:
-    return op.cast(extreme(op, x, None if flatten else axis, keepdims), dtype or T.INT64)
+    place = like_torch.place_of_extreme(op, x, None if flatten else axis, keepdims, kind=kind)
+    return op.cast(place, dtype or T.INT64)
 
 
-@lower("topk")
-def topk(
-    op: Builder, x: Value, k: Size, *, axis: int = -1, largest: bool = True, sorted: bool = True
-) -> tuple[ir.Value, ir.Value]:
+@lower("topk", unused="sorted")
+def topk(op: Builder, x: Value, k: Size, *, axis: int = -1, largest: bool = True) -> tuple[ir.Value, ir.Value]:
     at = axis_of(op, x, axis)
     if op.rank(x) == 0:
         return x, op.constant(0, T.INT64)
@@ -156,15 +129,8 @@ def topk(
     return values, places
 
 
-@lower("topk_v1")
-def topk_v1(op: Builder, x: Value, k: Size) -> tuple[ir.Value, ir.Value]:
-    return topk(op, x, k)
-
-
-@lower("argsort")
-def argsort(
-    op: Builder, x: Value, *, axis: int = -1, descending: bool = False, stable: bool = False
-) -> tuple[ir.Value, ir.Value]:
+@lower("argsort", unused="stable")
+def argsort(op: Builder, x: Value, *, axis: int = -1, descending: bool = False) -> tuple[ir.Value, ir.Value]:
     values, places = torch_sort.sort(op, x, axis, descending)
     return values, places
 
@@ -202,6 +168,110 @@ def _middle(op: Builder, x: ir.Value, axis: int, mode: str) -> tuple[ir.Value, i
         return low, place
     high, _ = torch_sort.median_of_axis(op, op.Neg(x), axis)
     return op.Mul(op.Sub(low, high), 0.5), place
+
+
+# Statistics
+
+direct(
+    "nansum(x, axis: Ints = (), *, dtype: ir.DataType = None, keepdim: bool = False)",
+    lambda op, x, axis, dtype, keepdim: like_torch.nansum(op, x, axes_of(op, x, axis), keepdim, dtype),
+)
+direct("renorm(x, *, p: float, axis: int, max_norm: float)", like_torch.renorm)
+
+
+@lower("reduce_as")
+def reduce_as(op: Builder, x: Value, target: Value) -> ir.Value:
+    """Summed to the shape that would broadcast to that of ``x``."""
+    more = op.rank(x) - op.rank(target)
+    axes = list(range(more))
+    for axis in range(op.rank(target)):
+        own, target_size = op.size(x, axis + more), op.size(target, axis)
+        if isinstance(target_size, int) and target_size == 1 and own != 1:
+            axes.append(axis + more)
+    if not axes:
+        return x
+    summed = op.ReduceSum(x, axes)
+    return op.Squeeze(summed, list(range(more))) if more else summed
+
+
+@lower("var")
+@lower("std", root=True)
+def var(
+    op: Builder,
+    x: Value,
+    axis: Ints = (),
+    *,
+    keepdim: bool = False,
+    unbiased: bool = True,
+    correction: float = 1.0,
+    root: bool = False,
+) -> ir.Value:
+    amount = correction if unbiased else 0
+    variance, _ = like_torch.variance_and_mean(op, x, axes_of(op, x, axis), amount, keepdim)
+    return op.Sqrt(variance) if root else variance
+
+
+@lower("max_with_index", kind="Max")
+@lower("min_with_index", kind="Min")
+def extreme_with_index(
+    op: Builder,
+    x: Value,
+    *,
+    dim: int = -1,
+    keepdim: bool = False,
+    flatten: bool = False,
+    kind: str,
+) -> tuple[ir.Value, ir.Value]:
+    x, dim = (op.reshape(x, [-1]), 0) if flatten else (x, dim)
+    values, places = like_torch.extreme_and_place(op, x, dim, keepdim, kind=kind)
+    return values, places
+
+
+@lower("histogram")
+def histogram(
+    op: Builder,
+    input: Value,
+    weight: Value | None = None,
+    *,
+    bins: int = 100,
+    min: float = 0.0,
+    max: float = 0.0,
+    density: bool = False,
+) -> ir.Value:
+    if weight is not None or density:
+        raise UnsupportedArgument("histogram with weights or as a density")
+    flat = to_float(op, op.reshape(input, [-1]))
+    if min == max == 0:
+        raise UnsupportedArgument("histogram whose bounds come from the data", hint="give min and max")
+    place = op.Floor(op.Mul(op.Sub(flat, min), bins / (max - min)))
+    place = op.Where(op.Equal(flat, max), float(bins - 1), place)  # the last bin has both its ends
+    inside = op.And(op.GreaterOrEqual(flat, min), op.LessOrEqual(flat, max))
+    numbers = op.constant([float(i) for i in range(bins)])
+    own = op.Equal(op.Unsqueeze(op.Where(inside, place, -1.0), [1]), numbers)
+    return op.ReduceSum(op.cast(own, T.INT64), [0], keepdims=0)
+
+
+@lower("nanmedian")
+def nanmedian(
+    op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = True, mode: str = "avg"
+) -> ir.Value:
+    """The middle of what is a number, or the mean of the two in the middle."""
+    x = to_float(op, x)
+    axes = axes_of(op, x, axis)
+    others = [i for i in range(op.rank(x)) if i not in axes]
+    flat = op.Reshape(op.Transpose(x, perm=[*others, *axes]), op.vector([*(op.size(x, i) for i in others), -1]))
+    missing = op.IsNaN(flat)
+    count = op.ReduceSum(op.cast(op.Not(missing), T.INT64), [-1])
+    values = op.Where(missing, op.constant(math.inf, x.dtype), flat)
+    length = op.product([op.size(x, i) for i in axes])
+    ranked, _ = op.TopK(values, op.vector([length]), axis=-1, largest=0, _outputs=2)
+    low = op.GatherElements(ranked, op.Max(op.Div(op.Sub(count, 1), 2), 0), axis=-1)
+    if mode == "avg":
+        last = op.Sub(op.scalar(length), 1)
+        high = op.GatherElements(ranked, op.Min(op.Div(count, 2), last), axis=-1)
+        low = op.Mul(op.Add(low, high), 0.5)
+    middle = op.Squeeze(op.Where(op.Equal(count, 0), op.constant(math.nan, x.dtype), low), [-1])
+    return op.Unsqueeze(middle, sorted(axes)) if keepdim else middle
 
 
 # Running
@@ -245,15 +315,10 @@ def logcumsumexp(
     return torch_cumulate.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
 
 
-@lower("cummax")
-def cummax(op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_cumulate.cummax(op, x, axis)
+@lower("cummax", better="GreaterOrEqual")
+@lower("cummin", better="LessOrEqual")
+def running_extreme(
+    op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None, better: str
+) -> tuple[ir.Value, ir.Value]:
+    values, places = torch_cumulate.running_extreme(op, x, axis, better=better)
     return values, op.cast(places, dtype or T.INT64)
-
-
-@lower("cummin")
-def cummin(op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_cumulate.cummin(op, x, axis)
-    return values, op.cast(places, dtype or T.INT64)
-
-

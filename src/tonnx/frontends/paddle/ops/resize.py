@@ -37,25 +37,25 @@ def interpolate(
     x = channels_first(op, x, data_format)
     axes = op.rank(x) - 2
     # Tensors of sizes win over the scale, and the scale over sizes in numbers.
-    wanted: Sequence[Size] | None = size_tensor or out_size
-    factors = None if wanted else _factors(scale, scale_tensor, axes)
-    if not wanted and not factors:
-        wanted = [size for size in (out_d, out_h, out_w)[3 - axes :] if size > 0]
-        if len(wanted) != axes:
+    target: Sequence[Size] | None = size_tensor or out_size
+    factors = None if target else _factors(scale, scale_tensor, axes)
+    if not target and not factors:
+        target = [size for size in (out_d, out_h, out_w)[3 - axes :] if size > 0]
+        if len(target) != axes:
             raise UnsupportedArgument("an interpolation that names neither size nor scale")
-    return channels_back(op, _resized(op, x, wanted, factors, interp_method, align_corners, align_mode), data_format)
+    return channels_back(op, _resized(op, x, target, factors, interp_method, align_corners, align_mode), data_format)
 
 
 def _factors(scale: Floats, tensor: ir.Value | None, axes: int) -> list[float] | None:
-    given = [float(s) for s in (elements(tensor, "scale") if tensor is not None else scale)]
-    given = [s for s in given if s > 0]
-    return given * axes if len(given) == 1 else given or None
+    positive = [float(s) for s in (elements(tensor, "scale") if tensor is not None else scale)]
+    positive = [s for s in positive if s > 0]
+    return positive * axes if len(positive) == 1 else positive or None
 
 
 def _resized(
     op: Builder,
     x: ir.Value,
-    wanted: Sequence[Size] | None,
+    target: Sequence[Size] | None,
     factors: Sequence[float] | None,
     method: str,
     align_corners: bool,
@@ -63,23 +63,22 @@ def _resized(
 ) -> ir.Value:
     if method == "nearest":
         if not align_corners:
-            return like_torch.upsample_nearest(op, x, wanted, factors, shift=0.0)
+            return like_torch.upsample(op, x, target, factors, mode="nearest")
         how = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
-        return _plain(op, x, wanted, factors, {"mode": "nearest", **how})
-    if method == "bicubic":
-        return like_torch.upsample_smooth(op, x, align_corners, wanted, factors, mode="cubic")
-    if align_corners or align_mode == 0:
-        return like_torch.upsample_smooth(op, x, align_corners, wanted, factors, mode="linear")
-    return _plain(op, x, wanted, factors, {"mode": "linear", "coordinate_transformation_mode": "asymmetric"})
+        return _plain(op, x, target, factors, {"mode": "nearest", **how})
+    if method == "bicubic" or align_corners or align_mode == 0:
+        mode = "cubic" if method == "bicubic" else "linear"
+        return like_torch.upsample(op, x, target, factors, align_corners, mode=mode)
+    return _plain(op, x, target, factors, {"mode": "linear", "coordinate_transformation_mode": "asymmetric"})
 
 
 def _plain(
-    op: Builder, x: ir.Value, wanted: Sequence[Size] | None, factors: Sequence[float] | None, options: dict[str, str]
+    op: Builder, x: ir.Value, target: Sequence[Size] | None, factors: Sequence[float] | None, options: dict[str, str]
 ) -> ir.Value:
     if factors:
         return op.Resize(x, None, op.constant([1.0, 1.0, *factors], T.FLOAT), **options)
-    assert wanted is not None
+    assert target is not None
     lead = op.sizes(x)[:2]
     if all(isinstance(size, int) for size in lead) or like_torch.behind_transpose(x):
-        return op.Resize(x, None, None, op.vector([*lead, *wanted]), **options)
-    return op.Resize(x, None, None, op.vector(list(wanted)), axes=list(range(2, 2 + len(wanted))), **options)
+        return op.Resize(x, None, None, op.vector([*lead, *target]), **options)
+    return op.Resize(x, None, None, op.vector(list(target)), axes=list(range(2, 2 + len(target))), **options)

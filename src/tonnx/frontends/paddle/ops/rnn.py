@@ -7,12 +7,10 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Unused, Value, Values, lower
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops.rnn import GRU, LSTM, RNN_RELU, RNN_TANH, layers
-
-_KINDS = {"LSTM": LSTM, "GRU": GRU, "RNN_TANH": RNN_TANH, "RNN_RELU": RNN_RELU}
+from tonnx.lowering.ops.rnn import KINDS, layers
 
 
-@lower("rnn")
+@lower("rnn", unused="input_size hidden_size")
 def rnn(
     op: Builder,
     x: Value,
@@ -23,8 +21,6 @@ def rnn(
     *,
     dropout_prob: float = 0.0,
     is_bidirec: bool = False,
-    input_size: int = 0,
-    hidden_size: int = 0,
     num_layers: int = 1,
     mode: str = "RNN_TANH",
     is_test: bool = False,
@@ -35,12 +31,12 @@ def rnn(
             f"{mode} with dropout {dropout_prob:.3g} stays active in inference and draws random numbers",
             hint="call layer.eval() before the model is saved",
         )
-    if mode not in _KINDS:
+    if mode not in KINDS:
         raise UnsupportedArgument(f"rnn: the mode {mode!r} is not known")
     half = len(weight_list) // 2
     pairs = range(0, half, 2)
     ordered = [p for i in pairs for p in (*weight_list[i : i + 2], *weight_list[half + i : half + i + 2])]
     output, *states = layers(
-        op, _KINDS[mode], x, pre_state, ordered, True, num_layers, is_bidirec, lengths=sequence_length
+        op, KINDS[mode], x, pre_state, ordered, True, num_layers, is_bidirec, lengths=sequence_length
     )
     return output, None, states, None

@@ -122,7 +122,7 @@ def _bins(op: Builder, start: ir.Value, end: ir.Value, count: int, size: Size) -
     return tuple(op.Min(op.Max(op.cast(v, T.INT64), zero), limit) for v in (first, last))  # type: ignore[return-value]
 
 
-@lower("deformable_conv")
+@lower("deformable_conv", unused="im2col_step")
 def deformable_conv(
     op: Builder,
     x: Value,
@@ -135,7 +135,6 @@ def deformable_conv(
     dilations: Ints = (1, 1),
     deformable_groups: int = 1,
     groups: int = 1,
-    im2col_step: int = 64,
 ) -> ir.Value:
     return op.DeformConv(
         x,

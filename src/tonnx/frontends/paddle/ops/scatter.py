@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
@@ -20,7 +20,8 @@ T = ir.DataType
 # Slices
 
 
-@lower("set_value")
+@lower("set_value", unused="dtype")
+@lower("set_value_with_tensor", operands="x value_tensor starts ends steps")
 def set_value(
     op: Builder,
     x: Value,
@@ -34,7 +35,6 @@ def set_value(
     none_axes: Ints = (),
     shape: Ints = (),
     values: Floats = (),
-    dtype: ir.DataType | None = None,
     bool_values: Floats = (),
     fp32_values: Floats = (),
     fp64_values: Floats = (),
@@ -50,22 +50,6 @@ def set_value(
         numbers = np.asarray(next((list(v) for v in every if len(v)), []))
         value_tensor = op.constant(numbers.reshape(list(shape)).astype(x.dtype.numpy()))
     return _set(op, x, value_tensor, starts, ends, steps, axes, decrease_axes, none_axes)
-
-
-@lower("set_value_with_tensor")
-def set_value_with_tensor(
-    op: Builder,
-    x: Value,
-    values: Value,
-    starts: Sizes,
-    ends: Sizes,
-    steps: Sizes,
-    *,
-    axes: Ints,
-    decrease_axes: Ints = (),
-    none_axes: Ints = (),
-) -> ir.Value:
-    return _set(op, x, values, starts, ends, steps, axes, decrease_axes, none_axes)
 
 
 def _set(
@@ -122,6 +106,10 @@ def _put(op: Builder, x: ir.Value, part: ir.Value, axis: int, start: Size, end: 
 
 # Rows and elements
 
+direct("fill_diagonal_tensor(x, y, *, offset: int = 0, dim1: int = 0, dim2: int = 1)", like_torch.diagonal_scatter)
+direct("index_put(x, indices: Values, value, *, accumulate: bool = False)", like_torch.index_put)
+direct("masked_fill(x, mask, value: Number)", like_torch.masked_fill)
+
 
 @lower("scatter")
 def scatter(op: Builder, x: Value, index: Value, updates: Value, *, overwrite: bool = True) -> ir.Value:
@@ -168,11 +156,6 @@ def index_add(op: Builder, x: Value, index: Value, add_value: Value, *, axis: in
     return like_torch.index_add(op, x, axis, index, add_value)
 
 
-@lower("index_put")
-def index_put(op: Builder, x: Value, indices: Values, value: Value, *, accumulate: bool = False) -> ir.Value:
-    return like_torch.index_put(op, x, list(indices), value, accumulate)
-
-
 @lower("fill_diagonal")
 def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
     if offset:
@@ -183,8 +166,3 @@ def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0,
 @lower("index_fill")
 def index_fill(op: Builder, x: Value, index: Value, value: Number, *, axis: int = 0) -> ir.Value:
     return like_torch.index_fill(op, x, axis, index, value)
-
-
-@lower("masked_fill")
-def masked_fill(op: Builder, x: Value, mask: Value, value: Number) -> ir.Value:
-    return like_torch.masked_fill(op, x, mask, value)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import SIZES, sizes_of
 from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
-from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -17,6 +17,10 @@ from tonnx.lowering.ops import shape as like_torch
 from tonnx.lowering.values import axis_of, is_integer
 
 T = ir.DataType
+
+direct("is_empty(x)", lambda op, x: op.Equal(numel(op, x), 0))
+direct("transpose(x, *, perm: Ints)", like_torch.permute)
+direct("flatten(x, *, start_axis: int = 1, stop_axis: int = 1)", like_torch.flatten)
 
 
 @lower("shape", "shape64")
@@ -32,30 +36,15 @@ def numel(op: Builder, x: Value) -> ir.Value:
     return op.scalar(op.product(op.sizes(x)))
 
 
-@lower("is_empty")
-def is_empty(op: Builder, x: Value) -> ir.Value:
-    return op.Equal(numel(op, x), 0)
-
-
 @lower("reshape", "view_shape")
 def reshape(op: Builder, x: Value, shape: Sizes, *, dims: Ints = ()) -> ir.Value:
     """0 keeps a size, -1 is what remains."""
-    wanted = list(shape) if len(shape) else list(dims)
-    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(wanted)])
+    target = list(shape) if len(shape) else list(dims)
+    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
 
 
 def _kept(op: Builder, x: ir.Value, axis: int) -> Size:
     return op.size(x, axis) if axis < op.rank(x) else 0
-
-
-@lower("transpose")
-def transpose(op: Builder, x: Value, *, perm: Ints) -> ir.Value:
-    return like_torch.permute(op, x, list(perm))
-
-
-@lower("flatten")
-def flatten(op: Builder, x: Value, *, start_axis: int = 1, stop_axis: int = 1) -> ir.Value:
-    return like_torch.flatten(op, x, start_axis, stop_axis)
 
 
 @lower("flatten_at")
@@ -70,8 +59,8 @@ def squeeze(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
     assert x.shape is not None
     rank = op.rank(x)
     # A size that is not known counts as 1 if its axis is named, as it does for Paddle.
-    wanted = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
-    axes = [a for a in wanted if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
+    candidates = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
+    axes = [a for a in candidates if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
     if SIZES in x.meta or not axes:
         return x if not axes else _with_sizes(op.Squeeze(x, axes), x)
     return op.Squeeze(x, axes)
@@ -156,8 +145,8 @@ def unbind(op: Builder, input: Value, *, axis: int = 0, node: Op) -> list[ir.Val
     return _items(op, input, axis, node)
 
 
-@lower("unstack")
-def unstack(op: Builder, x: Value, *, axis: int = 0, num: int = 0, node: Op) -> list[ir.Value]:
+@lower("unstack", unused="num")
+def unstack(op: Builder, x: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
     return _items(op, x, axis, node)
 
 
@@ -172,6 +161,9 @@ def _items(op: Builder, x: ir.Value, axis: int, node: Op) -> list[ir.Value]:
 
 
 # Repeated
+
+direct("tile(x, repeat_times: Sizes)", like_torch.tile)
+direct("meshgrid(inputs: Values)", like_torch.meshgrid)
 
 
 @lower("expand")
@@ -204,11 +196,6 @@ def broadcast_tensors(op: Builder, input: Values) -> list[ir.Value]:
     return [expand(op, x, target) for x in input]
 
 
-@lower("tile")
-def tile(op: Builder, x: Value, repeat_times: Sizes) -> ir.Value:
-    return like_torch.tile(op, x, list(repeat_times))
-
-
 @lower("repeat_interleave")
 def repeat_interleave(
     op: Builder, x: Value, *, repeats: int = 0, repeats_tensor: Value | None = None, axis: int = 0
@@ -218,27 +205,13 @@ def repeat_interleave(
     return like_torch.repeat_interleave(op, x, repeats, axis)
 
 
-@lower("meshgrid")
-def meshgrid(op: Builder, inputs: Values) -> list[ir.Value]:
-    return like_torch.meshgrid(op, list(inputs))
-
-
 # Reordered
 
-
-@lower("reverse")
-def reverse(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
-    return like_torch.flip(op, x, list(axis))
-
-
-@lower("flip")
-def flip(op: Builder, x: Value, *, axis: Ints) -> ir.Value:
-    return like_torch.flip(op, x, list(axis))
-
-
-@lower("roll")
-def roll(op: Builder, x: Value, shifts: Sizes, *, axis: Ints = ()) -> ir.Value:
-    return like_torch.roll(op, x, list(shifts), list(axis))
+direct("reverse(x, axis: Ints = ())", like_torch.flip)
+direct("flip(x, *, axis: Ints)", like_torch.flip)
+direct("roll(x, shifts: Sizes, *, axis: Ints = ())", like_torch.roll)
+direct("shuffle_channel(x, *, group: int = 1)", like_torch.channel_shuffle)
+direct("tensor_unfold(input, *, axis: int, size: int, step: int)", like_torch.unfold)
 
 
 @lower("pixel_shuffle")
@@ -259,18 +232,8 @@ def channel_shuffle(op: Builder, x: Value, *, groups: int, data_format: str = "N
     return channels_back(op, y, data_format)
 
 
-@lower("shuffle_channel")
-def shuffle_channel(op: Builder, x: Value, *, group: int = 1) -> ir.Value:
-    return like_torch.channel_shuffle(op, x, group)
-
-
-@lower("tensor_unfold")
-def tensor_unfold(op: Builder, input: Value, *, axis: int, size: int, step: int) -> ir.Value:
-    return like_torch.unfold(op, input, axis, size, step)
-
-
-@lower("as_strided")
-def as_strided(op: Builder, input: Value, *, dims: Ints = (), stride: Ints = (), offset: int = 0) -> ir.Value:
+@lower("as_strided", unused="dims stride offset")
+def as_strided(op: Builder, input: Value) -> ir.Value:
     raise UnsupportedArgument("as_strided reads memory in an order of its own, and ONNX has no memory layouts")
 
 
