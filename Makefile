@@ -10,6 +10,7 @@
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make dist          the sdist and the wheel, tried in an empty environment
 
 PYTHON ?= python3
 VENV   := .venv
@@ -23,8 +24,10 @@ P2O    := .venv-paddle2onnx
 DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
+BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
+.PHONY: dist
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -66,8 +69,12 @@ bench: $(MODELS) $(STOCK)
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md
 
+# A release says where the README's links lead: make dist PROJECT_URL=https://host/owner/name PROJECT_REF=v1.0
+dist: $(BUILD)
+	@.venv-dist/bin/python tools/dist.py --torch $(TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
+
 clean:
-	rm -rf $(VENV) $(P2O) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) .venv-dist build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -106,4 +113,10 @@ $(STOCK):
 	@$(PYTHON) -m venv $(P2O)
 	@$(P2O)/bin/python -m pip install -qq --disable-pip-version-check paddle2onnx==2.1.0 $(PADDLE) \
 		packaging setuptools onnxruntime onnx_graphsurgeon
+	@touch $@
+
+$(BUILD):
+	@echo "setup: installing build and twine into .venv-dist"
+	@$(PYTHON) -m venv .venv-dist
+	@.venv-dist/bin/python -m pip install -qq --disable-pip-version-check build twine "readme_renderer[md]"
 	@touch $@
