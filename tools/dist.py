@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MAX_WHEEL = 1_000_000
-PADDLE_MODEL = ROOT / "tests" / "paddle" / "fixtures" / "lenet"
+PADDLE_MODEL = ROOT / "tests" / "frontends" / "paddle" / "fixtures" / "lenet"
 
 _CODE_OR_LINK = re.compile(
     r"```.*?```|`[^`]*`|(?P<image>!?)\[(?P<text>[^]]*)\]\((?P<target>(?!https?:|mailto:|#)[^)\s]+)\)", re.DOTALL

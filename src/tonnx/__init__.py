@@ -4,19 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tonnx.errors import (
-    CaptureError,
-    InvalidArgument,
-    InvalidModel,
-    LoweringError,
-    MissingDependency,
-    RetargetError,
-    TonnxError,
-    UnsupportedArgument,
-    UnsupportedOp,
-    VerificationFailed,
-)
-
 if TYPE_CHECKING:
     from tonnx.api.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
     from tonnx.api.export import export
@@ -24,25 +11,47 @@ if TYPE_CHECKING:
     from tonnx.api.retarget import RetargetResult, retarget
     from tonnx.api.verify import VerifyResult, verify
     from tonnx.benching import Bench, bench
+    from tonnx.errors import (
+        CaptureError,
+        InvalidArgument,
+        InvalidModel,
+        LoweringError,
+        MissingDependency,
+        RetargetError,
+        TonnxError,
+        UnsupportedArgument,
+        UnsupportedOp,
+        VerificationFailed,
+    )
     from tonnx.reporting import report
     from tonnx.run.model import Model, load
 
 __version__ = "0.1.0"
 
-# Imported when first used, so that `tonnx --help` and `import tonnx` cost milliseconds.
+# Imported when first used: `import tonnx` costs a few milliseconds.
 _LATER = {
     "Bench": "tonnx.benching",
     "bench": "tonnx.benching",
+    "CaptureError": "tonnx.errors",
     "export": "tonnx.api.export",
     "ExportResult": "tonnx.api.result",
+    "InvalidArgument": "tonnx.errors",
+    "InvalidModel": "tonnx.errors",
     "load": "tonnx.run.model",
     "lower": "tonnx.api.custom",
+    "LoweringError": "tonnx.errors",
+    "MissingDependency": "tonnx.errors",
     "Model": "tonnx.run.model",
     "register_custom_op_symbolic": "tonnx.api.custom",
     "report": "tonnx.reporting",
     "retarget": "tonnx.api.retarget",
+    "RetargetError": "tonnx.errors",
     "RetargetResult": "tonnx.api.retarget",
+    "TonnxError": "tonnx.errors",
     "unregister_custom_op_symbolic": "tonnx.api.custom",
+    "UnsupportedArgument": "tonnx.errors",
+    "UnsupportedOp": "tonnx.errors",
+    "VerificationFailed": "tonnx.errors",
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
@@ -79,14 +88,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        from importlib import import_module
+    from importlib import import_module
 
+    if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(_LATER[name]), name)
     return value
 

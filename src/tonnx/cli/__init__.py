@@ -2,12 +2,12 @@
 
 A sub-command is a module of this package that is listed in `COMMANDS` and has
 
-* ``HELP``, one line,
 * ``add_arguments(parser)``,
 * ``run(options, console)``, which does the work and returns a `Report`.
 
-Those modules are imported for every ``--help``: what is heavy they import inside ``run``. Errors leave ``run`` as
-`TonnxError`; this module prints them and gives the exit code: 0 done, 1 failed, 2 wrongly called.
+Such a module is imported for the command's own ``--help``, too: what is heavy it imports inside ``run``. Errors leave
+``run`` as `TonnxError`; this module prints them and gives the exit code: 0 done, 1 failed, 2 wrongly called, 130 and 143
+stopped by Ctrl-C and by SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,12 +19,19 @@ from importlib import import_module
 from typing import NoReturn
 
 from tonnx import __version__
-from tonnx.cli.console import Console, stdout_to_stderr
-from tonnx.errors import TonnxError
 
-COMMANDS = ("export", "retarget", "verify", "run", "bench", "report", "view", "paddle2onnx")
+COMMANDS = {
+    "export": "a PyTorch or Paddle model to ONNX, proven",
+    "retarget": "any ONNX file to another opset, proven",
+    "verify": "any ONNX file compared with its model; where it departs",
+    "run": "run an ONNX file on pictures or arrays",
+    "bench": "time ONNX files side by side",
+    "report": "a page about an ONNX file",
+    "view": "look at an ONNX file in the browser",
+    "paddle2onnx": "a saved Paddle model to ONNX, with the flags of the command paddle2onnx",
+}
 
-OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
+OK, FAILED, USAGE, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 class _Usage(Exception):
@@ -47,8 +54,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without ✓ is no reason to fail
     try:
-        options = _parser().parse_args(argv)
+        options = _parser(next((word for word in argv if word in COMMANDS), None)).parse_args(argv)
     except _Usage as error:
+        from tonnx.cli.console import Console
+
         Console(json="--json" in argv).usage(str(error), error.usage)
         return USAGE
     except SystemExit as done:  # --help and --version
@@ -57,13 +66,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    console = Console(quiet=options.quiet, json=options.json, verbose=options.verbose)
+    from tonnx.cli.console import Console, stdout_to_stderr
     from tonnx.cli.postpone import postpone_sympy
+    from tonnx.cli.terminate import Terminated, sigterm_raises
+    from tonnx.errors import TonnxError
 
-    postpone_sympy()
+    console = Console(quiet=options.quiet, json=options.json, verbose=options.verbose)
     try:
-        with stdout_to_stderr(), console:
+        postpone_sympy()
+        with sigterm_raises(), stdout_to_stderr(), console:
             report = options.run(options, console)
+        console.report(report)
+    except Terminated:
+        console.error(TonnxError("terminated"), debug=False)
+        return TERMINATED
     except KeyboardInterrupt:
         console.error(TonnxError("interrupted"), debug=False)
         return INTERRUPTED
@@ -82,11 +98,11 @@ def _run(options: argparse.Namespace) -> int:
         fault.__cause__ = error
         console.error(fault, debug=options.debug)
         return FAILED
-    console.report(report)
     return FAILED if report.failed else OK
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(asked: str | None) -> argparse.ArgumentParser:
+    """Only the command that is asked for is imported and knows its arguments."""
     parser = _Parser(
         prog="tonnx",
         description="PyTorch and PaddlePaddle models to ONNX, at the opset you ask for, proven equal to the model.",
@@ -94,11 +110,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tonnx {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for name in COMMANDS:
+    for name, summary in COMMANDS.items():
+        if name != asked:
+            commands.add_parser(name, help=summary)
+            continue
         module = import_module(f"{__name__}.{name}")
         command = commands.add_parser(
             name,
-            help=module.HELP,
+            help=summary,
             description=module.__doc__,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             parents=[_common()],

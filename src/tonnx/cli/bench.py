@@ -14,8 +14,6 @@ from pathlib import Path
 from tonnx.cli.console import Console, Report
 from tonnx.errors import InvalidArgument
 
-HELP = "time ONNX files side by side"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx bench``."""

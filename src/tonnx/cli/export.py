@@ -28,8 +28,6 @@ from tonnx.ir.target import CANON, DEFAULT, OLDEST, ORT_CPU
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
 
-HELP = "a PyTorch or Paddle model to ONNX, proven"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx export``."""

@@ -21,7 +21,6 @@ from tonnx.errors import InvalidArgument
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
 
-HELP = "a saved Paddle model to ONNX, with the flags of the command paddle2onnx"
 CONFLICTS = "resolve"  # there, -v is the version
 OPSET = 9
 

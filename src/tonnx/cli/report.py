@@ -16,8 +16,6 @@ from typing import Any
 from tonnx.cli.bench import size_spec
 from tonnx.cli.console import Console, Report
 
-HELP = "a page about an ONNX file"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx report``."""

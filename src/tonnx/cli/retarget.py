@@ -17,8 +17,6 @@ from tonnx.ir.target import CANON, OLDEST
 if TYPE_CHECKING:
     from tonnx.api.retarget import RetargetResult
 
-HELP = "any ONNX file to another opset, proven"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx retarget``."""

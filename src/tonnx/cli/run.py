@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tonnx.run.after import Answer
     from tonnx.run.model import Model
 
-HELP = "run an ONNX file on pictures or arrays"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx run``."""

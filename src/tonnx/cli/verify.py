@@ -26,8 +26,6 @@ from tonnx.cli.console import Console, Report
 if TYPE_CHECKING:
     from tonnx.api.verify import VerifyResult
 
-HELP = "any ONNX file compared with its model; where it departs"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx verify``."""

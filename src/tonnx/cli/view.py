@@ -15,8 +15,6 @@ from tonnx.cli.console import Console, Report
 from tonnx.cli.report import add_page_arguments, page_report, write_page
 from tonnx.errors import InvalidArgument, MissingDependency
 
-HELP = "look at an ONNX file in the browser"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx view``."""
