@@ -11,7 +11,9 @@ MISSING = [name for name in ("torch", "paddle") if find_spec(name) is None]
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
     report = yield
     for name in MISSING:
         if report.failed and f"No module named '{name}'" in str(report.longrepr):

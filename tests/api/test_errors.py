@@ -35,7 +35,7 @@ def t(*shape: int) -> torch.Tensor:
 
 def here(text: str) -> str:
     """``tests/api/test_errors.py:N`` of the line that has the comment ``# text``."""
-    lines = Path(__file__).read_text().splitlines()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return f"test_errors.py:{next(i for i, line in enumerate(lines, 1) if line.endswith(f'# {text}'))}"
 
 
@@ -90,7 +90,7 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("f of a wrong type", {"f": 3}, ["f must be a path", "3"]),
     ("f is a folder", {"f": os.curdir}, ["folder", "'.'"]),
     ("f is empty", {"f": ""}, ["path of a file", "''"]),
-    ("no such folder", {"f": "no/such/folder/net.onnx"}, ["no/such/folder does not exist", "mkdir -p"]),
+    ("no such folder", {"f": "no/such/folder/net.onnx"}, ["no/such/folder does not exist", "make the folder first"]),
     ("f is open for text", {"f": io.StringIO()}, ["open for text", "'wb'"]),
     ("external data in an object", {"f": io.BytesIO(), "external_data": True}, ["external data", "give a path"]),
     ("negative tolerance", {"rtol": -1}, ["rtol", "-1"]),

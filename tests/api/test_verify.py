@@ -272,7 +272,7 @@ def test_every_age_and_no_names(opset: int, tmp_path: Path) -> None:
 
 @pytest.fixture
 def maker(tmp_path: Path) -> str:
-    source = Path(__file__).read_text()
+    source = Path(__file__).read_text(encoding="utf-8")
     start = source.index("class Net(")
     body = "import torch\nfrom torch import nn\n\n" + source[start : source.index("def changed(")]
     body += "\n\ndef on_arrays(x):\n    return net()(torch.from_numpy(x)).detach().numpy()\n"

@@ -101,7 +101,7 @@ def write(rows: Iterable[Row], path: Path = DOCUMENT) -> None:
     """The table; lines of models that were not measured now stay as they are."""
     lines: dict[str, str] = {}
     if path.exists():
-        for line in path.read_text().splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             if line.startswith("| ") and not line.startswith("| model"):
                 lines[line.split("|")[1].strip()] = line
     for row in rows:
@@ -121,7 +121,7 @@ def write(rows: Iterable[Row], path: Path = DOCUMENT) -> None:
         "|" + "---|" * len(header),
         *(lines[name] for name in [*zoo.TIMM, *zoo.TRANSFORMERS] if name in lines),
     ]
-    path.write_text("\n".join(text) + "\n")
+    path.write_text("\n".join(text) + "\n", encoding="utf-8")
 
 
 def _line(row: Row) -> str:

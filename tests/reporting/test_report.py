@@ -49,7 +49,8 @@ class Net(torch.nn.Module):
 
 
 def _data(page: Path) -> dict[str, Any]:
-    text = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text(), re.DOTALL)
+    html = page.read_text(encoding="utf-8")
+    text = re.search(r'<script id="data" type="application/json">(.*?)</script>', html, re.DOTALL)
     assert text is not None
     return json.loads(text[1])
 

@@ -354,6 +354,18 @@ def test_run_on_arrays_writes_arrays(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.load(tmp_path / "out" / "x-y.npy"), x.mean((2, 3)), rtol=1e-5)
 
 
+def test_names_of_outputs_become_names_of_files(tmp_path: Path) -> None:
+    """Valid on every system, and different even where case is ignored."""
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 18]>
+        net (float[2] x) => (float[2] "scores:0", float[2] "a/b", float[2] Y, float[2] y)
+        { "scores:0" = Neg(x) "a/b" = Abs(x) Y = Neg(x) y = Abs(x) }""")
+    onnx.save(model, tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", np.ones(2, np.float32))
+    assert _run(tmp_path / "net.onnx", tmp_path / "x.npy", "-o", tmp_path / "out") == 0
+    names = sorted(file.name for file in (tmp_path / "out").iterdir())
+    assert names == ["x-Y.npy", "x-a_b.npy", "x-scores_0.npy", "x-y-2.npy"]
+
+
 def test_a_stored_recipe_needs_nothing_else(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     path = tmp_path / "own.onnx"
     tonnx.export(Mean(), (torch.rand(1, 3, 16, 16),), path, recipe=folder / "mean.yaml")

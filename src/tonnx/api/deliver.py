@@ -71,6 +71,10 @@ class Proof:
     values: bool | int = FEW_VALUES
     """On how many other values than the example's the file is tried; True: on all that there are."""
 
+    def release(self) -> None:
+        """Let go of the original, which may have a file open that is about to be replaced."""
+        self.reference = self.redrawn = self.calm = self.trace = None
+
 
 def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:
     """What can be known to be wrong before the long work begins."""
@@ -88,7 +92,7 @@ def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: 
             raise InvalidArgument(
                 f"cannot write {path}",
                 why=f"the folder {path.parent} does not exist",
-                hint=f"make it first: mkdir -p {path.parent}",
+                hint="make the folder first",
             )
     elif not hasattr(f, "write"):
         raise InvalidArgument(f"f must be a path, a binary file-like object or None, not {f!r}")
@@ -123,6 +127,8 @@ def _to_path(result: Result, path: Path, stages: Stages, proof: Proof | None, ex
             if failure.where == str(staged.path):
                 failure.where = str(failed)
             raise
+        if proof is not None:
+            proof.release()
         staged.commit()
     result.path = path
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ def peak(what: Sequence[str], feeds: dict[str, np.ndarray]) -> int | None:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, **feeds)  # type: ignore[arg-type]
         command = [sys.executable, "-m", __name__, str(inputs), *what]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, env=dict(os.environ))
+        done = subprocess.run(command, capture_output=True, encoding="utf-8", errors="replace", check=False)
     last = done.stdout.strip().splitlines()[-1:]
     return int(last[0]) if done.returncode == 0 and last and last[0].isdigit() else None
 
@@ -29,8 +28,8 @@ def _own_peak() -> int:
     try:  # getrusage's figure is inherited from the process that started this one
         with open("/proc/self/status", encoding="ascii") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
-    except OSError:
-        import resource
+    except FileNotFoundError:
+        import resource  # where there is none either, on Windows, the process fails and the peak is not said
 
         used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return used if sys.platform == "darwin" else used * 1024

@@ -6,8 +6,8 @@ A sub-command is a module of this package that is listed in `COMMANDS` and has
 * ``run(options, console)``, which does the work and returns a `Report`.
 
 Such a module is imported for the command's own ``--help``, too: what is heavy it imports inside ``run``. Errors leave
-``run`` as `TonnxError`; this module prints them and gives the exit code: 0 done, 1 failed, 2 wrongly called, 130 and 143
-stopped by Ctrl-C and by SIGTERM.
+``run`` as `TonnxError`; this module prints them and gives the exit code: 0 done, 1 failed, 2 wrongly called, 130
+stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 from __future__ import annotations

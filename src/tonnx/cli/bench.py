@@ -56,10 +56,10 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         progress=console.stage,
     )
     if options.plot:
-        try:
-            Path(options.plot).write_text(result.svg(), encoding="utf-8")
-        except OSError as error:
-            raise InvalidArgument(f"cannot write {options.plot}", why=error.strerror or str(error)) from error
+        from tonnx.io.staging import replacing
+
+        with replacing(options.plot) as plot:
+            plot.write_text(result.svg(), encoding="utf-8")
     return Report(str(result), result.data)
 
 

@@ -41,7 +41,7 @@ class Loaded:
 def importable(target: str) -> Iterator[None]:
     """The model's folder, or the current one, first on sys.path: forward may import while it runs, too."""
     before = list(sys.path)
-    file, _, _ = _split(target)
+    file, _, _ = split_target(target)
     folders = [str(root) for root in _roots(file)] if file is not None else [os.getcwd()]
     sys.path[:0] = folders
     try:
@@ -56,7 +56,7 @@ def load(target: str) -> Loaded:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
-    file, module, name = _split(target)
+    file, module, name = split_target(target)
     if file is not None and file.suffix != ".py":
         return Loaded(_archive(file))
     with _blamed(f"importing {file or module}"):
@@ -76,7 +76,7 @@ def _kinds() -> tuple[type, ...]:
 
 def load_any(target: str) -> Loaded:
     """Import a model of any kind. A function without parameters makes it; one with parameters is the model itself."""
-    file, module, name = _split(target)
+    file, module, name = split_target(target)
     if file is not None and file.suffix != ".py":
         return Loaded(_archive(file))
     with _blamed(f"importing {file or module}"):
@@ -102,7 +102,7 @@ def _needs_nothing(function: Any) -> bool:
     return True
 
 
-def _split(target: str) -> tuple[Path | None, str | None, str]:
+def split_target(target: str) -> tuple[Path | None, str | None, str]:
     """The file or the module, and the name in it."""
     if target.endswith(".onnx") or is_torch_file(target):
         return Path(target), None, ""

@@ -52,12 +52,14 @@ def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common:
 
 def mentions_paddle(target: str) -> bool:
     """Whether the file that MODEL names speaks of paddle: only then it is looked into for a layer."""
-    place = target.rpartition(":")[0] or target
+    from tonnx.cli.load import split_target
+
     try:
-        if not place.endswith(".py"):
-            spec = find_spec(place)
-            place = spec.origin or "" if spec is not None else ""
-        return "paddle" in Path(place).read_text(errors="replace")
+        file, module, _ = split_target(target)
+        if file is None:
+            spec = find_spec(str(module))
+            file = Path(spec.origin or "" if spec is not None else "")
+        return "paddle" in file.read_text(encoding="utf-8", errors="replace")
     except (OSError, ImportError, ValueError):
         return False
 

@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import glob
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ from tonnx.errors import InvalidArgument, TonnxError
 if TYPE_CHECKING:
     from tonnx.run.after import Answer
     from tonnx.run.model import Model
+
+_NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
+"""What no system takes in the name of a file, or not all do: an output may be called ``scores:0`` or ``a/b``."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -153,7 +157,7 @@ class _Results:
         self._folder, self._staging, self._model, self._inputs = folder, staging, model, set(inputs)
         self._entries: list[dict[str, Any]] = []
         self._lines: list[str] = []
-        self._names: set[str] = set()
+        self._names: dict[str, str] = {}  # by what a file system that ignores case takes for the same
         self.failed: list[str] = []
 
     def add(self, path: Path, answer: Answer) -> None:
@@ -172,19 +176,19 @@ class _Results:
         self._lines += [str(path), *(f"  {line}" for line in answer.lines), *(f"  → {name}" for name in written)]
 
     def _name(self, stem: str, suffix: str) -> str:
-        stem = stem.replace(os.sep, "_")
+        stem = _NOT_IN_NAMES.sub("_", stem)
         name, number = f"{stem}{suffix}", 1
-        while name in self._names or (self._folder / name).resolve() in self._inputs:
+        while name.casefold() in self._names or (self._folder / name).resolve() in self._inputs:
             number += 1
             name = f"{stem}-{number}{suffix}"
-        self._names.add(name)
+        self._names[name.casefold()] = name
         return name
 
     def commit(self) -> None:
         """Move the files to where they belong."""
         if self._names:
             self._folder.mkdir(parents=True, exist_ok=True)
-        for name in sorted(self._names):
+        for name in sorted(self._names.values()):
             os.replace(self._staging / name, self._folder / name)
 
     def text(self) -> str:

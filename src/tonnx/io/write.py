@@ -11,9 +11,7 @@ from __future__ import annotations
 import copy
 import io
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.io import staging
 
 MAX_SINGLE_FILE = 2 * 1024**3 - 1024**2
 """Protobuf reads no message of 2 GiB or more; the margin is for tools that add a little to the model."""
@@ -68,12 +67,8 @@ def to_bytes(model: ir.Model) -> bytes:
     return buffer.getvalue()
 
 
-class Staged:
-    """A model file that is made beside its destination and moved there only by ``commit``.
-
-    It lives in a hidden folder on the destination's file system, under its final name. Leaving the ``with``
-    block without a commit removes all of it: a failed export leaves no half file and keeps an older one.
-    A destination that is a symbolic link stays one; the file that it points to is replaced. ::
+class Staged(staging.Staging):
+    """A model file, with its data file, that is moved to its destination only by ``commit``. ::
 
         with Staged("net.onnx") as staged:
             staged.write(model)
@@ -82,25 +77,9 @@ class Staged:
     """
 
     def __init__(self, destination: str | os.PathLike[str]) -> None:
-        asked = Path(destination)
-        if not asked.parent.is_dir():
-            raise TonnxError(f"cannot write {asked}", why=f"the folder {asked.parent} does not exist")
-        self.destination = Path(os.path.realpath(asked))
-        self._link_leaves = self.destination.parent != Path(os.path.realpath(asked.parent))
-        if self.destination.exists() and not self.destination.is_file():
-            # Moving a file onto /dev/null would replace the device.
-            raise TonnxError(f"cannot write {asked}", why="it exists and is not a regular file")
-        with _writing(self.destination):
-            self._folder = Path(tempfile.mkdtemp(prefix=".tonnx-", dir=self.destination.parent))
-        self.path = self._folder / self.destination.name
+        super().__init__(destination)
         self._data = _data_file(self.path)
         self._model: ir.Model | None = None
-
-    def __enter__(self) -> Staged:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def write(self, model: ir.Model, external_data: bool | None = None) -> int:
         """Write the model to ``self.path`` (see the function ``write``); return the number of bytes."""
@@ -111,7 +90,7 @@ class Staged:
             weights, data = _externalise(parts.weights, self._data.name)
             pieces, size = _layout(parts, weights)
         _check_size(size, hint="allow external data" if external_data is False else None)
-        if data and self._link_leaves:
+        if data and self.link_leaves:
             raise TonnxError(
                 f"cannot write external data through a link to {self.destination}",
                 why="the data file would not be beside the link, where every reader looks for it",
@@ -120,17 +99,14 @@ class Staged:
         self._data.unlink(missing_ok=True)  # of an earlier call
         return self._fill(self.path, pieces) + (self._fill(self._data, data) if data else 0)
 
-    def commit(self) -> None:
+    def commit(self, *beside: Path) -> None:
         """Move the file to its destination, its data file first."""
-        moves = {self._data: _data_file(self.destination)} if self._data.exists() else {}
-        moves[self.path] = self.destination
-        with _writing(self.destination):
-            if self._model is not None:
-                _detach(self._model, {os.path.realpath(target) for target in moves.values()})
-            for staged, target in moves.items():
-                if target.exists():
-                    shutil.copymode(target, staged)  # as if the file had been opened and overwritten
-                os.replace(staged, target)
+        if self._data.exists():
+            beside = (self._data, *beside)
+        if self._model is not None:
+            moved = (self.path, *beside)
+            _detach(self._model, {os.path.realpath(self.destination.with_name(file.name)) for file in moved})
+        super().commit(*beside)
 
     def commit_as(self, path: str | os.PathLike[str]) -> None:
         """Move the file to another path than its destination.
@@ -141,13 +117,13 @@ class Staged:
             if self._model is not None and self._data.exists():
                 other.write(self._model, True)
             else:
-                with _writing(other.destination):
+                with staging.writing(other.destination):
                     os.replace(self.path, other.path)
             other.commit()
 
     def _fill(self, path: Path, pieces: Iterable[_Piece]) -> int:
         name = str(self.destination.with_name(path.name))
-        with _writing(name), open(path, "wb") as file:  # open, not mkstemp: permissions follow the umask
+        with staging.writing(name), open(path, "wb") as file:  # open, not mkstemp: permissions follow the umask
             return _emit(pieces, file, name)
 
 
@@ -159,19 +135,22 @@ def _detach(model: ir.Model, files: set[str]) -> None:
     """Let the weights that come from ``files``, which are about to be replaced, keep reading what was there.
 
     Through their path they would read the new files at the old offsets. A mapping keeps the old file; it is
-    shared, for each costs a file descriptor.
+    shared, for each costs a file descriptor. Where a mapped file cannot be replaced, they are read instead.
     """
-    mapped: dict[str, np.ndarray] = {}
+    contents: dict[str, np.ndarray] = {}
     for value in model.graph.initializers.values():
         tensor = value.const_value
-        if not isinstance(tensor, ir.ExternalTensor) or tensor.raw is not None or not tensor.nbytes:
+        if not isinstance(tensor, ir.ExternalTensor) or not tensor.nbytes:
             continue
+        if tensor.raw is not None and not staging.OPEN_FILES_STAY:
+            continue  # mapped already
         path = os.path.realpath(tensor.path)
         if path in files:
-            if path not in mapped:
-                mapped[path] = np.asarray(np.memmap(path, mode="r"))
+            if path not in contents:
+                read = np.fromfile(path, np.uint8) if staging.OPEN_FILES_STAY else np.memmap(path, mode="r")
+                contents[path] = np.asarray(read)
             start, shape = tensor.offset or 0, tensor.shape.numpy()
-            raw = mapped[path][start : start + tensor.nbytes]
+            raw = contents[path][start : start + tensor.nbytes]
             if tensor.dtype.bitwidth < 8:
                 value.const_value = ir.PackedTensor(raw, tensor.dtype, shape=shape, name=tensor.name)
             else:
@@ -370,7 +349,7 @@ class _Sink:
     def write(self, data: bytes | memoryview) -> None:
         rest = memoryview(data)
         self.count += rest.nbytes
-        with _writing(self._name):
+        with staging.writing(self._name):
             while rest:
                 written = self._file.write(rest)
                 if written == 0:
@@ -431,15 +410,6 @@ def _contiguous(array: np.ndarray) -> np.ndarray:
         for j in range(0, array.shape[1], _TILE):
             copy[i : i + _TILE, j : j + _TILE] = array[i : i + _TILE, j : j + _TILE]
     return copy
-
-
-@contextmanager
-def _writing(name: str | os.PathLike[str]) -> Iterator[None]:
-    """An error of the operating system becomes one that names what was written."""
-    try:
-        yield
-    except OSError as error:
-        raise TonnxError(f"cannot write {name}", why=error.strerror or str(error)) from error
 
 
 @contextmanager

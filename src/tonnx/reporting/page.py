@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.io.staging import replacing
 from tonnx.ir import history
 from tonnx.proof.data import finite
 from tonnx.reporting import collect
@@ -79,7 +79,8 @@ def report(
 
         data["verification"] = verification_data(verification)
     data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
-    _write(target, render(data))
+    with replacing(target) as page:
+        page.write_text(render(data), encoding="utf-8")
     return target
 
 
@@ -178,19 +179,3 @@ def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
         worst = max(seen, key=lambda comparison: comparison.excess, default=None)
         rows.append(None if worst is None else [finite(worst.max_abs), finite(worst.excess), worst.ok])
     return rows
-
-
-def _write(target: Path, text: str) -> None:
-    """All of it or nothing."""
-    try:
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(text)
-            os.chmod(name, 0o644)
-            os.replace(name, target)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise InvalidArgument(f"cannot write {target}", why=error.strerror or str(error)) from error

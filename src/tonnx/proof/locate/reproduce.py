@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.errors import TonnxError
 from tonnx.io import write
+from tonnx.io.staging import writing
 from tonnx.proof.locate.cut import COMPUTED, Cutter
 from tonnx.proof.locate.sweep import Local
 
@@ -27,30 +25,15 @@ def write_reproducer(cutter: Cutter, found: Local, path: Path) -> tuple[Path, Pa
     output = model.graph.outputs[0]  # onnx's checker wants a type
     kind = ir.DataType.STRING if like.dtype.kind in "OSUT" else ir.DataType.from_numpy(like.dtype)
     output.type, output.shape = ir.TensorType(kind), ir.Shape(like.shape)
-    arrays = path.with_suffix(".npz")
     contents = {**found.given, "expected": found.expected}
-    _save(arrays, contents)
-    try:
-        write.write(model, path)
-    except TonnxError:
-        arrays.unlink(missing_ok=True)
-        raise
-    return path, arrays
-
-
-def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    plain = {name.removesuffix(COMPUTED): _storable(array) for name, array in arrays.items()}
-    try:
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".tonnx-", suffix=".npz", delete=False) as file:
-            try:
-                np.savez(file, **plain)  # type: ignore[arg-type]
-                file.flush()
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
-    except OSError as error:
-        raise TonnxError(f"cannot write {path}", why=error.strerror or str(error)) from error
+    plain = {name.removesuffix(COMPUTED): _storable(array) for name, array in contents.items()}
+    with write.Staged(path) as staged:
+        staged.write(model)
+        arrays = staged.path.with_suffix(".npz")
+        with writing(path.with_suffix(".npz")):
+            np.savez(arrays, **plain)  # type: ignore[arg-type]
+        staged.commit(arrays)
+    return path, path.with_suffix(".npz")
 
 
 def _storable(array: np.ndarray) -> np.ndarray:

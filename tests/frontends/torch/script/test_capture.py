@@ -89,7 +89,7 @@ def run(path: Path, **feeds: Tensor) -> list[np.ndarray]:
 
 
 def line(text: str) -> str:
-    lines = Path(__file__).read_text().splitlines()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     return f"test_capture.py:{next(i for i, code in enumerate(lines, 1) if code.endswith(text))}"
 
 

@@ -98,7 +98,7 @@ def test_refused(program: Any, kind: str, parts: list[str]) -> None:
     with pytest.raises(tonnx.TonnxError) as caught:
         tonnx.export(torch.jit.script(program), (X,), dynamic_axes={"x": {0: "n"}})
     assert type(caught.value).__name__ == kind
-    lines = Path(__file__).read_text().splitlines()
+    lines = Path(__file__).read_text(encoding="utf-8").splitlines()
     for part in parts:
         if part.startswith("# "):
             part = f"test_refused.py:{next(i for i, line in enumerate(lines, 1) if line.endswith(part))}"
