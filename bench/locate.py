@@ -86,7 +86,7 @@ def main() -> None:
                     failures += broken
     table = "\n".join([*HEAD, *rows]) + "\n"
     if options.write:
-        options.write.write_text(table)
+        options.write.write_text(table, encoding="utf-8")
     if failures:
         sys.exit("\n".join(failures))
 
