@@ -16,7 +16,6 @@ from tonnx.frontends.torch.fx.walk import unsupported_operators
 from tonnx.frontends.torch.script import (
     containers,
     control,
-    dynamic_lists,
     functions,
     graphs,
     loops,
@@ -26,9 +25,11 @@ from tonnx.frontends.torch.script import (
 )
 from tonnx.frontends.torch.script.objects import Parameters, thing_of
 from tonnx.frontends.torch.script.store import Store
-from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague, is_number
+from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder
+from tonnx.lowering.regions.forms import is_number
+from tonnx.lowering.regions.lists import as_number
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -323,7 +324,7 @@ def _is_about_containers(arguments: list[Any]) -> bool:
 def _settled(op: Builder, output: Any, thing: Any) -> Any:
     """A number in the type that the graph declares: 2 ** 3 is a float there."""
     if isinstance(thing, ir.Value) and thing.dtype == ir.DataType.INT64 and output.type().kind() == "FloatType":
-        return dynamic_lists.as_number(op.cast(thing, ir.DataType.DOUBLE))
+        return as_number(op.cast(thing, ir.DataType.DOUBLE))
     if isinstance(thing, (bool, int, float)) and not isinstance(thing, np.generic):
         declared = output.type().kind()
         if declared == "FloatType":
