@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
-
 if TYPE_CHECKING:
     from tonnx.proof.locate.trace import Trace
 
@@ -42,14 +40,3 @@ class Converted:
     """Names the framework whose integer kernels the original uses, if they saturate on this processor."""
     trace: Callable[[], Trace] | None = None
     """The values inside the original, for `tonnx.proof.locate.search`; made only when it is asked for."""
-
-
-def add_output(op: Builder, value: ir.Value, name: str) -> ir.Value:
-    """Every output is a value of its own: an input passed through, a constant or a repetition gets an Identity."""
-    producer = value.producer()
-    if producer is None or value.is_graph_output() or value.const_value is not None or producer.graph is not op.graph:
-        shape = value.shape.dims if value.shape is not None else None
-        (value,) = op.node("Identity", [value], [], [(value.dtype, shape)])
-    value.name = name
-    op.graph.outputs.append(value)
-    return value

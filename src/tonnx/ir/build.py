@@ -99,7 +99,7 @@ class Builder:
         """The nodes made before ``before``; see `at`."""
         self._constants: dict[Any, ir.Value] = {}
         self._named_sizes: dict[str, ir.Value] = {}
-        self._bodies: list[ir.Graph] = []
+        self._bodies: list[Builder] = []
         self._outer_handler: Any = None
 
     # Making nodes
@@ -322,9 +322,7 @@ class Builder:
         with inner:
             made = body(inner, *formals)
             for value in [made] if isinstance(made, ir.Value) else made:
-                if value in formals or value.is_graph_output():
-                    value = inner.Identity(value)
-                graph.outputs.append(value)
+                inner.add_output(value)
         return ir.Function(domain, names.unique(op_type), graph=graph, attributes=[])
 
     # Inner graphs
@@ -350,8 +348,31 @@ class Builder:
             functions=self.functions,
         )
         child.scope, child.source = self.scope, self.source
-        self._bodies.append(graph)
+        self._bodies.append(child)
         return child
+
+    def discard(self) -> None:
+        """Forget an inner graph that was begun: nothing outside may look as if it were used there."""
+        self.graph.outputs.clear()
+        for body in self._bodies:
+            body.discard()
+        for node in reversed(list(self.graph)):
+            self.graph.remove(node, safe=True)
+
+    def add_output(self, value: ir.Value, name: str | None = None) -> ir.Value:
+        """Give the graph one more output: one that it makes itself, and that is no other output.
+
+        What is handed through (an input, a constant, a value from around, a repetition) gets an Identity.
+        """
+        producer = value.producer()
+        if producer is None or producer.graph is not self.graph or value.is_graph_output():
+            handed_on = value
+            (value,) = self.node("Identity", [value], [], [(value.dtype, dims_of(value))])
+            value.type = handed_on.type
+        if name is not None:
+            value.name = name
+        self.graph.outputs.append(value)
+        return value
 
     # Where nodes stand, where they come from, and taking them back
 

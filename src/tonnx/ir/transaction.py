@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import onnx_ir as ir
-
-from tonnx.ir.rewrite import inner_graphs
-
 if TYPE_CHECKING:
     from tonnx.ir.build import Builder
 
@@ -26,18 +22,10 @@ class Transaction:
         """Remove all nodes made since then, and what was begun in inner graphs: it must not look like a use."""
         builder = self._builder
         for body in builder._bodies[self._bodies :]:
-            _clear(body)
+            body.discard()
         del builder._bodies[self._bodies :]
         for node in list(builder.graph)[self._nodes :][::-1]:
             builder.graph.remove(node, safe=True)
         builder._constants, builder._named_sizes = dict(self._constants), dict(self._sizes)
         builder.functions.clear()
         builder.functions.update(self._functions)
-
-
-def _clear(graph: ir.Graph) -> None:
-    graph.outputs.clear()
-    for node in reversed(list(graph)):
-        for body in inner_graphs(node):
-            _clear(body)
-        graph.remove(node, safe=True)

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from tonnx.api.stages import Progress, Stages
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.converted import Converted, Reference, add_output
+from tonnx.frontends.converted import Converted, Reference
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, name_axes, unknown_axes_name
 from tonnx.frontends.paddle.lower.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.lower.unify_batch_dims import fits, joined, one_by_one
@@ -187,7 +187,7 @@ def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_na
     with op:
         results = Walk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
         for value, name in zip(results, output_names, strict=True):
-            add_output(op, value, name)
+            op.add_output(value, name)
     return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[])
 
 

@@ -358,7 +358,28 @@ def bool_list(x: Tensor):
     return any(f), all(f), torch.tensor(f), f[0], f[-1], f.count(True)
 
 
+def known_before_grown(x: Tensor) -> Tuple[Tensor, int]:
+    rows: List[Tensor] = []
+    sizes: List[int] = []
+    for i in range(x.size(0)):
+        rows.append(x[i] * i)
+        sizes.append(i)
+    return torch.stack([x[0], x[0] + 1] + rows), sum([7, 8] + sizes)  # noqa: RUF005  TorchScript knows no starred elements
+
+
+def grown_in_a_branch(x: Tensor) -> int:
+    """A list of unknown length that one side makes and then changes: what it is at the end counts."""
+    if x.sum() > 0:
+        sizes = list(range(x.size(0)))
+        sizes.append(40)
+    else:
+        sizes = [1, 2]
+    return sum(sizes)
+
+
 PROGRAMS: dict[str, Program] = {
+    "known_before_grown": Program(known_before_grown, ALL, BATCH, has=("Loop",)),
+    "grown_in_a_branch": Program(grown_in_a_branch, ALL, BATCH, has=("If",)),
     "forked": Program(forked, ALL, BATCH),
     "optional_in_loop": Program(optional_in_loop, ALL, BATCH),
     "Counting": Program(Counting, ALL, BATCH),

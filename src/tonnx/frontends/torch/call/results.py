@@ -9,7 +9,6 @@ import onnx_ir as ir
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
-from tonnx.frontends.converted import add_output
 from tonnx.frontends.dynamic_axes import name_axes, unknown_axes_name
 from tonnx.frontends.torch.call.signature import Leaf
 from tonnx.frontends.torch.fx.symbolic_sizes import NUMBER
@@ -44,7 +43,7 @@ def add_results(
     taken = {dim.name: dim.name for leaf in inputs for dim in leaf.dynamic.values()}
     notes: list[str] = []
     for i, name in zip(kept, final, strict=True):
-        value = add_output(op, _as_value(op, results[i]), name)
+        value = op.add_output(_as_value(op, results[i]), name)
         notes += name_axes(value, output_axes.get(name, {}), taken)
     return kept, notes
 

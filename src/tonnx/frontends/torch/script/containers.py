@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script import dynamic_lists, lists, numbers, reductions
-from tonnx.frontends.torch.script.values import Dict, Fields, Grown, List, Tensor
+from tonnx.frontends.torch.script import lists, numbers, reductions
+from tonnx.frontends.torch.script.values import Dict, Fields, List, Tensor
+from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -24,8 +25,8 @@ def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any
         walk.store.set_items(cell, items)
         return taken
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        value, rest = dynamic_lists.pop(walk.op, content, index)
+    if isinstance(content, DynamicList):
+        value, rest = content.pop(walk.op, index)
         walk.store.set_elements(cell, rest)
         return lists.taken(cell, content, value)
     index = numbers.known(index)
@@ -65,11 +66,11 @@ def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
         return cell
     content = walk.store.elements(cell)
     index = numbers.known(index)
-    if not isinstance(content, Grown) and isinstance(index, ir.Value):
+    if not isinstance(content, DynamicList) and isinstance(index, ir.Value):
         content = lists.stacked(walk, content)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         content = lists.taking(walk, content, item)
-        walk.store.set_elements(cell, dynamic_lists.replace(walk.op, content, index, lists.held(walk, content, item)))
+        walk.store.set_elements(cell, content.replace(walk.op, index, lists.held(walk, content, item)))
         lists.keep(cell, item)
     else:
         content = list(content)
@@ -88,13 +89,13 @@ def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
     if isinstance(cell, str):
         return cell[index]
     content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
-    if not isinstance(content, Grown):
+    if not isinstance(content, DynamicList):
         if isinstance(index, int):
             if not -len(content) <= index < len(content):
                 raise LoweringError(f"a list of {len(content)} elements has none at {index}")
             return content[index]
         content = lists.stacked(walk, content)
-    return lists.taken(cell, content, dynamic_lists.element(walk.op, content, index))
+    return lists.taken(cell, content, content.element(walk.op, index))
 
 
 def _key(walk: Walk, key: Any) -> Any:
@@ -109,10 +110,10 @@ def slice_(walk: Walk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1
     if isinstance(cell, str):
         return cell[start:end:step]
     content = walk.store.elements(cell)
-    if isinstance(content, Grown) or isinstance(start, ir.Value) or isinstance(end, ir.Value):
-        if not isinstance(content, Grown):
+    if isinstance(content, DynamicList) or isinstance(start, ir.Value) or isinstance(end, ir.Value):
+        if not isinstance(content, DynamicList):
             content = lists.stacked(walk, content)
-        return List(dynamic_lists.sliced(walk.op, content, start, end, step))
+        return List(content.part(walk.op, start, end, step))
     return List(content[start:end:step])
 
 
@@ -123,7 +124,7 @@ def length(walk: Walk, node: Any, cell: Any) -> Any:
         return len(walk.store.items(cell))
     if isinstance(cell, List):
         content = walk.store.elements(cell)
-        return dynamic_lists.length(walk.op, content) if isinstance(content, Grown) else len(content)
+        return content.length(walk.op) if isinstance(content, DynamicList) else len(content)
     return len(cell)
 
 
@@ -142,12 +143,12 @@ def contains(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
     if isinstance(cell, str):
         return item in cell
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        if content.dims is not None:
+    if isinstance(content, DynamicList):
+        if not content.numbers:
             raise LoweringError("`in` on a list of tensors whose length is known only at run time")
-        equal = walk.op.Equal(content.value, dynamic_lists.number(walk.op, item, content.dtype))
+        equal = walk.op.Equal(content.value, number_value(walk.op, item, content.dtype))
         counted = walk.op.ReduceSum(walk.op.cast(equal, ir.DataType.INT64), [0], keepdims=1)
-        return dynamic_lists.as_number(walk.op.Greater(counted, 0))
+        return as_number(walk.op.Greater(counted, 0))
     return lists.any_true(walk, [lists.equals(walk, element, item) for element in content])
 
 

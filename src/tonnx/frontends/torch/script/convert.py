@@ -22,14 +22,15 @@ from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
-from tonnx.frontends.torch.script import dynamic_lists, graphs, lists
+from tonnx.frontends.torch.script import graphs, lists
 from tonnx.frontends.torch.script.objects import Parameters
-from tonnx.frontends.torch.script.values import Dict, Fields, Grown, List, Maybe, Object, Tensor
+from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
 from tonnx.frontends.torch.script.walk import Walk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.complex import COMPLEX
+from tonnx.lowering.regions.lists import DynamicList, as_number
 
 Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
 
@@ -222,7 +223,7 @@ def _tree(walk: Walk, thing: Any) -> Any:
     """The result of the program in Python's own containers."""
     if isinstance(thing, List):
         content = walk.store.elements(thing)
-        if isinstance(content, Grown) and content.count is None:
+        if isinstance(content, DynamicList) and content.count is None:
             raise LoweringError(
                 "the model returns a list whose length is known only at run time",
                 why="a file has a fixed number of outputs",
@@ -246,7 +247,7 @@ def _tree(walk: Walk, thing: Any) -> Any:
 
 def _read(walk: Walk, leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
-        return dynamic_lists.as_number(leaf) if isinstance(leaf, ir.Value) else leaf
+        return as_number(leaf) if isinstance(leaf, ir.Value) else leaf
     try:
         value = walk.store.read(walk.op, leaf)
     except LoweringError as error:

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script import dynamic_lists, numbers
-from tonnx.frontends.torch.script.join import number_dtype
+from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.store import holds, link
-from tonnx.frontends.torch.script.values import Grown, List, Tensor, is_number
-from tonnx.ir.infer import UNKNOWN, dims_of, same_dim
+from tonnx.frontends.torch.script.values import List, Tensor
+from tonnx.lowering.regions.forms import is_number, number_dtype
+from tonnx.lowering.regions.lists import (
+    DynamicList,
+    as_number,
+    gathered,
+    joined_dims,
+    number_value,
+    same_dims,
+    shape_of,
+)
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -20,9 +29,9 @@ if TYPE_CHECKING:
 def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
     """The elements of a list whose length is known."""
     content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         if content.count is not None:
-            return [taken(cell, content, dynamic_lists.element(walk.op, content, i)) for i in range(content.count)]
+            return [taken(cell, content, content.element(walk.op, i)) for i in range(content.count)]
         raise LoweringError(
             f"{doing} needs a list whose length is known",
             why="this list grows in a loop or a branch whose course is known only at run time",
@@ -31,19 +40,19 @@ def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
     return content
 
 
-def taken(cell: Any, grown: Grown, value: ir.Value) -> Any:
+def taken(cell: Any, grown: DynamicList, value: ir.Value) -> Any:
     """An element that was taken out of a list: who writes to it writes to the list as well."""
-    if grown.dims is None:
-        return dynamic_lists.as_number(value)
+    if grown.numbers:
+        return as_number(value)
     taken = Tensor(value)
     if isinstance(cell, List):
         link(taken, cell)
     return taken
 
 
-def held(walk: Walk, grown: Grown, item: Any) -> Any:
+def held(walk: Walk, grown: DynamicList, item: Any) -> Any:
     """An element as it is put into a list that grows."""
-    if grown.dims is None:
+    if grown.numbers:
         if not is_number(item):
             raise LoweringError("a list of numbers gets something else")
         return item
@@ -52,23 +61,20 @@ def held(walk: Walk, grown: Grown, item: Any) -> Any:
     return walk.store.read(walk.op, item)
 
 
-def as_grown(walk: Walk, content: list[Any], like: Grown) -> Grown:
+def as_grown(walk: Walk, content: list[Any], like: DynamicList) -> DynamicList:
     """Known elements in the form of another list."""
-    held = [held(walk, like, item) for item in content]
-    return dynamic_lists.gather(walk.op, held, like.dtype, like.dims, like.stacked)
+    items = [held(walk, like, item) for item in content]
+    return gathered(walk.op, items, like.dtype, like.dims, like.stacked, like.numbers)
 
 
-def taking(walk: Walk, grown: Grown, item: Any) -> Grown:
+def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
     """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
-    if grown.dims is None or not grown.stacked or not isinstance(item, Tensor):
+    if grown.numbers or not grown.stacked or not isinstance(item, Tensor):
         return grown
-    dims = dims_of(walk.store.read(walk.op, item))
-    if dims is not None and len(dims) == len(grown.dims):
-        if all(map(same_dim, dims, grown.dims)):
-            return grown
-        joined = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, grown.dims, strict=True)]
-        return dynamic_lists.as_sequence(walk.op, Grown(grown.value, grown.dtype, joined, True))
-    raise LoweringError("a list holds tensors of different ranks, and its length is known only at run time")
+    value = walk.store.read(walk.op, item)
+    if joined_dims(shape_of(value), grown.dims) is None:
+        raise LoweringError("a list holds tensors of different ranks, and its length is known only at run time")
+    return grown.taking(walk.op, value)
 
 
 def keep(cell: List, item: Any) -> None:
@@ -84,8 +90,8 @@ def list_construct(walk: Walk, node: Any, *items: Any) -> List:
 def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
     count = node.outputsSize()
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        items = [taken(cell, content, dynamic_lists.element(walk.op, content, i)) for i in range(count)]
+    if isinstance(content, DynamicList):
+        items = [taken(cell, content, content.element(walk.op, i)) for i in range(count)]
     else:
         items = list(content)
     if len(items) != count:
@@ -95,9 +101,9 @@ def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
 
 def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         content = taking(walk, content, item)
-        walk.store.set_elements(cell, dynamic_lists.append(walk.op, content, held(walk, content, item)))
+        walk.store.set_elements(cell, content.append(walk.op, held(walk, content, item)))
         keep(cell, item)
     else:
         walk.store.set_elements(cell, [*content, item])
@@ -111,23 +117,23 @@ def extend(walk: Walk, node: Any, cell: List, more: Any) -> List:
 
 def _concatenated(walk: Walk, one: List, other: List) -> Any:
     a, b = walk.store.elements(one), walk.store.elements(other)
-    if isinstance(a, Grown) and isinstance(b, Grown):
-        return dynamic_lists.extended(walk.op, a, b)
-    if isinstance(a, Grown) and not isinstance(b, Grown):
+    if isinstance(a, DynamicList) and isinstance(b, DynamicList):
+        return a.extend(walk.op, b)
+    if isinstance(a, DynamicList) and not isinstance(b, DynamicList):
         for item in b:
             a = taking(walk, a, item)
-            a = dynamic_lists.append(walk.op, a, held(walk, a, item))
+            a = a.append(walk.op, held(walk, a, item))
         return a
-    if isinstance(b, Grown):
-        return dynamic_lists.extended(walk.op, as_grown(walk, a, b), b)
+    if isinstance(b, DynamicList):
+        return as_grown(walk, a, b).extend(walk.op, b)
     return [*a, *b]
 
 
 def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         content = taking(walk, content, item)
-        walk.store.set_elements(cell, dynamic_lists.insert(walk.op, content, index, held(walk, content, item)))
+        walk.store.set_elements(cell, content.insert(walk.op, index, held(walk, content, item)))
         keep(cell, item)
         return
     index = numbers.known(index)
@@ -149,31 +155,25 @@ def fixed(index: Any, doing: str) -> int:
 
 def reverse(walk: Walk, node: Any, cell: List) -> None:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        walk.store.set_elements(cell, dynamic_lists.sliced(walk.op, content, -1, -(1 << 62), -1))
+    if isinstance(content, DynamicList):
+        walk.store.set_elements(cell, content.part(walk.op, None, None, -1))
     else:
         walk.store.set_elements(cell, content[::-1])
 
 
-def stacked(walk: Walk, content: list[Any]) -> Grown:
+def stacked(walk: Walk, content: list[Any]) -> DynamicList:
     """Known elements of one kind as one tensor, so that one of them can be picked at run time."""
     if content and all(map(is_number, content)):
         kind = number_dtype(content[0])
         if all(number_dtype(item) == kind for item in content):
-            return dynamic_lists.gather(walk.op, content, kind, None, True)
+            return gathered(walk.op, content, kind, (), stacked=True, numbers=True)
     if content and all(isinstance(item, Tensor) for item in content):
-        held = [walk.store.read(walk.op, item) for item in content]
-        dims, dtype = dims_of(held[0]), held[0].dtype
-        alike = dims is not None
-        for value in held[1:]:
-            other = dims_of(value)
-            if dims is None or other is None or len(other) != len(dims) or value.dtype != dtype:
-                dims = None
-                break
-            alike = alike and all(map(same_dim, dims, other))
-            dims = [a if same_dim(a, b) else UNKNOWN for a, b in zip(dims, other, strict=True)]
-        if dims is not None and dtype is not None:
-            return dynamic_lists.gather(walk.op, held, dtype, dims, alike)
+        values = [walk.store.read(walk.op, item) for item in content]
+        dtype, shapes = values[0].dtype, [shape_of(value) for value in values]
+        dims = reduce(joined_dims, shapes)
+        if dims is not None and dtype is not None and all(value.dtype == dtype for value in values):
+            alike = all(same_dims(shapes[0], shape) for shape in shapes[1:])
+            return gathered(walk.op, values, dtype, dims, alike, numbers=False)
     raise LoweringError(
         "an element of a list is picked by an index that is known only at run time",
         why="the elements are not tensors of one dtype, nor numbers of one type",
@@ -208,13 +208,13 @@ def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     if len(content) != 1 or not is_number(content[0]):
         raise LoweringError("a list is repeated a number of times that is known only at run time")
     dtype = number_dtype(content[0])
-    value = walk.op.Expand(dynamic_lists.number(walk.op, content[0], dtype), count)
-    return List(Grown(value, dtype, None, True))
+    value = walk.op.Expand(number_value(walk.op, content[0], dtype), count)
+    return List(DynamicList(value, dtype, (), numbers=True))
 
 
 def rangelist(walk: Walk, node: Any, count: Any) -> List:
     count = numbers.known(count)
     if isinstance(count, ir.Value):
         value = walk.op.Range(0, walk.op.scalar(count), 1)
-        return List(Grown(value, ir.DataType.INT64, None, True))
+        return List(DynamicList(value, ir.DataType.INT64, (), numbers=True))
     return List(range(count))

@@ -16,8 +16,8 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.fx import symbolic_sizes
-from tonnx.frontends.torch.script.values import is_number
 from tonnx.ir.build import DIM, Builder
+from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for
 
 T = ir.DataType

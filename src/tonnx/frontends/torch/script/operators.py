@@ -13,12 +13,13 @@ import torch
 from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.fx.memory import view_inverse
 from tonnx.frontends.torch.operators.bind import DTYPES, bind, convert
-from tonnx.frontends.torch.script import decompose, dtypes, dynamic_lists, lists, queries, special
+from tonnx.frontends.torch.script import decompose, dtypes, lists, queries, special
 from tonnx.frontends.torch.script.store import link
 from tonnx.frontends.torch.script.values import Dict, List, Maybe, Object, Tensor
 from tonnx.ir.build import Builder, UnknownRank
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.ops import quantized
+from tonnx.lowering.regions.lists import as_number
 from tonnx.lowering.rules import Rule, complex_rule, rule_for
 from tonnx.lowering.values import WRAPPED
 
@@ -252,7 +253,7 @@ def _number(walk: Walk, result: Any) -> Any:
     if isinstance(result, ir.Value):
         if result.shape is not None and result.shape.rank() == 0:
             result = walk.op.Unsqueeze(result, [0])
-        return dynamic_lists.as_number(result)
+        return as_number(result)
     return result
 
 

@@ -12,20 +12,19 @@ import torch
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
 from tonnx.frontends.torch.operators.weights import WEIGHT
-from tonnx.frontends.torch.script import dynamic_lists, graphs, numbers
+from tonnx.frontends.torch.script import graphs, numbers
 from tonnx.frontends.torch.script.values import (
-    UNINITIALIZED,
     Dict,
-    Grown,
     List,
     Maybe,
     Object,
     Tensor,
     Vague,
-    is_number,
 )
 from tonnx.ir.build import DIM
 from tonnx.lowering.complex import is_complex
+from tonnx.lowering.regions.forms import UNSET, is_number
+from tonnx.lowering.regions.lists import DynamicList, as_number
 from tonnx.lowering.values import is_float
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def size(walk: Walk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
     dim = numbers.known(dim)
     if isinstance(dim, ir.Value):
         picked = walk.op.Gather(walk.op.Shape(value), dim, axis=0)
-        return dynamic_lists.as_number(picked)
+        return as_number(picked)
     rank = walk.op.rank(value) - is_complex(value)
     if not -rank <= dim < rank:
         raise LoweringError(f"a tensor of rank {rank} has no axis {dim}")
@@ -72,7 +71,7 @@ def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
 
 def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
     made = walk.op.product(_sizes(walk, _value(walk, tensor)))
-    return made if isinstance(made, int) or DIM in made.meta else dynamic_lists.as_number(made)
+    return made if isinstance(made, int) or DIM in made.meta else as_number(made)
 
 
 def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
@@ -112,7 +111,7 @@ def item(walk: Walk, node: Any, tensor: Any) -> Any:
         value = op.reshape(value, [1])
     if to == T.BOOL and value.dtype != T.BOOL:
         value = op.Not(op.Equal(value, 0))
-    return dynamic_lists.as_number(op.cast(value, to))
+    return as_number(op.cast(value, to))
 
 
 def number_in(value: ir.Value) -> Any:
@@ -156,7 +155,7 @@ def tolist(walk: Walk, node: Any, tensor: Any, *rest: Any) -> Any:
     own = T.DOUBLE if is_float(value.dtype) else T.BOOL if value.dtype == T.BOOL else T.INT64
     if value.const_value is not None:
         return List(value.const_value.numpy().tolist())
-    return List(Grown(walk.op.cast(value, own), own, None, True))
+    return List(DynamicList(walk.op.cast(value, own), own, (), numbers=True))
 
 
 def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
@@ -190,8 +189,8 @@ def _array(walk: Walk, data: Any) -> ir.Value:
         kind = T.BOOL if isinstance(data, bool) else T.INT64 if isinstance(data, int) else T.DOUBLE
         return op.constant(data, kind)
     content = walk.store.elements(data) if isinstance(data, List) else list(data)
-    if isinstance(content, Grown):
-        if content.dims is not None:
+    if isinstance(content, DynamicList):
+        if not content.numbers:
             raise LoweringError("torch.tensor of a list of tensors", hint="use torch.stack")
         return content.value
     if not content:
@@ -210,7 +209,7 @@ def is_(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     for a, b in ((one, other), (other, one)):
         if b is None:
             if isinstance(a, Maybe):
-                return dynamic_lists.as_number(walk.op.Not(a.present))
+                return as_number(walk.op.Not(a.present))
             return a is None
     if isinstance(one, (bool, int, str)) and isinstance(other, (bool, int, str)):
         return one == other
@@ -236,8 +235,8 @@ def is_instance(walk: Walk, node: Any, thing: Any) -> Any:
         if inside and none:
             return True
         if inside:
-            return dynamic_lists.as_number(walk.op.Identity(thing.present))
-        return dynamic_lists.as_number(walk.op.Not(thing.present)) if none else False
+            return as_number(walk.op.Identity(thing.present))
+        return as_number(walk.op.Not(thing.present)) if none else False
     return is_instance_of(thing, types)
 
 
@@ -286,8 +285,8 @@ def _number_types(thing: Any) -> tuple[str, ...]:
 
 
 def _elements_are(cell: List, wanted: str) -> bool:
-    if isinstance(cell.content, Grown):
-        return (wanted == "Tensor") == (cell.content.dims is not None)
+    if isinstance(cell.content, DynamicList):
+        return (wanted == "Tensor") == (not cell.content.numbers)
     return all(is_instance_of(element, [wanted]) for element in cell.content)
 
 
@@ -379,7 +378,7 @@ FACTS: dict[str, Callable[..., Any]] = {
     "aten::has_torch_function": _constant(False),
     "aten::_get_tracing_state": _constant(False),
     "prim::grad": _constant(None),
-    "prim::Uninitialized": _constant(UNINITIALIZED),
+    "prim::Uninitialized": _constant(UNSET),
     "prim::Print": _constant(None),
     "aten::warn": _constant(None),
     "aten::set_grad_enabled": _constant(None),

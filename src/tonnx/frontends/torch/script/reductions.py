@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script import dynamic_lists, numbers
+from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.lists import any_true, elements_of, equals, stacked
-from tonnx.frontends.torch.script.values import Grown, List, Tensor
+from tonnx.frontends.torch.script.values import List, Tensor
+from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -19,13 +20,13 @@ T = ir.DataType
 
 def _at_run_time(content: Any, *more: Any) -> bool:
     """Whether the run alone knows the elements."""
-    return isinstance(content, Grown) or any(isinstance(item, (ir.Value, Tensor)) for item in [*content, *more])
+    return isinstance(content, DynamicList) or any(isinstance(item, (ir.Value, Tensor)) for item in [*content, *more])
 
 
 def _numbers(walk: Walk, content: Any, doing: str) -> ir.Value:
     """The elements of a list of numbers, side by side."""
-    grown = content if isinstance(content, Grown) else stacked(walk, content)
-    if grown.dims is not None:
+    grown = content if isinstance(content, DynamicList) else stacked(walk, content)
+    if not grown.numbers:
         raise LoweringError(f"{doing} of a list of tensors", hint="use a tensor (torch.stack) instead of the list")
     return grown.value
 
@@ -34,19 +35,19 @@ def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
     """max and min of a list of numbers."""
     kind = node.kind()
     content = walk.store.elements(one)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
-        return dynamic_lists.as_number(reduce(_numbers(walk, content, "max() or min()"), [0], keepdims=1))
+        return as_number(reduce(_numbers(walk, content, "max() or min()"), [0], keepdims=1))
     return numbers.lowest(walk.op, kind, content)
 
 
 def total(walk: Walk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
+    if isinstance(content, DynamicList):
         value = _numbers(walk, content, "sum()")
         if value.dtype == T.BOOL:
             value = walk.op.cast(value, T.INT64)
-        return dynamic_lists.as_number(walk.op.ReduceSum(value, [0], keepdims=1))
+        return as_number(walk.op.ReduceSum(value, [0], keepdims=1))
     result: Any = 0
     for item in content:
         result = numbers.compute(walk.op, "aten::add", [result, item])
@@ -55,22 +56,22 @@ def total(walk: Walk, node: Any, cell: Any) -> Any:
 
 def any_of(walk: Walk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        return dynamic_lists.as_number(walk.op.Greater(_how_many(walk, _truth(walk, content)), 0))
+    if isinstance(content, DynamicList):
+        return as_number(walk.op.Greater(_how_many(walk, _truth(walk, content)), 0))
     return any_true(walk, [numbers.compute(walk.op, "aten::Bool", [item]) for item in content])
 
 
 def all_of(walk: Walk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
-    if isinstance(content, Grown):
-        return dynamic_lists.as_number(walk.op.Equal(_how_many(walk, walk.op.Not(_truth(walk, content))), 0))
+    if isinstance(content, DynamicList):
+        return as_number(walk.op.Equal(_how_many(walk, walk.op.Not(_truth(walk, content))), 0))
     result: Any = True
     for item in content:
         result = numbers.compute(walk.op, "aten::__and__", [result, numbers.compute(walk.op, "aten::Bool", [item])])
     return result
 
 
-def _truth(walk: Walk, content: Grown) -> ir.Value:
+def _truth(walk: Walk, content: DynamicList) -> ir.Value:
     value = _numbers(walk, content, "any() or all()")
     return value if value.dtype == T.BOOL else walk.op.Not(walk.op.Equal(value, 0))
 
@@ -93,24 +94,24 @@ def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
     return None
 
 
-def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> Grown:
+def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> DynamicList:
     op, dtype = walk.op, value.dtype
     assert dtype is not None
     kept = op.cast(value, T.INT64) if dtype == T.BOOL else value
     count = op.vector([op.size(value, 0)])
     if isinstance(reverse, ir.Value):
         down, up = (op.TopK(kept, count, axis=0, largest=largest, sorted=1)[0] for largest in (1, 0))
-        made = op.Where(dynamic_lists.number(op, reverse, T.BOOL), down, up)
+        made = op.Where(number_value(op, reverse, T.BOOL), down, up)
     else:
         made, _ = op.TopK(kept, count, axis=0, largest=int(bool(reverse)), sorted=1)
-    return Grown(op.cast(made, dtype), dtype, None, True)
+    return DynamicList(op.cast(made, dtype), dtype, (), numbers=True)
 
 
 def _marks(walk: Walk, content: Any, item: Any, doing: str) -> ir.Value:
     """Which elements are equal to ``item``."""
     value = _numbers(walk, content, doing)
     assert value.dtype is not None
-    return walk.op.Equal(value, dynamic_lists.number(walk.op, item, value.dtype))
+    return walk.op.Equal(value, number_value(walk.op, item, value.dtype))
 
 
 def index_of(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
@@ -120,7 +121,7 @@ def index_of(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
     content = walk.store.elements(cell)
     if _at_run_time(content, item):
         marks = walk.op.cast(_marks(walk, content, item, "index()"), T.INT32)
-        return dynamic_lists.as_number(walk.op.ArgMax(marks, axis=0, keepdims=1))
+        return as_number(walk.op.ArgMax(marks, axis=0, keepdims=1))
     if item not in content:
         raise LoweringError(f"{item!r} is not in the list", why=f"it has {', '.join(map(repr, content)) or 'nothing'}")
     return content.index(item)
@@ -129,7 +130,7 @@ def index_of(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
 def count_of(walk: Walk, cell: Any, item: Any) -> Any:
     content = walk.store.elements(cell)
     if _at_run_time(content, item):
-        return dynamic_lists.as_number(_how_many(walk, _marks(walk, content, item, "count()")))
+        return as_number(_how_many(walk, _marks(walk, content, item, "count()")))
     return content.count(item)
 
 

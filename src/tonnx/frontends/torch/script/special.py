@@ -9,7 +9,8 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.script import lists
 from tonnx.frontends.torch.script.store import link
-from tonnx.frontends.torch.script.values import Grown, List, Tensor
+from tonnx.frontends.torch.script.values import List, Tensor
+from tonnx.lowering.regions.lists import DynamicList, sequence
 from tonnx.lowering.rules import rule_for
 
 if TYPE_CHECKING:
@@ -36,13 +37,12 @@ def parts_at_run_time(walk: Walk, operator: Operator, arguments: list[Any]) -> L
     if operator.name == "unbind":
         order = [axis, *(i for i in range(len(dims)) if i != axis)]
         stacked = op.Transpose(value, perm=order) if axis else value
-        made = List(Grown(stacked, value.dtype, [d for i, d in enumerate(dims) if i != axis], True))
+        made = List(DynamicList(stacked, value.dtype, tuple(d for i, d in enumerate(dims) if i != axis)))
     elif isinstance(arguments[1], int):
         size = op.constant(arguments[1], ir.DataType.INT64)
-        (parts,) = op.node("SplitToSequence", [value, size], [ir.AttrInt64("axis", axis)], [(value.dtype, None)])
-        parts.type = ir.SequenceType(ir.TensorType(value.dtype))
+        parts = sequence(op.SplitToSequence(value, size, axis=axis), value.dtype)
         dims[axis] = ir.SymbolicDim(None)
-        made = List(Grown(parts, value.dtype, dims, False))
+        made = List(DynamicList(parts, value.dtype, tuple(dims), stacked=False))
     else:
         return None
     link(made, arguments[0].root)
@@ -50,30 +50,14 @@ def parts_at_run_time(walk: Walk, operator: Operator, arguments: list[Any]) -> L
 
 
 def is_grown(walk: Walk, thing: Any) -> bool:
-    return isinstance(thing, List) and isinstance(walk.store.elements(thing), Grown)
+    return isinstance(thing, List) and isinstance(walk.store.elements(thing), DynamicList)
 
 
-def joined(walk: Walk, name: str, grown: Grown, dim: int) -> ir.Value:
+def joined(walk: Walk, name: str, grown: DynamicList, dim: int) -> ir.Value:
     """torch.stack and torch.cat of a list that grew."""
-    op = walk.op
-    if grown.dims is None:
+    if grown.numbers:
         raise LoweringError(f"torch.{name} of a list of numbers")
-    rank = len(grown.dims) + (name == "stack")
-    axis = dim % max(rank, 1)
-    if not grown.stacked:
-        attributes = [ir.AttrInt64("axis", axis), ir.AttrInt64("new_axis", int(name == "stack"))]
-        unknown = [ir.SymbolicDim(None)] * rank
-        (made,) = op.node("ConcatFromSequence", [grown.value], attributes, [(grown.dtype, unknown)])
-        return made
-    value = grown.value
-    order = list(range(1, len(grown.dims) + 1))
-    order.insert(axis, 0)
-    if order != sorted(order):
-        value = op.Transpose(value, perm=order)
-    if name == "stack":
-        return value
-    sizes = op.sizes(value)
-    return op.reshape(value, [*sizes[:axis], op.product(sizes[axis : axis + 2]), *sizes[axis + 2 :]])
+    return grown.joined(walk.op, dim, stack=name == "stack")
 
 
 def recurrent(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
+from tonnx.lowering.regions.lists import DynamicList
 
 _clock = itertools.count(1)
 
@@ -21,16 +22,6 @@ _clock = itertools.count(1)
 def tick() -> int:
     """A number that is larger than all before it."""
     return next(_clock)
-
-
-class Uninitialized:
-    """The value of a variable that no path reads before it is set."""
-
-    def __repr__(self) -> str:
-        return "<uninitialized>"
-
-
-UNINITIALIZED = Uninitialized()
 
 
 class Vague(str):
@@ -101,43 +92,21 @@ class Tensor(Cell):
         self.value, self.version, self.poison = state
 
 
-class Grown:
-    """The content of a list whose length is known only at run time.
-
-    ``value`` is the elements side by side along a new first axis, or an ONNX sequence if their shapes may differ.
-    """
-
-    __slots__ = ("dims", "dtype", "stacked", "value")
-
-    def __init__(self, value: ir.Value, dtype: ir.DataType, dims: Sequence[Any] | None, stacked: bool) -> None:
-        self.value = value
-        self.dtype = dtype
-        self.dims = dims
-        """The shape of an element; None for a list of numbers."""
-        self.stacked = stacked
-
-    @property
-    def count(self) -> int | None:
-        """The number of elements, where the shape tells it."""
-        size = self.value.shape[0] if self.stacked and self.value.shape is not None else None
-        return size if isinstance(size, int) else None
-
-
 class List(Cell):
-    """A list. ``content`` is its elements, or a `Grown`."""
+    """A list. ``content`` is its elements, or a `DynamicList`."""
 
     __slots__ = ("content",)
 
-    def __init__(self, content: Iterable[Any] | Grown) -> None:
+    def __init__(self, content: Iterable[Any] | DynamicList) -> None:
         super().__init__()
-        self.content: list[Any] | Grown = content if isinstance(content, Grown) else list(content)
+        self.content: list[Any] | DynamicList = content if isinstance(content, DynamicList) else list(content)
 
     def state(self) -> Any:
-        return (self.content if isinstance(self.content, Grown) else tuple(self.content)), self.poison
+        return (self.content if isinstance(self.content, DynamicList) else tuple(self.content)), self.poison
 
     def restore(self, state: Any) -> None:
         content, self.poison = state
-        self.content = content if isinstance(content, Grown) else list(content)
+        self.content = content if isinstance(content, DynamicList) else list(content)
 
 
 class Dict(Cell):
@@ -200,18 +169,13 @@ class Maybe:
         self.inner = inner
 
 
-def is_number(thing: Any) -> bool:
-    """Whether a thing is a number, now or at run time."""
-    return isinstance(thing, (bool, int, float, ir.Value))
-
-
 def values_in(thing: Any) -> list[ir.Value]:
     """The values that a thing holds now; those of views that are stale are of the memory that they look at."""
     if isinstance(thing, ir.Value):
         return [thing]
     if isinstance(thing, Tensor):
         return [thing.value, thing.root.value]
-    if isinstance(thing, Grown):
+    if isinstance(thing, DynamicList):
         return [thing.value]
     if isinstance(thing, Maybe):
         return [thing.present, *values_in(thing.inner)]
@@ -219,7 +183,7 @@ def values_in(thing: Any) -> list[ir.Value]:
     if isinstance(thing, (list, tuple)):
         parts = thing
     elif isinstance(thing, List):
-        parts = [thing.content] if isinstance(thing.content, Grown) else thing.content
+        parts = [thing.content] if isinstance(thing.content, DynamicList) else thing.content
     elif isinstance(thing, (Dict, Object)):
         parts = (thing.items if isinstance(thing, Dict) else thing.written).values()
     return [value for part in parts for value in values_in(part)]

@@ -16,7 +16,6 @@ from tonnx.frontends.torch.fx.walk import unsupported_operators
 from tonnx.frontends.torch.script import (
     containers,
     control,
-    dynamic_lists,
     functions,
     graphs,
     loops,
@@ -26,9 +25,11 @@ from tonnx.frontends.torch.script import (
 )
 from tonnx.frontends.torch.script.objects import Parameters, thing_of
 from tonnx.frontends.torch.script.store import Store
-from tonnx.frontends.torch.script.values import Dict, Grown, List, Object, Tensor, Vague, is_number, values_in
+from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague, values_in
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder
+from tonnx.lowering.regions.forms import is_number
+from tonnx.lowering.regions.lists import DynamicList, as_number
 from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
@@ -309,7 +310,7 @@ def stand_in(kind: Any) -> Any:
     if name == "TensorType":
         return Tensor(StandIn(ir.DataType.FLOAT, None))
     if name == "ListType":
-        return List(Grown(StandIn(ir.DataType.FLOAT, None), ir.DataType.FLOAT, [], stacked=False))
+        return List(DynamicList(StandIn(ir.DataType.FLOAT, None), ir.DataType.FLOAT, None, stacked=False))
     if name == "TupleType":
         return tuple(stand_in(element) for element in kind.elements())
     if name in ("IntType", "NumberType"):
@@ -340,7 +341,7 @@ def _is_about_containers(arguments: list[Any]) -> bool:
 def _settled(op: Builder, output: Any, thing: Any) -> Any:
     """A number in the type that the graph declares: 2 ** 3 is a float there."""
     if isinstance(thing, ir.Value) and thing.dtype == ir.DataType.INT64 and output.type().kind() == "FloatType":
-        return dynamic_lists.as_number(op.cast(thing, ir.DataType.DOUBLE))
+        return as_number(op.cast(thing, ir.DataType.DOUBLE))
     if isinstance(thing, (bool, int, float)) and not isinstance(thing, np.generic):
         declared = output.type().kind()
         if declared == "FloatType":
