@@ -3,7 +3,8 @@
     @down("Squeeze", 13)
     def squeeze(op, node): ...      # a Squeeze-13 in terms of opset 12
 
-    same("Relu", 14, "only wider types")
+    @down("Gemm", 11, up="C became optional")   # the other way, nothing has to be done, for this reason
+    same("Gemm", 6, "nothing but the text changed")
     impossible("SequenceAt", 11, "sequences came with opset 11")
 
 A step whose version is the operator's first is its decomposition into older operators. `up` goes the other way: a
@@ -38,8 +39,13 @@ def key(op_type: str, since: int) -> str:
     return f"{op_type}-{since}"
 
 
-def down(op_type: str | tuple[str, ...], since: int) -> Callable[[RuleFunction], RuleFunction]:
-    """Enter a function: version ``since`` of the operator in terms of opset ``since - 1``."""
+def down(op_type: str | tuple[str, ...], since: int, *, up: str = "") -> Callable[[RuleFunction], RuleFunction]:
+    """Enter a function: version ``since`` of the operator in terms of opset ``since - 1``.
+
+    ``up`` is the reason why a node of the version before is one of ``since`` as it stands.
+    """
+    if up:
+        same(op_type, since, up, direction=UP)
     return _enter(DOWN, op_type, since)
 
 

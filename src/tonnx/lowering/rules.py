@@ -15,7 +15,8 @@ A rule that is one short expression is written as one, and stands at the head of
     selu = lower("aten.selu")(lambda op, x: op.Selu(x))
 
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
-other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused.
+other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused;
+``unused`` names arguments that play no part, whatever they say.
 A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.
 """
 
@@ -25,7 +26,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -40,6 +41,8 @@ class Rule:
 
     function: Lowering
     parameters: tuple[str, ...]
+    unused: frozenset[str] = frozenset()
+    """Arguments that change nothing in what is computed."""
 
 
 RULES: Registry[Rule] = Registry("lowering")
@@ -48,11 +51,11 @@ USERS: dict[str, Rule] = {}
 """Rules that `tonnx.lower` entered: they come before tonnx's own, and the last one for a name counts."""
 
 
-def lower(*names: str, **settled: Any) -> Callable[[Lowering], Lowering]:
+def lower(*names: str, unused: str = "", **settled: Any) -> Callable[[Lowering], Lowering]:
     """Enter a function as the lowering of the operators ``names``, which give it the ``settled`` arguments."""
 
     def enter(function: Lowering) -> Lowering:
-        rule = rule_of(function, **settled)
+        rule = replace(rule_of(function, **settled), unused=frozenset(unused.split()))
         for name in names:
             RULES.add(name, rule)
         return function
@@ -103,4 +106,4 @@ def complex_rule(namespace: str, name: str, overload: str) -> Rule | None:
         made = pairs.directly(op, name, real.function, arguments)
         return pairs.componentwise(op, real.function, arguments) if made is None else made
 
-    return Rule(function, real.parameters)
+    return replace(real, function=function)

@@ -101,7 +101,7 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
 ) -> ir.Value:
     if not dropout_p:
-        return attention.scaled_dot_product_attention(op, x, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
+        return attention.scaled_dot_product_attention(op, x, key, value, attn_mask, is_causal, scale)
     if enable_gqa:
         raise UnsupportedArgument("attention with dropout and grouped heads is not supported in a file for training")
     return attention.attention_formula(

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Call
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.table import down
 
 
 def _positions(op: Builder, size: Size) -> ir.Value:
@@ -70,7 +70,7 @@ def _has_padding(node: Call) -> bool:
     return len(node.inputs) > 6 and node.inputs[6] is not None
 
 
-@down("Attention", 25)
+@down("Attention", 25, up="new attributes that are off by default")
 def attention_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     """A window is a band in the mask."""
     left, right = node.attr("left_window_size", -1), node.attr("right_window_size", -1)
@@ -88,7 +88,7 @@ def attention_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     return _attention_with(op, node, visible, "left_window_size", "right_window_size")
 
 
-@down("Attention", 24)
+@down("Attention", 24, up="a new optional input")
 def attention_padding(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     """Padding at the end of the cache is masked, and shifts the causal frontier of each sample."""
     if not _has_padding(node):
@@ -104,7 +104,3 @@ def attention_padding(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     inner_inputs = inner.inputs[:6]
     inner.node.resize_inputs(len(inner_inputs))
     return _attention_with(op, inner, visible, "is_causal")
-
-
-same("Attention", 24, "a new optional input", direction=UP)
-same("Attention", 25, "new attributes that are off by default", direction=UP)

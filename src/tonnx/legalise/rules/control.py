@@ -7,13 +7,10 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dims, dims_of, same_dim
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.table import UP, down, same, up
-
-same("If", 11, "shapes that may differ were written down", direction=UP)
-same("Loop", 11, "what was allowed still is", direction=UP)
+from tonnx.legalise.table import down, up
 
 
-@down("If", 11)
+@down("If", 11, up="shapes that may differ were written down")
 def branches_of_one_shape(op: Builder, node: Call) -> None:
     """Both branches have one shape, as far as it is written down: what differs is hidden from shape inference."""
     graphs: list[ir.Graph] = [node.attr("then_branch"), node.attr("else_branch")]
@@ -47,7 +44,7 @@ def _hide_shape(op: Builder, graph: ir.Graph, place: int, condition: ir.Value, d
     graph.outputs[place] = hidden
 
 
-@down("Loop", 11)
+@down("Loop", 11, up="what was allowed still is")
 def loop_that_carries(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     """A Loop carries at least one value."""
     if len(node.inputs) > 2:
@@ -66,7 +63,7 @@ def loop_that_carries(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
     return op.node("Loop", [trips, condition, op.constant(True)], [ir.AttrGraph("body", body)], outputs)[1:]
 
 
-@down("Scan", 11)
+@down("Scan", 11, up="counting from the front is still allowed")
 def scan_axes_from_front(op: Builder, node: Call) -> None:
     """Negative axes are counted from the front."""
     for name, values in (("scan_input_axes", node.inputs), ("scan_output_axes", list(node.node.outputs))):
@@ -148,6 +145,3 @@ def scan_no_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
         attributes.append(ir.AttrInt64s("scan_input_directions", directions))
     shapes = [(output.dtype, None) for output in node.node.outputs]
     return tuple(op.Unsqueeze(value, axes=[0]) for value in op.node("Scan", inputs, attributes, shapes))
-
-
-same("Scan", 11, "counting from the front is still allowed", direction=UP)

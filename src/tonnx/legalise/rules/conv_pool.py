@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.table import down, same
 from tonnx.legalise.versioned_ops import END
 
 T = ir.DataType
@@ -152,7 +152,7 @@ def pool_dropped_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
 # AveragePool
 
 
-@down("AveragePool", 19)
+@down("AveragePool", 19, up="dilations are 1 by default")
 def average_pool_dilations(op: Builder, node: Call) -> ir.Value | None:
     """An average over a dilated window is a convolution with equal weights, divided by what it covers."""
     window = Window(node)
@@ -183,7 +183,7 @@ def average_pool_dilations(op: Builder, node: Call) -> ir.Value | None:
     return op.Reshape(mean, op.Concat(op.vector(sizes[:2]), tail, axis=0))
 
 
-@down("AveragePool", 10)
+@down("AveragePool", 10, up="rounding down is the default")
 def average_pool_ceil(op: Builder, node: Call) -> ir.Value | None:
     """Rounding up is rounding down with more padding at the end, which does not count."""
     window = Window(node)
@@ -201,14 +201,10 @@ def average_pool_ceil(op: Builder, node: Call) -> ir.Value | None:
     return op.AveragePool(x, count_include_pad=int(include), **window.attributes(pads=_more_at_the_end(pads, extra)))
 
 
-same("AveragePool", 19, "dilations are 1 by default", direction=UP)
-same("AveragePool", 10, "rounding down is the default", direction=UP)
-
-
 # MaxPool
 
 
-@down("MaxPool", 10)
+@down("MaxPool", 10, up="what is new is off by default")
 def max_pool_windows(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...] | None:
     """Rounding up by padding; a dilated window as the maximum over its places."""
     window = Window(node)
@@ -251,7 +247,7 @@ def _maximum_over_places(op: Builder, node: Call, x: ir.Value, window: Window) -
     return x
 
 
-@down("MaxPool", 8)
+@down("MaxPool", 8, up="indices are optional")
 def max_pool_without_indices(op: Builder, node: Call) -> ir.Value:
     """Indices cannot be had."""
     if node.used(1):
@@ -259,14 +255,10 @@ def max_pool_without_indices(op: Builder, node: Call) -> ir.Value:
     return op.MaxPool(node["X"], **node.attributes("storage_order"))
 
 
-same("MaxPool", 8, "indices are optional", direction=UP)
-same("MaxPool", 10, "what is new is off by default", direction=UP)
-
-
 # LpPool
 
 
-@down("LpPool", 18)
+@down("LpPool", 18, up="what is new is off by default")
 def lp_pool_windows(op: Builder, node: Call) -> ir.Value | None:
     """Rounding up by padding; a dilated window as the sum over its places."""
     window = Window(node)
@@ -285,8 +277,6 @@ def lp_pool_windows(op: Builder, node: Call) -> ir.Value | None:
     return op.Pow(total, op.constant(1 / p, node.dtype("X")))
 
 
-same(("AveragePool", "MaxPool", "LpPool"), 22, "only the accepted types changed", direction=UP)
-same("LpPool", 18, "what is new is off by default", direction=UP)
 same(
     ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "MaxUnpool"),
     11,

@@ -62,8 +62,6 @@ def clip_inputs(op: Builder, node: Call) -> ir.Value:
     return op.Clip(node["input"], low, high)
 
 
-same("Clip", 12, "only the accepted types changed", direction=UP)
-
 # Types that have no wider one
 
 
@@ -145,12 +143,6 @@ def shift_unsigned(op: Builder, node: Call) -> None:
         raise Blocked("before 28 only unsigned integers are shifted")
 
 
-same(("Max", "Min", "Pow"), 12, "only the accepted types changed", direction=UP)
-same("Relu", 14, "only the accepted types changed", direction=UP)
-same("Equal", 11, "only the accepted types changed", direction=UP)
-same("BitShift", 28, "only the accepted types changed", direction=UP)
-same("Flatten", 9, "only the accepted types changed", direction=UP)
-
 # Dropout
 
 
@@ -187,7 +179,7 @@ def dropout_mask(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 # Gemm
 
 
-@down("Gemm", 11)
+@down("Gemm", 11, up="C became optional")
 def gemm_with_zero(op: Builder, node: Call) -> ir.Value | None:
     """C may not be missing."""
     if node["C"] is not None:
@@ -196,12 +188,10 @@ def gemm_with_zero(op: Builder, node: Call) -> ir.Value | None:
     return op.Gemm(node["A"], node["B"], zero, **node.attributes())
 
 
-same("Gemm", 11, "C became optional", direction=UP)
-
 # TopK
 
 
-@down("TopK", 11)
+@down("TopK", 11, up="the largest, sorted, are the default")
 def top_k_smallest(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     """The smallest are the largest of what is negated. Sorted is one of the orders that "unsorted" allows."""
     x, axis = node.need("X"), node.attr("axis", -1) % node.rank("X")
@@ -232,12 +222,10 @@ def top_k_input(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     return op.TopK(node["X"], [node.attr("k")], axis=node.attr("axis"), _outputs=2)
 
 
-same("TopK", 11, "the largest, sorted, are the default", direction=UP)
-
 # Constant
 
 
-@down("Constant", 12)
+@down("Constant", 12, up="new attributes")
 def constant_tensor(op: Builder, node: Call) -> ir.Value | None:
     """Numbers, lists and strings become a tensor."""
     if {"value", "sparse_value"} & set(node.node.attributes):
@@ -249,7 +237,7 @@ def constant_tensor(op: Builder, node: Call) -> ir.Value | None:
     return made
 
 
-@down("Constant", 11)
+@down("Constant", 11, up="a new attribute")
 def constant_dense(op: Builder, node: Call) -> None:
     """Sparse constants cannot be written."""
     if "sparse_value" in node.node.attributes:
@@ -274,10 +262,6 @@ def constant_float(op: Builder, node: Call) -> ir.Value | None:
     (made,) = op.node("Constant", [], [ir.AttrTensor("value", tensor)], [(T.DOUBLE, [*array.shape])])
     return op.Cast(made, to=int(dtype))
 
-
-same("Constant", 9, "only the accepted types changed", direction=UP)
-same("Constant", 11, "a new attribute", direction=UP)
-same("Constant", 12, "new attributes", direction=UP)
 
 # Broadcasting
 

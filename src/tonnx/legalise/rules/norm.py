@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.table import down, up
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 
@@ -63,7 +63,7 @@ def group_norm_per_group(op: Builder, node: Call) -> ir.Value:
 _TRAINING_OUTPUTS = 3
 
 
-@down("BatchNormalization", 15)
+@down("BatchNormalization", 15, up="one type for all is allowed")
 def batch_norm_two_types(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...] | None:
     """Scale and bias have the type of X; where they differ, X is computed in theirs."""
     return _in_one_type(op, node, ("scale", "B"))
@@ -137,6 +137,3 @@ def batch_norm_spatial(op: Builder, node: Call) -> ir.Value | None:
         raise Blocked("the outputs of training had another meaning before opset 14")
     x, scale, bias, mean, var = (node.need(name) for name in ("X", "scale", "B", "mean", "var"))
     return (x - mean) / op.Sqrt(var + node.attr("epsilon", 1e-5)) * scale + bias
-
-
-same("BatchNormalization", 15, "one type for all is allowed", direction=UP)

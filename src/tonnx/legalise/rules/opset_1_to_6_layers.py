@@ -9,7 +9,7 @@ from tonnx.ir.build import Builder
 from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.interpolate import Style, antialias_axis
 from tonnx.legalise.rules.conv_pool import Window, spatial_pads
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.table import down, up
 
 T = ir.DataType
 
@@ -61,7 +61,7 @@ def dropout_inference_only(op: Builder, node: Call) -> None:
 # Pooling
 
 
-@down("AveragePool", 7)
+@down("AveragePool", 7, up="padding does not count by default")
 def average_without_padding(op: Builder, node: Call) -> ir.Value | None:
     """Padding does not count; where it has to, zeros are put there before."""
     include = node.attr("count_include_pad", 0)
@@ -155,6 +155,3 @@ def gru_forward(op: Builder, node: Call) -> None:
     """The default of the direction was misspelt."""
     if node.attr("direction", "foward") == "foward":
         node.node.attributes.add(ir.AttrString("direction", "forward"))
-
-
-same("AveragePool", 7, "padding does not count by default", direction=UP)

@@ -6,10 +6,10 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.table import down
 
 
-@down("OptionalHasElement", 18)
+@down("OptionalHasElement", 18, up="a wider meaning")
 def has_element_of_a_plain_value(op: Builder, node: Call) -> ir.Value | None:
     """What is not an optional always has an element, and what is absent never has."""
     value = node["input"]
@@ -18,6 +18,3 @@ def has_element_of_a_plain_value(op: Builder, node: Call) -> ir.Value | None:
     if value.type is not None and not isinstance(value.type, ir.OptionalType):
         return op.constant(True)
     return None
-
-
-same("OptionalHasElement", 18, "a wider meaning", direction=UP)

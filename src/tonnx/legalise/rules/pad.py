@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.table import down, up
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, None)  # or not known
 
@@ -29,7 +29,7 @@ def _pads(op: Builder, node: Call) -> list[Size]:
     return result
 
 
-@down("Pad", 19)
+@down("Pad", 19, up="a new mode")
 def pad_wrap(op: Builder, node: Call) -> ir.Value | None:
     """Wrapping around: gather every position modulo the size."""
     if node.attr("mode", "constant") != "wrap":
@@ -61,7 +61,7 @@ def _at_most(x: ir.Value, axis: int, pad: int) -> bool:
     return isinstance(size, int) and pad <= size
 
 
-@down("Pad", 18)
+@down("Pad", 18, up="a new optional input")
 def pad_axes(op: Builder, node: Call) -> ir.Value | None:
     """Pads of some axes become pads of all, zero for the others."""
     axes = node["axes"]
@@ -136,7 +136,3 @@ def pad_inputs(op: Builder, node: Call) -> ir.Value:
     dtype = node.dtype("data")
     constant = op.constant(value, dtype) if value and node.attr("mode", "constant") == "constant" else None
     return op.Pad(node["data"], node.attr("pads"), constant, mode=node.attr("mode"))
-
-
-same("Pad", 18, "a new optional input", direction=UP)
-same("Pad", 19, "a new mode", direction=UP)

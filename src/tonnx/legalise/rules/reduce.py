@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import END
 
 REDUCTIONS = tuple(f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split())
@@ -48,10 +48,7 @@ def extremum_of_booleans(op: Builder, node: Call) -> ir.Value | None:
     return op.Greater(result, op.constant(0, ir.DataType.INT32))
 
 
-same(("ReduceMax", "ReduceMin"), 20, "only the accepted types changed", direction=UP)
-
-
-@down(("ArgMax", "ArgMin"), 12)
+@down(("ArgMax", "ArgMin"), 12, up="the first of equals is the default")
 def arg_last_index(op: Builder, node: Call) -> ir.Value | None:
     """The last of equals is the first of the reversed axis."""
     if not node.attr("select_last_index", 0):
@@ -62,6 +59,3 @@ def arg_last_index(op: Builder, node: Call) -> ir.Value | None:
     reverse = op.Slice(x, [-1], [-END], [axis], [-1])
     last = op.vector([op.size(x, axis)]) - 1
     return last - getattr(op, node.op_type)(reverse, axis=axis, keepdims=node.attr("keepdims"))
-
-
-same(("ArgMax", "ArgMin"), 12, "the first of equals is the default", direction=UP)

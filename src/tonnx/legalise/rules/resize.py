@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.interpolate import Style, antialias_axis, resize_axis
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.table import down, up
 
 T = ir.DataType
 
@@ -105,7 +105,7 @@ def _scaled(op: Builder, size: Size, scale: ir.Value | float | None) -> Size:
     return op.cast(op.Floor(length * factor), T.INT64)
 
 
-@down("Resize", 19)
+@down("Resize", 19, up="a new coordinate mode")
 def resize_symmetric(op: Builder, node: Call) -> ir.Value | None:
     """half_pixel_symmetric differs from half_pixel only when the exact output size is not whole."""
     if node.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
@@ -125,7 +125,7 @@ def resize_symmetric(op: Builder, node: Call) -> ir.Value | None:
     return None
 
 
-@down("Resize", 18)
+@down("Resize", 18, up="new attributes that are off by default")
 def resize_all_axes(op: Builder, node: Call) -> ir.Value:
     """Scales and sizes of all axes; aspect ratio and antialiasing written out."""
     attributes = node.attributes("axes", "antialias", "keep_aspect_ratio_policy")
@@ -306,7 +306,3 @@ def resize_missing_inputs(op: Builder, node: Call) -> ir.Value:
     """Empty tensors become missing inputs."""
     inputs = [_given(node, name) for name in ("roi", "scales", "sizes")]
     return op.Resize(node["X"], *inputs, **node.attributes())
-
-
-same("Resize", 18, "new attributes that are off by default", direction=UP)
-same("Resize", 19, "a new coordinate mode", direction=UP)

@@ -6,13 +6,13 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.call import Call
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.table import down
 
 _FAMILY = ("LSTM", "GRU", "RNN")
 _BATCH_FIRST = ("X", "initial_h", "initial_c")
 
 
-@down(_FAMILY, 14)
+@down(_FAMILY, 14, up="time first is the default")
 def time_first(op: Builder, node: Call) -> tuple[ir.Value | None, ...] | None:
     """Batch first is transposed to time first, and back."""
     if not node.attr("layout", 0):
@@ -31,6 +31,3 @@ def time_first(op: Builder, node: Call) -> tuple[ir.Value | None, ...] | None:
         else:  # time, direction, batch, hidden; the states have no time
             results.append(op.Transpose(value, perm=[2, 0, 1, 3] if i == 0 else [1, 0, 2]))
     return tuple(results)
-
-
-same(_FAMILY, 14, "time first is the default", direction=UP)

@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.table import DOWN, UP, down, same, up
+from tonnx.legalise.table import DOWN, down, same, up
 from tonnx.legalise.versioned_ops import END, arange
 
 T = ir.DataType
@@ -160,7 +160,7 @@ def slice_inputs(op: Builder, node: Call) -> ir.Value:
 # Shape and Reshape
 
 
-@down("Shape", 15)
+@down("Shape", 15, up="all of the shape is the default")
 def shape_part(op: Builder, node: Call) -> ir.Value:
     """A part of the shape is sliced from all of it."""
     x, start, end = node.need("data"), node.attr("start", 0), node.attr("end")
@@ -174,7 +174,7 @@ def shape_part(op: Builder, node: Call) -> ir.Value:
     return op.Slice(whole, [start], [END if end is None else end], [0])
 
 
-@down("Reshape", 14)
+@down("Reshape", 14, up="zero means copy by default")
 def reshape_to_zero(op: Builder, node: Call) -> ir.Value | None:
     """A size of zero that is not "copy": the result has no elements, so any empty tensor of that shape is it.
 
@@ -194,14 +194,10 @@ def reshape_to_zero(op: Builder, node: Call) -> ir.Value | None:
     return op.ConstantOfShape(node["shape"], value=fill)
 
 
-same("Shape", 15, "all of the shape is the default", direction=UP)
-same("Reshape", 14, "zero means copy by default", direction=UP)
-
-
 # Rearrangements
 
 
-@down("DepthToSpace", 11)
+@down("DepthToSpace", 11, up="the old order is the default")
 def depth_to_space_columns(op: Builder, node: Call) -> ir.Value | None:
     """The column-row-depth order is two reshapes around a transpose."""
     mode = node.attr("mode", "DCR")
@@ -224,10 +220,7 @@ def _times(op: Builder, size: Size, by: int) -> Size:
     return op.product([size, by])
 
 
-same("DepthToSpace", 11, "the old order is the default", direction=UP)
-
-
-@down("GatherND", 12)
+@down("GatherND", 12, up="no batch axes by default")
 def gather_nd_batches(op: Builder, node: Call) -> ir.Value | None:
     """The position in every batch axis becomes part of the index."""
     batch_dims = node.attr("batch_dims", 0)
@@ -245,7 +238,6 @@ def gather_nd_batches(op: Builder, node: Call) -> ir.Value | None:
     return op.GatherND(node["data"], op.Concat(*columns, indices, axis=len(sizes) - 1))
 
 
-same("GatherND", 12, "no batch axes by default", direction=UP)
 same("Upsample", 10, "removed there; a file that has it is older", direction=DOWN)
 same("Scatter", 11, "removed there; a file that has it is older", direction=DOWN)
 

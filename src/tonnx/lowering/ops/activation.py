@@ -13,10 +13,8 @@ T = ir.DataType
 Number = int | float
 
 
-@lower("aten.rrelu", "aten.rrelu_with_noise")
-def rrelu(
-    op: Builder, x: ir.Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, noise: object = None
-) -> ir.Value:
+@lower("aten.rrelu", "aten.rrelu_with_noise", unused="noise")
+def rrelu(op: Builder, x: ir.Value, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> ir.Value:
     if training:
         raise UnsupportedArgument("rrelu with training=True draws random slopes, which no file can reproduce")
     return leaky_relu(op, x, (lower + upper) / 2)

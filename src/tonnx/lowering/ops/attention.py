@@ -13,17 +13,15 @@ from tonnx.lowering.rules import lower
 T = ir.DataType
 
 
-@lower("aten.scaled_dot_product_attention")
+@lower("aten.scaled_dot_product_attention", unused="dropout_p enable_gqa")
 def scaled_dot_product_attention(
     op: Builder,
     x: ir.Value,
     key: ir.Value,
     value: ir.Value,
     attn_mask: ir.Value | None = None,
-    dropout_p: float = 0.0,  # an export is for inference
     is_causal: bool = False,
     scale: float | None = None,
-    enable_gqa: bool = False,
 ) -> ir.Value:
     ranks = [op.rank(v) for v in (x, key, value)]
     if max(ranks) > 4:

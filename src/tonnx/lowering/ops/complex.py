@@ -312,8 +312,8 @@ def linear_(op: Builder, x: ir.Value, weight: ir.Value, bias: ir.Value | None = 
     return product if bias is None else add(op, product, bias, sign=1)
 
 
-@lower("aten.einsum@complex")
-def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value], path: object = None) -> ir.Value:
+@lower("aten.einsum@complex", unused="path")
+def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value]) -> ir.Value:
     if len(tensors) == 1:
         return join(op, *(linear.einsum(op, equation, [part(op, tensors[0], i)]) for i in (0, 1)))
     if len(tensors) != 2:
@@ -337,14 +337,9 @@ def stack(op: Builder, x: Sequence[ir.Value], dim: int = 0) -> ir.Value:
     return marked(op, op.Concat(*(op.Unsqueeze(pair, [axis]) for pair in pairs), axis=axis))
 
 
-@lower("aten.linalg_vector_norm@complex")
+@lower("aten.linalg_vector_norm@complex", unused="dtype")
 def vector_norm(
-    op: Builder,
-    x: ir.Value,
-    ord: Number = 2,
-    dim: Sequence[int] | None = None,
-    keepdim: bool = False,
-    dtype: ir.DataType | None = None,
+    op: Builder, x: ir.Value, ord: Number = 2, dim: Sequence[int] | None = None, keepdim: bool = False
 ) -> ir.Value:
     size = abs_(op, x)
     axes = axes_of(op, size, dim)

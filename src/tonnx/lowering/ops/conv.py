@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -122,7 +121,10 @@ def conv_transpose(
     return op.Squeeze(y, [0]) if single else y
 
 
-@lower("aten.convolution", "aten._convolution", "aten._convolution.deprecated")
+_KERNELS = "benchmark deterministic cudnn_enabled allow_tf32"
+
+
+@lower("aten.convolution", "aten._convolution", "aten._convolution.deprecated", unused=_KERNELS)
 def convolution(
     op: Builder,
     x: ir.Value,
@@ -134,10 +136,6 @@ def convolution(
     transposed: bool,
     output_padding: Ints,
     groups: int,
-    benchmark: Any = None,
-    deterministic: Any = None,
-    cudnn_enabled: Any = None,
-    allow_tf32: Any = None,
 ) -> ir.Value:
     if transposed:
         return conv_transpose(op, x, weight, bias, stride, padding, output_padding, groups, dilation)

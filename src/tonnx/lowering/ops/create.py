@@ -51,17 +51,10 @@ def _default_dtype(value: Operand) -> ir.DataType:
 
 
 @lower("aten.full")
-@lower("aten.zeros", "aten.empty.memory_format", "aten.empty_permuted", "aten.empty_strided", fill_value=0.0)
+@lower("aten.zeros", "aten.empty.memory_format", fill_value=0.0)
+@lower("aten.empty_permuted", "aten.empty_strided", fill_value=0.0, unused="physical_layout stride")
 @lower("aten.ones", fill_value=1.0)
-def full_(
-    op: Builder,
-    size: Sequence[Size],
-    fill_value: Operand,
-    dtype: ir.DataType | None = None,
-    physical_layout: object = None,
-    stride: object = None,
-) -> ir.Value:
-    """Where the elements of an empty tensor would lie in memory plays no part."""
+def full_(op: Builder, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
     return full(op, size, fill_value, dtype or _default_dtype(fill_value))
 
 
@@ -73,15 +66,11 @@ def full_like_(op: Builder, x: ir.Value, fill_value: Operand, dtype: ir.DataType
 
 
 @lower("aten.new_full")
-@lower("aten.new_zeros", "aten.new_empty", "aten.new_empty_strided", fill_value=0)
+@lower("aten.new_zeros", "aten.new_empty", fill_value=0)
+@lower("aten.new_empty_strided", fill_value=0, unused="stride")
 @lower("aten.new_ones", fill_value=1)
 def new_full(
-    op: Builder,
-    x: ir.Value,
-    size: Sequence[Size],
-    fill_value: Operand,
-    dtype: ir.DataType | None = None,
-    stride: object = None,
+    op: Builder, x: ir.Value, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None
 ) -> ir.Value:
     return full(op, size, fill_value, dtype or x.dtype)  # type: ignore[arg-type]
 
@@ -171,11 +160,9 @@ def triangle(op: Builder, x: ir.Value, diagonal: Size = 0, *, upper: bool) -> ir
     return op.Trilu(x, op.scalar(diagonal), upper=int(upper))
 
 
-@lower("aten.tril_indices", upper=False)
-@lower("aten.triu_indices", upper=True)
-def triangle_indices(
-    op: Builder, row: Size, col: Size, offset: int = 0, dtype: ir.DataType | int = T.INT64, *, upper: bool
-) -> ir.Value:
+@lower("aten.tril_indices", upper=False, unused="dtype")
+@lower("aten.triu_indices", upper=True, unused="dtype")
+def triangle_indices(op: Builder, row: Size, col: Size, offset: int = 0, *, upper: bool) -> ir.Value:
     if isinstance(row, int) and isinstance(col, int) and row * col <= LIMIT:
         indices = np.triu_indices(row, offset, col) if upper else np.tril_indices(row, offset, col)
         return op.constant(np.stack(indices), T.INT64)

@@ -114,7 +114,7 @@ def _window(op: Builder, window: ir.Value | None, length: int, n_fft: int, dtype
     return op.Pad(window, [before, n_fft - length - before])
 
 
-@lower("aten.stft.default@complex", "aten.stft@complex")
+@lower("aten.stft.default@complex", "aten.stft@complex", unused="return_complex")
 def stft(
     op: Builder,
     x: ir.Value,
@@ -124,7 +124,6 @@ def stft(
     window: ir.Value | None = None,
     normalized: bool = False,
     onesided: bool | None = None,
-    return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> ir.Value:
     """Spectra of windows: (signals, frequencies, windows)."""

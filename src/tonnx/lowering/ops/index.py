@@ -51,15 +51,8 @@ def narrow(op: Builder, x: ir.Value, dim: int, start: Size, length: Size) -> ir.
 take = lower("aten.take")(lambda op, x, index: op.Gather(op.reshape(x, [-1]), as_index(op, index), axis=0))
 
 
-@lower("aten.embedding")
-def embedding(
-    op: Builder,
-    x: ir.Value,
-    indices: ir.Value,
-    padding_idx: Size = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> ir.Value:
+@lower("aten.embedding", unused="padding_idx scale_grad_by_freq sparse")
+def embedding(op: Builder, x: ir.Value, indices: ir.Value) -> ir.Value:
     return op.Gather(x, as_index(op, indices), axis=0)  # all other arguments are about gradients
 
 
@@ -71,8 +64,8 @@ def index_select(op: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Valu
     return op.Gather(x, index, axis=axis_of(op, x, dim))
 
 
-@lower("aten.gather")
-def gather(op: Builder, x: ir.Value, dim: int, index: ir.Value, sparse_grad: bool = False) -> ir.Value:
+@lower("aten.gather", unused="sparse_grad")
+def gather(op: Builder, x: ir.Value, dim: int, index: ir.Value) -> ir.Value:
     index = as_index(op, index)
     if op.rank(x) == 0 or op.rank(index) == 0:
         return op.reshape(op.Gather(op.reshape(x, [-1]), op.reshape(index, [-1]), axis=0), op.sizes(index))
@@ -256,18 +249,16 @@ def one_hot(op: Builder, x: ir.Value, num_classes: int = -1) -> ir.Value:
     return op.OneHot(op.cast(x, T.INT64), depth, op.constant([0, 1], T.INT64), axis=-1)
 
 
-@lower("aten.repeat_interleave.Tensor")
-def repeated_positions(op: Builder, x: ir.Value, output_size: Size | None = None) -> ir.Value:
+@lower("aten.repeat_interleave.Tensor", unused="output_size")
+def repeated_positions(op: Builder, x: ir.Value) -> ir.Value:
     """Position i as often as the i-th number says: the rows of a table whose row i has that many marks."""
     longest = op.ReduceMax(op.Concat(op.cast(x, T.INT64), [0], axis=0), keepdims=0)
     marks = op.Less(op.Range(op.scalar(0), longest, op.scalar(1)), op.Unsqueeze(op.cast(x, T.INT64), [1]))
     return op.cast(op.Gather(op.NonZero(marks), 0, axis=0), x.dtype)  # type: ignore[arg-type]
 
 
-@lower("aten.repeat_interleave.self_Tensor")
-def repeat_interleave_tensor(
-    op: Builder, x: ir.Value, repeats: ir.Value, dim: int | None = None, output_size: Size | None = None
-) -> ir.Value:
+@lower("aten.repeat_interleave.self_Tensor", unused="output_size")
+def repeat_interleave_tensor(op: Builder, x: ir.Value, repeats: ir.Value, dim: int | None = None) -> ir.Value:
     if dim is None or op.rank(x) == 0:
         x, dim = op.reshape(x, [-1]), 0
     axis = axis_of(op, x, dim)

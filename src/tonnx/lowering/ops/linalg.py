@@ -166,10 +166,8 @@ def solve(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> ir.Value:
     return solved(op, spread(op, x, B), spread(op, B, x))
 
 
-@lower("aten.linalg_solve_ex")
-def solve_ex(
-    op: Builder, x: ir.Value, B: ir.Value, left: bool = True, check_errors: bool = False
-) -> list[ir.Value]:
+@lower("aten.linalg_solve_ex", unused="check_errors")
+def solve_ex(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> list[ir.Value]:
     return [solve(op, x, B, left), _no_error(op, x)]
 
 

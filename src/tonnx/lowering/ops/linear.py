@@ -35,14 +35,9 @@ def matmul(
     return op.MatMul(x, second)
 
 
-@lower("aten._grouped_mm")
+@lower("aten._grouped_mm", unused="out_dtype")
 def grouped_mm(
-    op: Builder,
-    x: ir.Value,
-    mat2: ir.Value,
-    offs: ir.Value | None = None,
-    bias: ir.Value | None = None,
-    out_dtype: ir.DataType | None = None,
+    op: Builder, x: ir.Value, mat2: ir.Value, offs: ir.Value | None = None, bias: ir.Value | None = None
 ) -> ir.Value:
     """Groups of rows, each times a matrix of its own: group g ends at row ``offs[g]``, which only the run knows."""
     if offs is None:
@@ -156,8 +151,8 @@ Term = list[str]
 """The labels of one operand, axis by axis."""
 
 
-@lower("aten.einsum")
-def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value], path: object = None) -> ir.Value:
+@lower("aten.einsum", unused="path")
+def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value]) -> ir.Value:
     terms, result = _parse(equation, [op.rank(x) for x in tensors])
     return contract(op, terms, result, tensors)
 

@@ -52,7 +52,7 @@ def _moments(op: Builder, x: ir.Value, axes: Sequence[int]) -> tuple[ir.Value, i
 # Batch normalisation
 
 
-@lower("aten.batch_norm")
+@lower("aten.batch_norm", unused="cudnn_enabled")
 def batch_norm(
     op: Builder,
     x: ir.Value,
@@ -63,7 +63,6 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
-    cudnn_enabled: bool = True,
 ) -> ir.Value:
     if training or running_mean is None or running_var is None:
         return _batch_statistics(op, x, weight, bias, eps)[0]
@@ -113,7 +112,7 @@ def native_batch_norm(
     return y, saved, saved
 
 
-@lower("aten.instance_norm")
+@lower("aten.instance_norm", unused="cudnn_enabled")
 def instance_norm(
     op: Builder,
     x: ir.Value,
@@ -124,7 +123,6 @@ def instance_norm(
     use_input_stats: bool,
     momentum: float,
     eps: float,
-    cudnn_enabled: bool = True,
 ) -> ir.Value:
     if not use_input_stats:
         return batch_norm(op, x, weight, bias, running_mean, running_var, False, momentum, eps)
@@ -136,7 +134,7 @@ def instance_norm(
 # Normalisation within a sample
 
 
-@lower("aten.layer_norm")
+@lower("aten.layer_norm", unused="cudnn_enable")
 def layer_norm(
     op: Builder,
     x: ir.Value,
@@ -144,7 +142,6 @@ def layer_norm(
     weight: Parameter = None,
     bias: Parameter = None,
     eps: float = 1e-5,
-    cudnn_enable: bool = True,
 ) -> ir.Value:
     scale = parameter(op, weight, 1, normalized_shape, x.dtype)
     shift = None if bias is None else parameter(op, bias, 0, normalized_shape, x.dtype)
@@ -183,15 +180,9 @@ def fused_rms_norm(
     return rms_norm(op, x, normalized_shape, weight, eps), op.Reciprocal(op.Sqrt(square + _epsilon(x, eps)))
 
 
-@lower("aten.group_norm")
+@lower("aten.group_norm", unused="cudnn_enabled")
 def group_norm(
-    op: Builder,
-    x: ir.Value,
-    num_groups: int,
-    weight: Parameter = None,
-    bias: Parameter = None,
-    eps: float = 1e-5,
-    cudnn_enabled: bool = True,
+    op: Builder, x: ir.Value, num_groups: int, weight: Parameter = None, bias: Parameter = None, eps: float = 1e-5
 ) -> ir.Value:
     if x.dtype in (T.DOUBLE, T.BFLOAT16):
         x = op.cast(x, T.FLOAT)  # below opset 21 this becomes InstanceNormalization, which runtimes have in float only
@@ -201,9 +192,9 @@ def group_norm(
     return op.GroupNormalization(x, scale, shift, num_groups=num_groups, epsilon=eps)
 
 
-@lower("aten.native_group_norm")
+@lower("aten.native_group_norm", unused="C HxW")
 def native_group_norm(
-    op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, N: Size, C: Size, HxW: Size, group: int, eps: float
+    op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, N: Size, group: int, eps: float
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     y = group_norm(op, x, group, weight, bias, eps)
     _, mean, variance = _moments(op, op.reshape(x, [N, group, -1]), [2])

@@ -281,15 +281,8 @@ def _max_places(op: Builder, x: ir.Value, output_size: Sequence[Size], lead: int
     return place
 
 
-@lower("aten.max_unpool2d", "aten.max_unpool3d")
-def max_unpool(
-    op: Builder,
-    x: ir.Value,
-    indices: ir.Value,
-    output_size: Sequence[Size],
-    stride: object = None,
-    padding: object = None,
-) -> ir.Value:
+@lower("aten.max_unpool2d", "aten.max_unpool3d", unused="stride padding")
+def max_unpool(op: Builder, x: ir.Value, indices: ir.Value, output_size: Sequence[Size]) -> ir.Value:
     """Each value goes back to the place in its plane that max pooling took it from; zeros everywhere else."""
     lead = op.rank(x) - len(output_size)
     sizes = op.sizes(x)

@@ -85,17 +85,11 @@ q_scale = lower("aten.q_scale")(lambda op, x: _as_number(op, step_of(x).scale))
 q_zero_point = lower("aten.q_zero_point")(lambda op, x: _as_number(op, step_of(x).zero))
 
 
-@lower("aten.fake_quantize_per_tensor_affine", "aten._fake_quantize_learnable_per_tensor_affine")
-@lower("aten.fake_quantize_per_channel_affine", "aten._fake_quantize_learnable_per_channel_affine")
+@lower("aten.fake_quantize_per_tensor_affine", "aten.fake_quantize_per_channel_affine")
+@lower("aten._fake_quantize_learnable_per_tensor_affine", unused="grad_factor")
+@lower("aten._fake_quantize_learnable_per_channel_affine", unused="grad_factor")
 def fake_quantize(
-    op: Builder,
-    x: ir.Value,
-    scale: Operand,
-    zero_point: Operand,
-    quant_min: int,
-    quant_max: int,
-    axis: int = 1,
-    grad_factor: float = 1.0,
+    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int, axis: int = 1
 ) -> ir.Value:
     if isinstance(zero_point, ir.Value) and zero_point.dtype not in (T.INT32, T.INT64):  # learnt: any number near it
         zero_point = op.Clip(op.Round(zero_point), float(quant_min), float(quant_max))
@@ -198,60 +192,49 @@ def int_repr(op: Builder, x: ir.Value) -> ir.Value:
 # Programs quantised by export (pt2e)
 
 
-@lower("quantized_decomposed.quantize_per_tensor")
+@lower("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.quantize_per_channel")
 def decomposed_quantize(
-    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand, quant_min: int, quant_max: int, dtype: ir.DataType
+    op: Builder,
+    x: ir.Value,
+    quant_min: int,
+    quant_max: int,
+    dtype: ir.DataType,
+    scale: Operand | None = None,
+    zero_point: Operand = 0,
+    scales: ir.Value | None = None,
+    zero_points: ir.Value | None = None,
+    axis: int = 1,
 ) -> ir.Value:
-    return _quantise(op, x, scale, zero_point, _fixed(quant_min), _fixed(quant_max), dtype)
+    step, zero = _of_overload(scale, zero_point, scales, zero_points)
+    return _quantise(op, x, step, zero, _fixed(quant_min), _fixed(quant_max), dtype, axis)
 
 
-@lower("quantized_decomposed.dequantize_per_tensor")
+def _of_overload(
+    scale: Operand | None, zero: Operand, scales: ir.Value | None, zeros: ir.Value | None
+) -> tuple[Operand, Operand]:
+    """Scale and zero point of all, or of each channel."""
+    if scales is not None:
+        return scales, 0 if zeros is None else zeros
+    assert scale is not None
+    return scale, zero
+
+
+@lower("quantized_decomposed.dequantize_per_tensor", unused="quant_min quant_max dtype out_dtype")
+@lower("quantized_decomposed.dequantize_per_channel", unused="quant_min quant_max dtype out_dtype")
 def decomposed_dequantize(
     op: Builder,
     x: ir.Value,
-    scale: Operand,
-    zero_point: Operand,
-    quant_min: Operand,
-    quant_max: Operand,
-    dtype: ir.DataType,
-    out_dtype: ir.DataType | None = None,
+    scale: Operand | None = None,
+    zero_point: Operand = 0,
+    scales: ir.Value | None = None,
+    zero_points: ir.Value | None = None,
+    axis: int = 1,
 ) -> ir.Value:
-    return _dequantise(op, x, scale, zero_point)
+    return _dequantise(op, x, *_of_overload(scale, zero_point, scales, zero_points), axis)
 
 
-@lower("quantized_decomposed.quantize_per_channel")
-def decomposed_quantize_per_channel(
-    op: Builder,
-    x: ir.Value,
-    scales: ir.Value,
-    zero_points: ir.Value,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: ir.DataType,
-) -> ir.Value:
-    return _quantise(op, x, scales, zero_points, quant_min, quant_max, dtype, axis)
-
-
-@lower("quantized_decomposed.dequantize_per_channel")
-def decomposed_dequantize_per_channel(
-    op: Builder,
-    x: ir.Value,
-    scales: ir.Value,
-    zero_points: ir.Value | None,
-    axis: int,
-    quant_min: int,
-    quant_max: int,
-    dtype: ir.DataType,
-    out_dtype: ir.DataType | None = None,
-) -> ir.Value:
-    return _dequantise(op, x, scales, 0 if zero_points is None else zero_points, axis)
-
-
-@lower("quantized_decomposed.choose_qparams")
-def choose_qparams(
-    op: Builder, x: ir.Value, quant_min: int, quant_max: int, eps: float, dtype: ir.DataType
-) -> tuple[ir.Value, ir.Value]:
+@lower("quantized_decomposed.choose_qparams", unused="dtype")
+def choose_qparams(op: Builder, x: ir.Value, quant_min: int, quant_max: int, eps: float) -> tuple[ir.Value, ir.Value]:
     """A scale that spans the values and 0, and where 0 comes to lie."""
     zero = op.constant(0.0, T.FLOAT)
     x = op.cast(x, T.FLOAT)

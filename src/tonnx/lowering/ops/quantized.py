@@ -116,8 +116,8 @@ def conv_add(
     return to_step(op, y, step_of(x).moved(output_scale, output_zero_point))
 
 
-@lower("quantized.embedding_byte", "quantized.embedding_4bit")
-def embedding(op: Builder, weight: Pack, indices: ir.Value, pruned_weights: bool = False) -> ir.Value:
+@lower("quantized.embedding_byte", "quantized.embedding_4bit", unused="pruned_weights")
+def embedding(op: Builder, weight: Pack, indices: ir.Value) -> ir.Value:
     """Rows, each with a step of its own; its zero is a real number."""
     rows = op.Gather(weight.weight, indices, axis=0)
     if weight.scale is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import onnx_ir as ir
 
@@ -17,21 +16,18 @@ from tonnx.lowering.rules import lower
 T = ir.DataType
 
 
-@lower("aten.quantized_lstm.input", kind=LSTM)
-@lower("aten.quantized_gru.input", kind=GRU)
+@lower("aten.quantized_lstm.input", kind=LSTM, unused="has_biases dtype use_dynamic")
+@lower("aten.quantized_gru.input", kind=GRU, unused="has_biases dtype use_dynamic")
 def quantized_rnn(
     op: Builder,
     x: ir.Value,
     hx: Sequence[ir.Value] | ir.Value,
     params: Sequence[Pack],
-    has_biases: bool,
     num_layers: int,
     dropout: float,
     train: bool,
     bidirectional: bool,
     batch_first: bool,
-    dtype: Any = None,
-    use_dynamic: bool = False,
     *,
     kind: Kind,
 ) -> list[ir.Value]:

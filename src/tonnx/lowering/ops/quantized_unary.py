@@ -18,7 +18,7 @@ Ints = Sequence[int]
 Weight = ir.Value | None
 
 
-def _kernel(*names: str, real: Lowering, unused: Sequence[str] = (), **settled: Any) -> None:
+def _kernel(*names: str, real: Lowering, unused: str = "", **settled: Any) -> None:
     """Enter kernels that do to integers what ``real`` does to reals, at the output's step (or the input's)."""
     rule = rule_of(real, **settled)
 
@@ -26,30 +26,29 @@ def _kernel(*names: str, real: Lowering, unused: Sequence[str] = (), **settled: 
         step = step_of(x)
         if "output_scale" in arguments:
             step = step.moved(arguments["output_scale"], arguments["output_zero_point"])
-        named = {name: value for name, value in arguments.items() if name in rule.parameters}
-        return to_step(op, rule.function(op, x=x, **named), step)
+        own = {name: value for name, value in arguments.items() if name in rule.parameters}
+        return to_step(op, rule.function(op, x=x, **own), step)
 
     for name in names:
-        RULES.add(f"quantized.{name}", Rule(kernel, (*rule.parameters, "output_scale", "output_zero_point", *unused)))
+        parameters = (*rule.parameters, "output_scale", "output_zero_point")
+        RULES.add(f"quantized.{name}", Rule(kernel, parameters, frozenset(unused.split())))
 
 
 _kernel("hardswish", real=activation.hardswish)
 _kernel("sigmoid", real=lambda op, x: op.Sigmoid(x))
 _kernel("softmax", real=lambda op, x, dim: op.Softmax(x, axis=dim))
-_kernel("leaky_relu", real=activation.leaky_relu, unused=["inplace"])
+_kernel("leaky_relu", real=activation.leaky_relu, unused="inplace")
 _kernel("prelu", real=activation.prelu)
 _kernel("elu", real=activation.elu)
 _kernel("celu", real=activation.celu)
-_kernel("relu6", real=activation.relu6, unused=["inplace"])
+_kernel("relu6", real=activation.relu6, unused="inplace")
 _kernel("clamp", real=math.clamp)
 _kernel("layer_norm", real=norm.layer_norm)
 _kernel("group_norm", real=norm.group_norm)
 
 
-@lower("quantized.dropout")
-def dropout(
-    op: Builder, x: ir.Value, output_scale: float, output_zero_point: int, p: float = 0.5, training: bool = False
-) -> ir.Value:
+@lower("quantized.dropout", unused="output_scale output_zero_point p")
+def dropout(op: Builder, x: ir.Value, training: bool = False) -> ir.Value:
     if training:
         raise UnsupportedArgument("dropout of a quantised tensor in training")
     return x

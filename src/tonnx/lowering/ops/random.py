@@ -50,8 +50,8 @@ def _whole(op: Builder, sizes: Sequence[Size], low: Size, high: Size) -> ir.Valu
     return op.cast(op.Floor(op.Add(op.Mul(uniform(op, sizes), op.Sub(last, first)), first)), T.INT64)
 
 
-@lower("aten.randperm")
-def randperm(op: Builder, n: Size, dtype: ir.DataType | int | None = None) -> ir.Value:
+@lower("aten.randperm", unused="dtype")
+def randperm(op: Builder, n: Size) -> ir.Value:
     _, order = op.TopK(uniform(op, [n]), op.vector([n]), axis=0)
     return order
 

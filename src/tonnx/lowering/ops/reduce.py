@@ -42,10 +42,17 @@ trace = lower("aten.trace")(lambda op, x: sum_(op, diagonal(op, x)))
 
 
 @lower("aten.sum")
+@lower("aten.prod", op_type="ReduceProd")
 def sum_(
-    op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
+    op: Builder,
+    x: ir.Value,
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: ir.DataType | None = None,
+    *,
+    op_type: str = "ReduceSum",
 ) -> ir.Value:
-    return reduce(op, "ReduceSum", summed(op, x, dtype), dim, keepdim)
+    return reduce(op, op_type, summed(op, x, dtype), dim, keepdim)
 
 
 @lower("aten.nansum")
@@ -53,13 +60,6 @@ def nansum(
     op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
     return sum_(op, op.Where(op.IsNaN(x), 0.0, x) if is_float(x.dtype) else x, dim, keepdim, dtype)
-
-
-@lower("aten.prod")
-def prod(
-    op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, dtype: ir.DataType | None = None
-) -> ir.Value:
-    return reduce(op, "ReduceProd", summed(op, x, dtype), dim, keepdim)
 
 
 @lower("aten.mean")
@@ -233,8 +233,8 @@ def renorm(op: Builder, x: ir.Value, p: float, dim: int, maxnorm: float) -> ir.V
     return op.Mul(x, op.Where(op.Greater(size, maxnorm), op.Div(maxnorm, op.Add(size, 1e-7)), 1.0))
 
 
-@lower("aten.cdist", "aten._cdist_forward")
-def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0, compute_mode: int | None = None) -> ir.Value:
+@lower("aten.cdist", "aten._cdist_forward", unused="compute_mode")
+def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0) -> ir.Value:
     a, b = promote(op, x1, x2)
     # Every row of the one with every row of the other. Through a product of matrices it would be faster, but rows that
     # nearly agree would come out at a distance that is all rounding error.

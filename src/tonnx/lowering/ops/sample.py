@@ -34,16 +34,17 @@ def affine_grid(op: Builder, theta: ir.Value, size: Sequence[Size], align_corner
 _SUM, _MEAN, _MAX = range(3)
 
 
-@lower("aten.embedding_bag")
-@lower("aten._embedding_bag", "aten._embedding_bag_forward_only", none_below_zero=True)
+_GRADIENTS = "scale_grad_by_freq sparse"
+
+
+@lower("aten.embedding_bag", unused=_GRADIENTS)
+@lower("aten._embedding_bag", "aten._embedding_bag_forward_only", none_below_zero=True, unused=_GRADIENTS)
 def embedding_bag(
     op: Builder,
     weight: ir.Value,
     indices: ir.Value,
     offsets: ir.Value,
-    scale_grad_by_freq: bool = False,
     mode: int = _SUM,
-    sparse: bool = False,
     per_sample_weights: ir.Value | None = None,
     include_last_offset: bool = False,
     padding_idx: int | None = None,

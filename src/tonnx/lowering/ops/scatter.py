@@ -208,14 +208,9 @@ def embedding_renorm(op: Builder, x: ir.Value, indices: ir.Value, max_norm: floa
 # Advanced indexing
 
 
-@lower("aten.index_put", "aten._unsafe_index_put", "aten._index_put_impl_")
+@lower("aten.index_put", "aten._unsafe_index_put", "aten._index_put_impl_", unused="unsafe")
 def index_put(
-    op: Builder,
-    x: ir.Value,
-    indices: Sequence[ir.Value | None],
-    values: ir.Value,
-    accumulate: bool = False,
-    unsafe: bool = False,
+    op: Builder, x: ir.Value, indices: Sequence[ir.Value | None], values: ir.Value, accumulate: bool = False
 ) -> ir.Value:
     own = op.sizes(x)
     x, indices = without_scalar_masks(op, x, indices)

@@ -40,8 +40,8 @@ unsqueeze = lower("aten.unsqueeze", "aten.unsqueeze_copy")(lambda op, x, dim: op
 atleast_1d = lower("aten.atleast_1d.default")(lambda op, x: op.reshape(x, [1]) if op.rank(x) == 0 else x)
 
 
-@lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias")
-def view(op: Builder, x: ir.Value, size: Sequence[Size], stride: Any = None, node: Node | None = None) -> ir.Value:
+@lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias", unused="stride")
+def view(op: Builder, x: ir.Value, size: Sequence[Size], node: Node | None = None) -> ir.Value:
     return op.reshape(x, _without_rest(size, node))
 
 
@@ -169,8 +169,8 @@ expand_as = lower("aten.expand_as")(lambda op, x, other: expand(op, x, op.sizes(
 tile = lower("aten.tile")(lambda op, x, dims: repeat(op, x, [*[1] * (op.rank(x) - len(dims)), *dims]))
 
 
-@lower("aten.expand", "aten.broadcast_to", "aten.expand_copy")
-def expand(op: Builder, x: ir.Value, size: Sequence[Size], implicit: bool = False) -> ir.Value:
+@lower("aten.expand", "aten.broadcast_to", "aten.expand_copy", unused="implicit")
+def expand(op: Builder, x: ir.Value, size: Sequence[Size]) -> ir.Value:
     new = len(size) - op.rank(x)
     assert x.shape is not None
     # Expand takes the larger of both sizes: 1 keeps what is there, and keeps the target constant.
@@ -219,10 +219,8 @@ def repeat(op: Builder, x: ir.Value, repeats: Sequence[Size]) -> ir.Value:
     return op.Tile(x, op.vector(repeats))
 
 
-@lower("aten.repeat_interleave.self_int")
-def repeat_interleave(
-    op: Builder, x: ir.Value, repeats: Size, dim: int | None = None, output_size: Size | None = None
-) -> ir.Value:
+@lower("aten.repeat_interleave.self_int", unused="output_size")
+def repeat_interleave(op: Builder, x: ir.Value, repeats: Size, dim: int | None = None) -> ir.Value:
     if dim is None or op.rank(x) == 0:
         x, dim = op.reshape(x, [-1]), 0
     axis = axis_of(op, x, dim)

@@ -39,10 +39,8 @@ def topk(op: Builder, x: ir.Value, k: Size, dim: int = -1, largest: bool = True,
     return _ordered(op, x, k, axis_of(op, x, dim), largest=largest, in_order=sorted)
 
 
-@lower("aten.sort")
-def sort(
-    op: Builder, x: ir.Value, dim: int = -1, descending: bool = False, stable: bool | None = None
-) -> list[ir.Value]:
+@lower("aten.sort", unused="stable")
+def sort(op: Builder, x: ir.Value, dim: int = -1, descending: bool = False) -> list[ir.Value]:
     if op.rank(x) == 0:
         return _only(op, x)
     axis = axis_of(op, x, dim)
@@ -180,31 +178,20 @@ _ROUNDINGS = {"lower": "Floor", "higher": "Ceil", "nearest": "Round"}
 # Distinct values
 
 
-@lower("aten._unique2", "aten._unique")
-def unique(
-    op: Builder, x: ir.Value, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
-) -> list[ir.Value]:
+@lower("aten._unique2", "aten._unique", unused="sorted return_inverse return_counts")
+def unique(op: Builder, x: ir.Value) -> list[ir.Value]:
     values, _, inverse, counts = op.Unique(x, sorted=1, _outputs=4)
     return [values, op.reshape(inverse, op.sizes(x)), counts]
 
 
-@lower("aten.unique_dim")
-def unique_along_axis(
-    op: Builder,
-    x: ir.Value,
-    dim: int,
-    sorted: bool = True,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-) -> list[ir.Value]:
+@lower("aten.unique_dim", unused="sorted return_inverse return_counts")
+def unique_along_axis(op: Builder, x: ir.Value, dim: int) -> list[ir.Value]:
     values, _, inverse, counts = op.Unique(x, axis=axis_of(op, x, dim), sorted=1, _outputs=4)
     return [values, inverse, counts]
 
 
-@lower("aten.unique_consecutive")
-def unique_consecutive(
-    op: Builder, x: ir.Value, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
-) -> list[ir.Value]:
+@lower("aten.unique_consecutive", unused="return_inverse return_counts")
+def unique_consecutive(op: Builder, x: ir.Value, dim: int | None = None) -> list[ir.Value]:
     if dim is None:
         values, inverse, counts = _runs(op, op.Reshape(x, [-1]), 0)
         return [values, op.reshape(inverse, op.sizes(x)), counts]
@@ -230,12 +217,11 @@ _END = 2**62
 # Search
 
 
-@lower("aten.searchsorted")
+@lower("aten.searchsorted", unused="out_int32")
 def searchsorted(
     op: Builder,
     sorted_sequence: ir.Value,
     self: Operand,
-    out_int32: bool = False,
     right: bool = False,
     side: str | None = None,
     sorter: ir.Value | None = None,
@@ -245,8 +231,8 @@ def searchsorted(
     return _rank_in(op, sorted_sequence, self, right=right or side == "right")
 
 
-@lower("aten.bucketize")
-def bucketize(op: Builder, x: Operand, boundaries: ir.Value, out_int32: bool = False, right: bool = False) -> ir.Value:
+@lower("aten.bucketize", unused="out_int32")
+def bucketize(op: Builder, x: Operand, boundaries: ir.Value, right: bool = False) -> ir.Value:
     return _rank_in(op, boundaries, x, right=right)
 
 

@@ -105,7 +105,7 @@ def bind(
         if name in rule.parameters:
             if given or argument.has_default:
                 bound[name] = convert(raw, argument.kind, op, resolve)
-        elif given and argument.name not in _IGNORED and not _is_default(raw, argument):
+        elif given and argument.name not in _IGNORED | rule.unused and not _is_default(raw, argument):
             raise UnsupportedArgument(f"{target}: the argument {argument.name}={raw!r} is not supported")
     return bound
 
