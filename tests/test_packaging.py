@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tarfile
+import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -40,3 +43,30 @@ def test_links_of_a_release() -> None:
         "[c](https://example.org/c), [d](#d), `x[0](y)`"
     )
     assert dist.relative_links(text) == ["docs/a.md", "docs/b.png"]
+
+
+@pytest.mark.parametrize(
+    ("packed", "size", "message"),
+    [
+        (["tonnx/__init__.py", "tonnx/py.typed"], 10, None),
+        (["tonnx/__init__.py"], 10, "lacks tonnx/py.typed"),
+        (["tonnx/__init__.py", "tonnx/py.typed", "tests/test_a.py"], 10, "has tests/test_a.py"),
+        (["tonnx/__init__.py", "tonnx/py.typed"], dist.MAX_WHEEL, "more than"),
+    ],
+)
+def test_a_wheel_with_more_or_less_is_refused(
+    packed: list[str], size: int, message: str | None, tmp_path: Path
+) -> None:
+    with zipfile.ZipFile(tmp_path / "a.whl", "w") as archive:
+        for name in [*packed, "tonnx-1.dist-info/RECORD"]:
+            archive.writestr(name, b"x" * size)
+    with nullcontext() if message is None else pytest.raises(SystemExit, match=message):
+        dist.check_wheel(tmp_path / "a.whl", ["src/tonnx/__init__.py", "src/tonnx/py.typed"])
+
+
+def test_an_sdist_without_what_the_readme_shows_is_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as archive:
+        archive.add(__file__, "tonnx-1/docs/a.md")
+    dist.check_sdist(tmp_path / "a.tar.gz", "[a](docs/a.md)")
+    with pytest.raises(SystemExit, match=r"lacks what README\.md links to: docs/b\.md"):
+        dist.check_sdist(tmp_path / "a.tar.gz", "[a](docs/a.md) [b](docs/b.md)")
