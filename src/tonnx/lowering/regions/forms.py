@@ -191,8 +191,8 @@ def join(one: Form, other: Form, rules: Rules) -> Form:
             that = _crossing(that, rules)
             return that if isinstance(that, OptionalForm) else OptionalForm(that)
     if isinstance(one, OptionalForm) or isinstance(other, OptionalForm):
-        inner = [form.inner if isinstance(form, OptionalForm) else form for form in (one, other)]
-        return OptionalForm(join(*inner, rules))
+        a, b = (form.inner if isinstance(form, OptionalForm) else form for form in (one, other))
+        return OptionalForm(join(a, b, rules))
     return _join_wide(widen(one), widen(other), rules)
 
 
