@@ -14,7 +14,7 @@ import tonnx
 from tests.frontends.paddle import encode as e
 from tests.legalise.harness import model_of
 from tonnx.errors import LoweringError
-from tonnx.frontends.paddle.lower.arrays import Array, Chained, Listed, Stacked
+from tonnx.frontends.paddle.lower.arrays import Array, Dynamic, Listed
 from tonnx.ir.build import Builder
 from tonnx.proof import Session
 
@@ -25,9 +25,9 @@ ELEMENTS = [A, B, C]
 FORMS: dict[str, Callable[[Builder, Listed], Array]] = {
     "listed": lambda op, array: array,
     "stacked": lambda op, array: array.flexible(op),
-    "chained": lambda op, array: array.chained(op),
+    "chained": lambda op, array: Dynamic(array.flexible(op).items.as_sequence(op)),
 }
-KINDS = {"listed": Listed, "stacked": Stacked, "chained": Chained}
+KINDS = {"listed": None, "stacked": True, "chained": False}
 
 
 def results(
@@ -38,7 +38,7 @@ def results(
     def build(op: Builder, *values: ir.Value) -> list[ir.Value]:
         *elements, x, index = values
         array = FORMS[form](op, Listed(tuple(elements)))
-        assert isinstance(array, KINDS[form])
+        assert (array.items.stacked if isinstance(array, Dynamic) else None) == KINDS[form]
         return use(op, array, x, index)
 
     inputs = [*ELEMENTS, X, np.array([place], np.int64)]
@@ -95,7 +95,7 @@ def test_elements_of_another_shape_make_a_sequence() -> None:
     def use(op: Builder, array: Array, x: ir.Value, at: ir.Value) -> list[ir.Value]:
         wide = op.Concat(x, x, axis=0)
         changed = array.write(op, at, wide)
-        assert isinstance(changed, Chained)
+        assert isinstance(changed, Dynamic) and not changed.items.stacked
         return [changed.joined(op, 0, stack=False)[0], changed.read(op, at)]
 
     joined, element = results("stacked", use, 2)
@@ -110,7 +110,7 @@ def test_elements_of_another_shape_make_a_sequence() -> None:
         (lambda op, array, x, at: array.write(op, op.constant([5], ir.DataType.INT64), x), "the element 5 of a list"),
         (lambda op, array, x, at: array.part(op, at, 3), "a part of a list"),
         (lambda op, array, x, at: Listed().joined(op, 0, stack=True), "without elements"),
-        (lambda op, array, x, at: Listed().chained(op), "the type of what it is to hold is not known"),
+        (lambda op, array, x, at: Listed().flexible(op), "the type of what it is to hold is not known"),
     ],
 )
 def test_refused(use: Callable[..., ir.Value], what: str) -> None:

@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
+from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
+from tonnx.lowering.regions.emit import LoopBody, tensor
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
@@ -24,19 +26,11 @@ cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by
 
 def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     """``state`` after ``step(state, i)`` for i = 0 … count - 1."""
-    assert state.dtype is not None and state.shape is not None
-    dims = list(state.shape.dims)
-    body = op.inner("column", [("i", T.INT64, []), ("again", T.BOOL, []), ("so_far", state.dtype, dims)])
-    number, again, before = body.graph.inputs
-    with body:
-        after = step(body, before, number)
-        body.graph.outputs.extend([body.Identity(again), after])
-    (result,) = op.node(
-        "Loop",
-        [op.scalar(count), op.constant(True, T.BOOL), state],
-        [ir.AttrGraph("body", body.graph)],
-        [(state.dtype, dims)],
-    )
+    loop = LoopBody(op, [tensor(state.dtype, dims_of(state))])
+    (so_far,) = loop.carried
+    with loop.inner:
+        after = step(loop.inner, so_far, loop.iteration)
+    (result,) = loop.close(count, True, [state], loop.go_on, [after])
     return result
 
 

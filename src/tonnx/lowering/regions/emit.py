@@ -40,6 +40,8 @@ def if_node(
 ) -> list[ir.Value]:
     """The values of an If over two graphs that were begun, given what each side has at its end."""
     if not kinds:
+        for builder, _ in sides:
+            builder.discard()
         return []
     for builder, values in sides:
         for value in values:

@@ -190,8 +190,9 @@ def join(one: Form, other: Form, rules: Rules) -> Form:
         if isinstance(this, Same) and this.snapshot.thing is None:
             that = _crossing(that, rules)
             return that if isinstance(that, OptionalForm) else OptionalForm(that)
-        if isinstance(this, OptionalForm):
-            return OptionalForm(join(this.inner, that.inner if isinstance(that, OptionalForm) else that, rules))
+    if isinstance(one, OptionalForm) or isinstance(other, OptionalForm):
+        a, b = (form.inner if isinstance(form, OptionalForm) else form for form in (one, other))
+        return OptionalForm(join(a, b, rules))
     return _join_wide(widen(one), widen(other), rules)
 
 

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.ir.build import DIM, Builder, Size
 from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
+from tonnx.lowering.regions.emit import if_node
 
 T = ir.DataType
 _BEYOND = 1 << 62
@@ -82,6 +83,19 @@ class DynamicList:
         at = _from_front(op, index, self.length(op))
         return self._with(_sequence_node(op, "SequenceInsert", [erased, new, op.scalar(at)], self.dtype))
 
+    def put(self, op: Builder, at: ir.Value, item: Any) -> DynamicList:
+        """An element at a place (of rank 0) that may be the end: replaced, or one more."""
+        if self.stacked:
+            place = op.reshape(at, [1])
+            # Behind the end there is nothing: the new element is then the last.
+            head, tail = _cut(op, self.value, 0, place), _cut(op, self.value, op.Add(place, 1), None)
+            return self._with(op.Concat(head, self._entry(op, item), tail, axis=0))
+        inside, behind = op.inner("replace"), op.inner("append")
+        sides = [(inside, [self.replace(inside, at, item).value]), (behind, [self.append(behind, item).value])]
+        kind = ir.SequenceType(ir.TensorType(self.dtype)), None
+        (value,) = if_node(op, op.Less(at, op.scalar(self.length(op))), sides, [kind])
+        return self._with(value)
+
     def pop(self, op: Builder, index: Size) -> tuple[ir.Value, DynamicList]:
         """The element at ``index``, and the list without it."""
         taken = self.element(op, index)
@@ -140,7 +154,7 @@ class DynamicList:
     def taking(self, op: Builder, item: ir.Value) -> DynamicList:
         """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
         dims = dims_of(item)
-        if not self.stacked or (dims is not None and same_dims(dims, self.dims)):
+        if same_dims(dims, self.dims):
             return self
         return replace(self.as_sequence(op), dims=joined_dims(self.dims, dims))
 

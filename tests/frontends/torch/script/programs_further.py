@@ -364,7 +364,8 @@ def known_before_grown(x: Tensor) -> Tuple[Tensor, int]:
     for i in range(x.size(0)):
         rows.append(x[i] * i)
         sizes.append(i)
-    return torch.stack([x[0], x[0] + 1] + rows), sum([7, 8] + sizes)  # noqa: RUF005  TorchScript knows no starred elements
+    first, counts = [x[0], x[0] + 1], [7, 8]
+    return torch.stack(first + rows), sum(counts + sizes)
 
 
 def grown_in_a_branch(x: Tensor) -> int:
@@ -377,7 +378,22 @@ def grown_in_a_branch(x: Tensor) -> int:
     return sum(sizes)
 
 
+def none_again(x: Tensor) -> Tensor:
+    """None, then perhaps a tensor, then perhaps None again."""
+    last: Optional[Tensor] = None
+    total = x[0] * 0
+    for i in range(x.size(0)):
+        if last is not None:
+            total = total + last
+        if x[i].sum() > 0:
+            last = x[i]
+        elif i > 1:
+            last = None
+    return total if last is None else total + last
+
+
 PROGRAMS: dict[str, Program] = {
+    "none_again": Program(none_again, ALL, BATCH, has=("Loop", "If")),
     "known_before_grown": Program(known_before_grown, ALL, BATCH, has=("Loop",)),
     "grown_in_a_branch": Program(grown_in_a_branch, ALL, BATCH, has=("If",)),
     "forked": Program(forked, ALL, BATCH),

@@ -1,7 +1,6 @@
 """Tensor arrays: lists that grow at run time, in the simplest form that does.
 
-`Listed`: every element is a value of its own, known by its place. `Stacked`: all elements have one shape and lie in
-one tensor. `Chained`: an ONNX sequence, for elements of different shapes (needs opset 11, and 13 inside of a loop).
+`Listed`: every element is a value of its own, known by its place. `Dynamic`: how many there are is known at run time.
 `Growing` exists only while the body of a loop is lowered: one element is put at the end in every pass.
 
 An array never changes: writing gives a new one, as the program's values are assigned once.
@@ -11,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
+from tonnx.ir.infer import Dim
+from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, same_dims, shape_of
 
 T = ir.DataType
 START = "tonnx.paddle.start"
@@ -102,123 +103,43 @@ class Listed(Array):
             return super().part(op, start, end)
         return Listed(self.elements[start:end])
 
-    def flexible(self, op: Builder, *more: ir.Value) -> Stacked | Chained:
+    def flexible(self, op: Builder, *more: ir.Value) -> Dynamic:
         """A form whose elements are chosen at run time; it can take ``more`` too."""
-        dims = common([*self.elements, *more])
-        if dims is not None and self.elements:
-            return Stacked(self.joined(op, 0, stack=True)[0])
-        return self.chained(op)
-
-    def chained(self, op: Builder, dtype: ir.DataType | None = None) -> Chained:
-        """As a sequence; ``dtype`` is that of the elements, if there is none yet."""
-        dtype = self.elements[0].dtype if self.elements else dtype
-        if dtype is None:
+        dims, values = common([*self.elements, *more]), self.elements
+        if not values or values[0].dtype is None:
             raise LoweringError("a list is empty, and the type of what it is to hold is not known")
-        made = op.SequenceConstruct(*self.elements) if self.elements else op.SequenceEmpty(dtype=int(dtype))
-        dims = merged_dims([dims_of(element) for element in self.elements]) if self.elements else None
-        return Chained(sequence(made, dtype), dtype, dims, empty=not self.elements)
+        shape = reduce(joined_dims, map(shape_of, values))
+        return Dynamic(gathered(op, values, values[0].dtype, shape, stacked=dims is not None, numbers=False))
 
 
 @dataclass(frozen=True)
-class Stacked(Array):
-    """Elements of one shape, in one tensor along axis 0."""
+class Dynamic(Array):
+    """Elements whose number only the run knows: all of one shape, or in an ONNX sequence."""
 
-    tensor: ir.Value
-
-    @property
-    def dims(self) -> Dims:
-        """The shape of an element."""
-        dims = dims_of(self.tensor)
-        assert dims is not None
-        return dims[1:]
+    items: DynamicList
 
     def length(self, op: Builder) -> ir.Value:
-        return op.scalar(op.size(self.tensor, 0))
+        return op.scalar(self.items.length(op))
 
     def read(self, op: Builder, index: ir.Value) -> ir.Value:
-        return op.Gather(self.tensor, number(op, index), axis=0)
+        return self.items.element(op, number(op, index))
 
     def write(self, op: Builder, index: ir.Value, x: ir.Value) -> Array:
-        dims = dims_of(x)
-        if dims is None or len(dims) != len(self.dims) or not all(map(same_dim, dims, self.dims)):
-            return self.chained(op).write(op, index, x)
-        new = op.Unsqueeze(x, [0])
-        if is_length(index, self.tensor):
-            return Stacked(op.Concat(self.tensor, new, axis=0))
-        at = op.reshape(number(op, index), [1])
-        # Behind the end there is nothing: the new element is then the last.
-        before = op.Slice(self.tensor, [0], at, [0])
-        behind = op.Slice(self.tensor, op.Add(at, 1), [2**62], [0])
-        return Stacked(op.Concat(before, new, behind, axis=0))
+        x = op.cast(x, self.items.dtype)
+        items = self.items.taking(op, x)
+        if is_length(index, self.items.value):
+            return Dynamic(items.append(op, x))
+        return Dynamic(items.put(op, number(op, index), x))
 
     def joined(self, op: Builder, axis: int, stack: bool) -> tuple[ir.Value, ir.Value | None]:
-        rank = len(self.dims)
-        axis %= rank + stack
-        order = [*range(1, axis + 1), 0, *range(axis + 1, rank + 1)]
-        moved = op.Transpose(self.tensor, perm=order) if axis else self.tensor
-        if not stack:
-            sizes = op.sizes(moved)
-            moved = op.reshape(moved, [*sizes[:axis], op.product(sizes[axis : axis + 2]), *sizes[axis + 2 :]])
-        if axis >= rank:
-            return moved, None
-        each = op.Expand(op.vector([op.size(self.tensor, axis + 1)]), op.vector([op.size(self.tensor, 0)]))
-        return moved, op.cast(each, T.INT32)
+        made, dims = self.items.joined(op, axis, stack), self.items.dims
+        if not self.items.stacked or dims is None or (at := axis % (len(dims) + stack)) >= len(dims):
+            return made, None
+        each = op.Expand(op.vector([op.size(self.items.value, at + 1)]), op.vector([self.items.length(op)]))
+        return made, op.cast(each, T.INT32)
 
     def part(self, op: Builder, start: Size, end: Size) -> Array:
-        return Stacked(op.Slice(self.tensor, op.vector([start]), op.vector([end]), [0]))
-
-    def chained(self, op: Builder) -> Chained:
-        """As a sequence."""
-        assert self.tensor.dtype is not None
-        made = op.SplitToSequence(self.tensor, axis=0, keepdims=0)
-        return Chained(sequence(made, self.tensor.dtype), self.tensor.dtype, self.dims)
-
-
-@dataclass(frozen=True)
-class Chained(Array):
-    """An ONNX sequence. ``dims`` is what the shapes of all elements have in common."""
-
-    value: ir.Value
-    dtype: ir.DataType
-    dims: Dims | None
-    empty: bool = False
-    """Whether nothing has been written yet, so that ``dims`` say nothing."""
-
-    def length(self, op: Builder) -> ir.Value:
-        return op.SequenceLength(self.value)
-
-    def read(self, op: Builder, index: ir.Value) -> ir.Value:
-        made = op.SequenceAt(self.value, number(op, index))
-        made.type = ir.TensorType(self.dtype)
-        made.shape = None if self.dims is None else ir.Shape(self.dims)
-        return made
-
-    def write(self, op: Builder, index: ir.Value, x: ir.Value) -> Array:
-        x = op.cast(x, self.dtype)
-        dims = dims_of(x) if self.empty else merged_dims([self.dims, dims_of(x)])
-        if self.empty or is_length(index, self.value):
-            return Chained(sequence(op.SequenceInsert(self.value, x), self.dtype), self.dtype, dims)
-        at = number(op, index)
-        behind = op.inner("append")
-        behind.graph.outputs.append(sequence(behind.SequenceInsert(self.value, x), self.dtype))
-        inside = op.inner("replace")
-        without = sequence(inside.SequenceErase(self.value, at), self.dtype)
-        inside.graph.outputs.append(sequence(inside.SequenceInsert(without, x, at), self.dtype))
-        graphs = [ir.AttrGraph("then_branch", inside.graph), ir.AttrGraph("else_branch", behind.graph)]
-        (made,) = op.node("If", [op.Less(at, self.length(op))], graphs, [(None, None)])
-        return Chained(sequence(made, self.dtype), self.dtype, dims)
-
-    def joined(self, op: Builder, axis: int, stack: bool) -> tuple[ir.Value, ir.Value | None]:
-        made = op.ConcatFromSequence(self.value, axis=axis, new_axis=int(stack))
-        made.type = ir.TensorType(self.dtype)
-        if self.dims is not None:
-            dims = list(self.dims)
-            if stack:
-                dims.insert(axis % (len(dims) + 1), UNKNOWN)
-            else:
-                dims[axis] = UNKNOWN
-            made.shape = ir.Shape(dims)
-        return made, None
+        return Dynamic(self.items.part(op, start, end)) if self.items.stacked else super().part(op, start, end)
 
 
 @dataclass(frozen=True)
@@ -321,30 +242,9 @@ def is_length(index: ir.Value, of: ir.Value) -> bool:
 # Shapes
 
 
-def sequence(value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """A value that is a sequence of tensors."""
-    value.type, value.shape = ir.SequenceType(ir.TensorType(dtype)), None
-    return value
-
-
-def common(values: Sequence[ir.Value]) -> Dims | None:
-    """The shape that all values have for certain."""
-    first, *others = [dims_of(value) for value in values] or [None]
-    if first is None or any(isinstance(d, ir.SymbolicDim) and d.value is None for d in first):
+def common(values: Sequence[ir.Value]) -> tuple[Dim, ...] | None:
+    """The shape that all values have for certain, if they have one dtype too."""
+    if not values or any(value.dtype != values[0].dtype for value in values):
         return None
-    if any(value.dtype != values[0].dtype for value in values):
-        return None
-    for dims in others:
-        if dims is None or len(dims) != len(first) or not all(map(same_dim, first, dims)):
-            return None
-    return first
-
-
-def merged_dims(shapes: Sequence[Sequence[Dim] | None]) -> Dims | None:
-    """What several shapes have in common; None if not even the rank."""
-    first = shapes[0]
-    for other in shapes[1:]:
-        if first is None or other is None or len(first) != len(other):
-            return None
-        first = [a if same_dim(a, b) else UNKNOWN for a, b in zip(first, other, strict=True)]
-    return None if first is None else list(first)
+    shapes = [shape_of(value) for value in values]
+    return shapes[0] if all(same_dims(shapes[0], shape) for shape in shapes) else None

@@ -9,22 +9,17 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
-from tonnx.frontends.paddle.lower.forms import Form, TensorForm, Thing, contradicts, form_of, given, join
+from tonnx.frontends.paddle.lower.snapshots import PaddleRules, Thing, contradicts, given, snapshot, unpack
 from tonnx.frontends.paddle.read.graph import Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import before_of, results_of
 from tonnx.ir.build import Builder
+from tonnx.lowering.regions.emit import if_node
+from tonnx.lowering.regions.forms import Form, Same, Snapshot, TensorForm, join, kinds, pack
 
 if TYPE_CHECKING:
     from tonnx.frontends.paddle.lower.walk import Walk
 
-T = ir.DataType
 SELECTS = ("select_input", "pd_op.select_input")
-
-
-def number(op: Builder, condition: ir.Value) -> ir.Value:
-    """A condition as ONNX wants it: bool, rank 0."""
-    condition = op.cast(condition, T.BOOL)
-    return condition if condition.shape is not None and not op.rank(condition) else op.reshape(condition, [])
 
 
 def lower_branch(walk: Walk, op: Op) -> tuple[Thing, ...]:
@@ -76,48 +71,33 @@ def declared(value: Value | None) -> Type:
 
 
 def _if(walk: Walk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Thing]:
-    outer = walk.op
-    condition = number(outer, condition)
-    builders, sides = [], []
+    sides = []
     for side, name in enumerate(("then", "else")):
-        inner = outer.inner(name)
+        inner = walk.op.inner(name)
         with walk.building(inner):
-            sides.append(_side(walk, op, side, kept))
-        builders.append(inner)
+            sides.append((inner, _side(walk, op, side, kept)))
     made = results_of(op)
-    return choose(walk, condition, builders, sides, [declared(made[i]) for i in kept])
+    return choose(walk, condition, sides, [declared(made[i]) for i in kept])
 
 
 def choose(
-    walk: Walk,
-    condition: ir.Value,
-    builders: Sequence[Builder],
-    sides: Sequence[Sequence[Thing]],
-    types: Sequence[Type],
+    walk: Walk, condition: ir.Value, sides: Sequence[tuple[Builder, Sequence[Thing]]], types: Sequence[Type]
 ) -> list[Thing]:
     """An If over two graphs that were begun, with these results."""
-    forms: list[Form | None] = []
-    for one, other, said in zip(*sides, types, strict=True):
-        form = None if one is other else join(form_of(one), form_of(other), said)
-        if form is not None:
-            note(walk, form, said)
+    forms: list[Form] = []
+    packed: list[tuple[Builder, list[ir.Value]]] = [(inner, []) for inner, _ in sides]
+    for one, other, said in zip(*(things for _, things in sides), types, strict=True):
+        if one is other:  # whatever it is
+            forms.append(Same(Snapshot(one)))
+            continue
+        ends = snapshot(one), snapshot(other)
+        form = join(Same(ends[0]), Same(ends[1]), PaddleRules(walk.op, said))
+        note(walk, form, said)
         forms.append(form)
-    for inner, things in zip(builders, sides, strict=True):
-        with walk.building(inner):
-            for form, thing in zip(forms, things, strict=True):
-                for value in form.values(inner, thing) if form is not None else ():
-                    inner.graph.outputs.append(own(inner, value))
-    crossing = [found for form in forms if form is not None for found in form.types]
-    values = []
-    if crossing:
-        graphs = [ir.AttrGraph(f"{name}_branch", b.graph) for name, b in zip(("then", "else"), builders, strict=True)]
-        values = list(walk.op.node("If", [condition], graphs, [(None, dims) for _, dims in crossing]))
-        for value, (type_, _) in zip(values, crossing, strict=True):
-            value.type = type_
-    results: list[Thing] = []
-    for form, thing in zip(forms, sides[0], strict=True):
-        results.append(thing if form is None else form.thing(take(values, len(form.types))))
-    return results
+        for (inner, values), end in zip(packed, ends, strict=True):
+            values += pack(inner, end, form)
+    made = iter(if_node(walk.op, condition, packed, [kind for form in forms for kind in kinds(form)]))
+    return [unpack(form, made) for form in forms]
 
 
 def note(walk: Walk, form: Form, said: Type) -> None:
@@ -141,25 +121,6 @@ def lower_select(walk: Walk, op: Op) -> Thing:
         return things[int(known.reshape(-1)[0])]
     chosen = things[-1]
     for i in reversed(range(len(things) - 1)):
-        condition = number(walk.op, walk.op.Greater(place, i))
-        builders = [walk.op.inner("then"), walk.op.inner("else")]
-        (chosen,) = choose(walk, condition, builders, [[chosen], [things[i]]], [declared(out)])
+        sides = [(walk.op.inner("then"), [chosen]), (walk.op.inner("else"), [things[i]])]
+        (chosen,) = choose(walk, walk.op.Greater(place, i), sides, [declared(out)])
     return chosen
-
-
-def own(inner: Builder, value: ir.Value) -> ir.Value:
-    """A value that the graph itself makes, and no other output is: what is handed through gets an Identity."""
-    producer = value.producer()
-    if producer is not None and producer.graph is inner.graph and not value.is_graph_output():
-        return value
-    type_, shape = value.type, value.shape
-    (made,) = inner.node("Identity", [value], [], [(None, None if shape is None else shape.dims)])
-    made.type = type_
-    return made
-
-
-def take(values: list[ir.Value], count: int) -> list[ir.Value]:
-    """The first few of a list, which it then has no longer."""
-    taken = values[:count]
-    del values[:count]
-    return taken

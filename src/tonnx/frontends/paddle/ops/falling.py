@@ -7,6 +7,7 @@ import onnx_ir as ir
 from tonnx.frontends.paddle.lower.boxes import overlaps
 from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import UNKNOWN, Dim
+from tonnx.lowering.regions.emit import LoopBody, tensor
 
 T = ir.DataType
 _LEAST = 0.5
@@ -24,10 +25,8 @@ def select_falling(
     none = op.Expand(op.constant(False, T.BOOL), op.vector(row))
     limit = op.Expand(op.constant(overlap, T.FLOAT), op.vector([pictures, classes, 1]))
     dims: list[Dim] = [UNKNOWN] * 3
-    body = op.inner(
-        "box", [("i", T.INT64, []), ("again", T.BOOL, []), ("kept", T.BOOL, dims), ("limit", T.FLOAT, dims)]
-    )
-    at, again, kept, now = body.graph.inputs
+    loop = LoopBody(op, [tensor(T.BOOL, dims), tensor(T.FLOAT, dims)])
+    body, at, (kept, now) = loop.inner, loop.iteration, loop.carried
     with body:
         place = body.Unsqueeze(body.Gather(places, at, axis=2), [2])  # (pictures, classes, 1)
         rating = body.Unsqueeze(body.Gather(sorted_, at, axis=2), [2])
@@ -40,12 +39,8 @@ def select_falling(
         stays = free if score is None else body.And(free, body.Greater(rating, score))
         falls = body.And(stays, body.Greater(now, _LEAST))
         lower = body.Where(falls, body.Mul(now, eta), now)
-        body.graph.outputs.extend(
-            [body.Identity(again), body.Or(kept, body.And(mine, stays)), lower, body.Squeeze(stays, [2])]
-        )
-    go = op.constant(True, T.BOOL)
-    outputs = [(T.BOOL, dims), (T.FLOAT, dims), (T.BOOL, dims)]
-    *_, stay = op.node("Loop", [op.scalar(count), go, none, limit], [ir.AttrGraph("body", body.graph)], outputs)
+        ends, chosen = [body.Or(kept, body.And(mine, stays)), lower], body.Squeeze(stays, [2])
+    *_, stay = loop.close(count, True, [none, limit], loop.go_on, ends, [chosen])
     stay = op.Transpose(stay, perm=[1, 2, 0])
     if most is not None:
         before = op.CumSum(op.cast(stay, T.INT64), op.constant(2, T.INT64))

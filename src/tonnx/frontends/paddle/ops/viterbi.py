@@ -7,7 +7,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, lower
 from tonnx.ir.build import Builder
+from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
+from tonnx.lowering.regions.emit import LoopBody, tensor
 
 T = ir.DataType
 
@@ -112,10 +114,8 @@ def _forwards(
     stop: ir.Value | None,
 ) -> tuple[ir.Value, ir.Value]:
     """The scores of all tags at the end, and for each word but the first the best tag before each tag."""
-    assert first.dtype is not None and first.shape is not None
-    dims = list(first.shape.dims)
-    body = op.inner("word", [("i", T.INT64, []), ("again", T.BOOL, []), ("scores", first.dtype, dims)])
-    i, again, before = body.graph.inputs
+    loop = LoopBody(op, [tensor(first.dtype, dims_of(first))])
+    body, i, (before,) = loop.inner, loop.iteration, loop.carried
     with body:
         ways = body.Add(body.Unsqueeze(before, [2]), steps)  # (sentences, from, to)
         place = body.Add(i, 1)
@@ -124,22 +124,15 @@ def _forwards(
             best = _ended(body, best, stop, body.Equal(lengths, body.Add(place, 1)))
         goes_on = body.Unsqueeze(body.Greater(lengths, place), [1])
         origin = body.ArgMax(ways, axis=1, keepdims=0)
-        body.graph.outputs.extend([body.Identity(again), body.Where(goes_on, best, before), origin])
-    last, back = op.node(
-        "Loop",
-        [op.Sub(longest, 1), op.constant(True, T.BOOL), first],
-        [ir.AttrGraph("body", body.graph)],
-        [(first.dtype, dims), (T.INT64, [None, *dims])],  # type: ignore[list-item]
-    )
+        after = body.Where(goes_on, best, before)
+    last, back = loop.close(op.Sub(longest, 1), True, [first], loop.go_on, [after], [origin])
     return last, back
 
 
 def _backwards(op: Builder, back: ir.Value, tags: ir.Value, lengths: ir.Value, longest: ir.Value) -> ir.Value:
     """Tags from the last to the first word; 0 behind the end of a sentence."""
-    assert tags.shape is not None
-    dims = list(tags.shape.dims)
-    body = op.inner("tag", [("i", T.INT64, []), ("again", T.BOOL, []), ("tag", T.INT64, dims)])
-    i, again, now = body.graph.inputs
+    loop = LoopBody(op, [tensor(T.INT64, dims_of(tags))])
+    body, i, (now,) = loop.inner, loop.iteration, loop.carried
     with body:
         place = body.Sub(body.Sub(longest, 1), i)  # the word that this tag is of
         inside = body.Less(place, lengths)
@@ -148,11 +141,6 @@ def _backwards(op: Builder, back: ir.Value, tags: ir.Value, lengths: ir.Value, l
         earlier = body.Squeeze(body.GatherElements(origins, body.Unsqueeze(now, [1]), axis=1), [1])
         written = body.Where(inside, now, body.constant(0, T.INT64))
         # The last tag waits until its sentence begins to count.
-        body.graph.outputs.extend([body.Identity(again), body.Where(inside, earlier, now), written])
-    _, path = op.node(
-        "Loop",
-        [longest, op.constant(True, T.BOOL), tags],
-        [ir.AttrGraph("body", body.graph)],
-        [(T.INT64, dims), (T.INT64, [None, *dims])],  # type: ignore[list-item]
-    )
+        after = body.Where(inside, earlier, now)
+    _, path = loop.close(longest, True, [tags], loop.go_on, [after], [written])
     return op.Slice(op.Transpose(path, perm=[1, 0]), [-1], [-sizes.END], [1], [-1])

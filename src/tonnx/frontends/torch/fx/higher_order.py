@@ -15,9 +15,10 @@ from torch.fx import GraphModule, Node
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.fx.memory import mutates
-from tonnx.frontends.torch.fx.recorded_flow import loop_node, own_output
 from tonnx.frontends.torch.operators import decompose
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, Size
+from tonnx.lowering import sizes
+from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.fx.walk import Walk
@@ -96,26 +97,13 @@ def _cond(walk: Walk, node: Node) -> Any:
     condition, on_true, on_false, operands = (_resolved(walk, argument) for argument in node.args[:4])
     if isinstance(condition, bool):
         return walk.inlined(on_true if condition else on_false, operands, walk.op)
-    op = walk.op
-    branches = [_branch(walk, name, body, operands) for name, body in (("then", on_true), ("else", on_false))]
-    metas = node.meta["val"]
-    outputs = []
-    for i, meta in enumerate(metas):
-        dtype = branches[0].outputs[i].dtype
-        dims = walk.dims.of_tensor(meta) if isinstance(meta, torch.Tensor) else [1]
-        outputs.append((dtype, dims))
-    if op.rank(condition):
-        condition = op.reshape(condition, [])
-    attributes = [ir.AttrGraph("then_branch", branches[0]), ir.AttrGraph("else_branch", branches[1])]
-    return list(op.node("If", [op.cast(condition, T.BOOL)], attributes, outputs))
-
-
-def _branch(walk: Walk, name: str, body: GraphModule, operands: Sequence[Any]) -> ir.Graph:
-    inner = walk.op.inner(name)
-    with inner:
-        for value in walk.inlined(body, operands, inner):
-            inner.graph.outputs.append(own_output(inner, _value(inner, value)))
-    return inner.graph
+    sides = []
+    for name, body in (("then", on_true), ("else", on_false)):
+        inner = walk.op.inner(name)
+        with inner:
+            sides.append((inner, [_value(inner, value) for value in walk.inlined(body, operands, inner)]))
+    kinds = [tensor(value.dtype, _dims(walk, meta)) for value, meta in zip(sides[0][1], node.meta["val"], strict=True)]
+    return if_node(walk.op, condition, sides, kinds)
 
 
 def _value(op: Builder, value: Any) -> ir.Value:
@@ -136,88 +124,84 @@ def _dims(walk: Walk, meta: Any) -> Any:
     return walk.dims.of_tensor(meta) if isinstance(meta, torch.Tensor) else [1]
 
 
-class _Loop:
-    """A Loop whose body is a graph of torch's. ``states`` come first among the graph's arguments."""
-
-    def __init__(self, walk: Walk, body: GraphModule, states: Sequence[Any]) -> None:
-        self.walk, self.body = walk, body
-        self.metas = _placeholders(body)[: len(states)]
-        self.states = [(_value(walk.op, s), _dims(walk, meta)) for s, meta in zip(states, self.metas, strict=True)]
-        inputs: list[Any] = [("carried", value.dtype, dims) for value, dims in self.states]
-        self.inner = walk.op.inner("loop", [("iteration", T.INT64, []), ("go_on", T.BOOL, []), *inputs])
-        self.iteration, self.go_on, *self.inside = self.inner.graph.inputs
-        for value, meta in zip(self.inside, self.metas, strict=True):
-            if isinstance(meta, torch.SymInt):
-                self.inner.name_size(value, walk.dims.text(meta))
-
-    def results(self, operands: Sequence[Any]) -> list[Any]:
-        """One pass."""
-        return self.walk.inlined(self.body, [*self.inside, *operands], self.inner)
-
-    def finish(self, trips: ir.Value | None, go_on: Any, again: Any, results: Sequence[Any]) -> list[ir.Value]:
-        """The node's outputs: the states, then what each pass gives, stacked."""
-        op, inner = self.walk.op, self.inner
-        for i, result in enumerate(results):
-            value = _value(inner, result)
-            if i < len(self.states):
-                value = inner.cast(value, self.states[i][0].dtype)  # type: ignore[arg-type]
-            inner.graph.outputs.append(own_output(inner, value))
-        inner.graph.outputs.insert(0, own_output(inner, _truth(inner, again)))
-        return list(loop_node(op, [trips, _truth(op, go_on)], self.states, inner.graph))
+Pass = Callable[[LoopBody], Sequence[Any]]
+"""The results of one pass, in a body that carries something."""
 
 
-def _truth(op: Builder, value: Any) -> ir.Value:
-    if isinstance(value, bool):
-        return op.constant(value, T.BOOL)
-    value = op.cast(value, T.BOOL)
-    return op.reshape(value, []) if op.rank(value) else value
+def _loop(
+    walk: Walk, body: GraphModule, states: Sequence[Any], course: tuple[Size | None, Any], run: Pass, again: Any = None
+) -> list[ir.Value]:
+    """The states after a Loop, then what each pass gives beyond them, stacked.
+
+    ``states`` come first among the arguments of ``body``; ``again`` says of the results whether there is another pass.
+    """
+    metas = _placeholders(body)[: len(states)]
+    starts = [_value(walk.op, state) for state in states]
+    kinds = [tensor(start.dtype, _dims(walk, meta)) for start, meta in zip(starts, metas, strict=True)]
+    loop = LoopBody(walk.op, kinds)
+    inner, count = loop.inner, len(starts)
+    for value, meta in zip(loop.carried, metas, strict=True):
+        if isinstance(meta, torch.SymInt):
+            inner.name_size(value, walk.dims.text(meta))
+    with inner:
+        results = list(run(loop))
+        go_on = loop.go_on if again is None else again(inner, results[:count])
+        values = [_value(inner, result) for result in results]
+        ends = [inner.cast(value, like.dtype) for value, like in zip(values, starts, strict=False)]  # type: ignore[arg-type]
+        trips, condition = course
+        return loop.close(trips, condition, starts, go_on, ends, values[count:])
 
 
 def _while_loop(walk: Walk, node: Node) -> Any:
     test, body, carried, others = (_resolved(walk, argument) for argument in node.args[:4])
-    (go_on,) = walk.inlined(test, [*carried, *others], walk.op)
-    loop = _Loop(walk, body, carried)
-    with loop.inner:
-        results = loop.results(others)
-        (again,) = walk.inlined(test, [*results, *others], loop.inner)
-        return loop.finish(None, go_on, again, results)
+
+    def holds(op: Builder, states: Sequence[Any]) -> Any:
+        (condition,) = walk.inlined(test, [*states, *others], op)
+        return condition
+
+    def run(loop: LoopBody) -> list[Any]:
+        return walk.inlined(body, [*loop.carried, *others], loop.inner)
+
+    return _loop(walk, body, carried, (None, holds(walk.op, carried)), run, holds)
 
 
-def _rows(loop: _Loop, tensors: Sequence[ir.Value], first: int = 0) -> list[ir.Value]:
+def _rows(loop: LoopBody, tensors: Sequence[ir.Value], first: int = 0) -> list[ir.Value]:
     """The elements of tensors along axis 0 that a pass works on."""
-    inner = loop.inner
-    index = inner.Add(loop.iteration, first) if first else loop.iteration
-    return [inner.Gather(tensor, index, axis=0) for tensor in tensors]
+    index = loop.inner.Add(loop.iteration, first) if first else loop.iteration
+    return [loop.inner.Gather(tensor, index, axis=0) for tensor in tensors]
+
+
+def _over_rows(walk: Walk, body: GraphModule, states: Any, tensors: Any, others: Any) -> list[ir.Value]:
+    """A pass for each row of tensors."""
+
+    def run(loop: LoopBody) -> list[Any]:
+        return walk.inlined(body, [*loop.carried, *_rows(loop, tensors), *others], loop.inner)
+
+    return _loop(walk, body, states, (walk.op.size(tensors[0], 0), True), run)
 
 
 def _scan(walk: Walk, node: Node) -> Any:
     body, states, tensors, others = (_resolved(walk, argument) for argument in node.args[:4])
-    op = walk.op
-    loop = _Loop(walk, body, states)
-    with loop.inner:
-        results = loop.results([*_rows(loop, tensors), *others])
-        return loop.finish(op.scalar(op.size(tensors[0], 0)), True, loop.go_on, results)
+    return _over_rows(walk, body, states, tensors, others)
 
 
 def _map(walk: Walk, node: Node) -> Any:
     body, tensors, others = (_resolved(walk, argument) for argument in node.args[:3])
-    op = walk.op
-    loop = _Loop(walk, body, [])
-    with loop.inner:
-        results = loop.results([*_rows(loop, tensors), *others])
-        return loop.finish(op.scalar(op.size(tensors[0], 0)), True, loop.go_on, results)
+    return _over_rows(walk, body, [], tensors, others)
 
 
 def _associative_scan(walk: Walk, node: Node) -> Any:
     """One element after the other: the first is as it is."""
     body, tensors, others = (_resolved(walk, argument) for argument in node.args[:3])
     op = walk.op
-    loop = _Loop(walk, body, [op.Gather(tensor, op.constant(0, T.INT64), axis=0) for tensor in tensors])
-    with loop.inner:
-        results = loop.results([*_rows(loop, tensors, 1), *others])
-        length = op.scalar(op.size(tensors[0], 0))
-        made = loop.finish(op.Sub(length, 1), True, loop.go_on, [*results, *results])
-    rest = made[len(tensors) :]
+
+    def run(loop: LoopBody) -> list[Any]:
+        results = walk.inlined(body, [*loop.carried, *_rows(loop, tensors, 1), *others], loop.inner)
+        return [*results, *results]
+
+    firsts = [op.Gather(tensor, op.constant(0, T.INT64), axis=0) for tensor in tensors]
+    passes = sizes.subtract(op, op.size(tensors[0], 0), 1)
+    rest = _loop(walk, body, firsts, (passes, True), run)[len(tensors) :]
     return [op.Concat(op.Slice(x, [0], [1], [0]), y, axis=0) for x, y in zip(tensors, rest, strict=True)]
 
 

@@ -8,7 +8,7 @@ an If gives the results that the recording names, and the outer tensors that one
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from tonnx.frontends.torch.fx import symbolic_sizes
 from tonnx.frontends.torch.fx.memory import mutates, written_argument
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
 from tonnx.ir.build import Builder
+from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.fx.walk import Walk
@@ -89,8 +90,8 @@ def _used(end: Node) -> set[Any]:
 
 def _lower_loop(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
     op = walk.op
-    trips = None if end.args[1] is None else op.scalar(walk.resolve(end.args[1]))
-    go_on = op.cast(walk.resolve(block.begin.args[1]), T.BOOL)
+    trips = None if end.args[1] is None else walk.resolve(end.args[1])
+    condition = walk.resolve(block.begin.args[1])
     carried, last, stacked = (list(nodes) for nodes in end.args[3:6])  # type: ignore[union-attr, arg-type]
     used = _used(end)
     last_used = [node for i, node in enumerate(last, len(carried)) if i in used]
@@ -98,53 +99,27 @@ def _lower_loop(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
     written = _written_outside(walk, block)
     _check_writes(walk, block)
 
-    before = [walk.resolve(node) for node in block.begin.args[2]]  # type: ignore[union-attr]
-    states: list[Any] = list(zip(before, map(walk.dims.of_tensor, block.begin.meta["val"][1:]), strict=True))
+    starts = [walk.resolve(node) for node in block.begin.args[2]]  # type: ignore[union-attr]
+    kinds = [tensor(v.dtype, walk.dims.of_tensor(m)) for v, m in zip(starts, block.begin.meta["val"][1:], strict=True)]
     others = [*map(walk.resolve, written), *(_zeros(walk, node.meta["val"]) for node in last_used)]
-    states += [(value, value.shape.dims) for value in others]
-    inner = op.inner(
-        "loop",
-        [("iteration", T.INT64, []), ("go_on", T.BOOL, []), *[("carried", v.dtype, dims) for v, dims in states]],
-    )
-    iteration, again, *inside = inner.graph.inputs
-    iteration.meta["tonnx.nonnegative"] = True
+    kinds += [tensor(value.dtype, value.shape.dims) for value in others]
+    starts += others
+    loop = LoopBody(op, kinds)
+    inner, go_on = loop.inner, loop.go_on
     with walk.inside(inner):
-        walk.define(block.begin, [iteration, *inside[: len(carried)]])
-        for root, state in zip(written, inside[len(carried) :], strict=False):
+        walk.define(block.begin, [loop.iteration, *loop.carried[: len(carried)]])
+        for root, state in zip(written, loop.carried[len(carried) :], strict=False):
             walk.write(root, state)
         walk.sequence(block.parts[0])
         if end.args[2] is not None:
-            again = inner.cast(walk.resolve(end.args[2]), T.BOOL)
-        results = [walk.resolve(node) for node in [*carried, *written, *last_used, *stacked_used]]
-        for value, like in zip(results, states, strict=False):
-            inner.graph.outputs.append(own_output(inner, inner.cast(value, like[0].dtype)))
-        for value in results[len(states) :]:
-            inner.graph.outputs.append(own_output(inner, value))
-        inner.graph.outputs.insert(0, own_output(inner, again))
-    made = loop_node(op, [trips, go_on], states, inner.graph)
-    for root, value in zip(written, made[len(carried) :], strict=False):
+            go_on = walk.resolve(end.args[2])
+        ends = [walk.resolve(node) for node in [*carried, *written, *last_used]]
+        ends = [inner.cast(value, start.dtype) for value, start in zip(ends, starts, strict=True)]
+        values = loop.close(trips, condition, starts, go_on, ends, [walk.resolve(node) for node in stacked_used])
+    for root, value in zip(written, values[len(carried) :], strict=False):
         walk.write(root, value)
-    singles = iter([*made[: len(carried)], *made[len(carried) + len(written) :]])
+    singles = iter([*values[: len(carried)], *values[len(carried) + len(written) :]])
     return [next(singles) if i < len(carried) or i in used else None for i in range(len(end.meta["val"]))]
-
-
-def loop_node(op: Builder, limits: list[ir.Value | None], states: Sequence[Any], body: ir.Graph) -> Sequence[ir.Value]:
-    """A Loop. ``limits``: how often, and whether at all; ``states``: what it carries, each with its dimensions."""
-    outputs: list[tuple[Any, Any]] = [(value.dtype, dims) for value, dims in states]
-    for value in body.outputs[1 + len(states) :]:
-        shape = None if value.shape is None else [ir.SymbolicDim(None), *value.shape.dims]
-        outputs.append((value.dtype, shape))
-    attributes = [ir.AttrGraph("body", body)]
-    return op.node("Loop", [*limits, *[value for value, _ in states]], attributes, outputs)
-
-
-def own_output(inner: Builder, value: Any) -> ir.Value:
-    """A value that the inner graph itself makes, and no other output is: what is handed through gets an Identity."""
-    producer = value.producer()
-    if producer is not None and producer.graph is inner.graph and value not in inner.graph.outputs:
-        return value  # type: ignore[no-any-return]
-    shape = None if value.shape is None else value.shape.dims
-    return inner.node("Identity", [value], [], [(value.dtype, shape)])[0]
 
 
 def _zeros(walk: Walk, like: torch.Tensor) -> ir.Value:
@@ -159,27 +134,20 @@ def _zeros(walk: Walk, like: torch.Tensor) -> ir.Value:
 
 
 def _lower_branch(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
-    op = walk.op
-    test = op.cast(walk.resolve(block.begin.args[0]), T.BOOL)
-    used = _used(end)
+    used = sorted(_used(end))
     written = _written_outside(walk, block)
-    metas = [end.meta["val"][i] for i in sorted(used)]
-    graphs = []
+    metas = [end.meta["val"][i] for i in used]
+    dtypes = [to_onnx_dtype(meta.dtype) for meta in metas]
+    sides = []
     for name, nodes, results in zip(("then", "else"), block.parts, end.args[1:], strict=True):
-        inner = op.inner(name)
+        inner = walk.op.inner(name)
         with walk.inside(inner), walk.memory_kept():
             walk.sequence(nodes)
-            values = [walk.resolve(results[i]) for i in sorted(used)]  # type: ignore[index]
-            values = [inner.cast(value, to_onnx_dtype(meta.dtype)) for value, meta in zip(values, metas, strict=True)]
-            for value in [*values, *[walk.resolve(root) for root in written]]:
-                inner.graph.outputs.append(own_output(inner, value))
-        graphs.append(inner.graph)
-    if not used and not written:
-        return [None] * len(end.meta["val"])
-    outputs: list[Any] = [(to_onnx_dtype(meta.dtype), walk.dims.of_tensor(meta)) for meta in metas]
-    outputs += [(value.dtype, value.shape.dims) for value in map(walk.resolve, written)]
-    attributes = [ir.AttrGraph(f"{name}_branch", graph) for name, graph in zip(("then", "else"), graphs, strict=True)]
-    made = op.node("If", [test], attributes, outputs)
+            values = [inner.cast(walk.resolve(results[i]), d) for i, d in zip(used, dtypes, strict=True)]  # type: ignore[index]
+            sides.append((inner, [*values, *map(walk.resolve, written)]))
+    kinds = [tensor(dtype, walk.dims.of_tensor(meta)) for dtype, meta in zip(dtypes, metas, strict=True)]
+    kinds += [tensor(value.dtype, value.shape.dims) for value in map(walk.resolve, written)]
+    made = if_node(walk.op, walk.resolve(block.begin.args[0]), sides, kinds)
     for root, value in zip(written, made[len(used) :], strict=True):
         walk.write(root, value)
     singles = iter(made)

@@ -94,9 +94,6 @@ def lower_if(walk: Walk, node: Any, condition: Any) -> list[Any]:
             assign(walk.store, key, made, form, spoil=False)
         else:
             results.append(made)
-    if not crossing:
-        for side in sides:
-            side.builder.discard()
     return results
 
 

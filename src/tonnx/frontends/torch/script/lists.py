@@ -69,10 +69,10 @@ def as_grown(walk: Walk, content: list[Any], like: DynamicList) -> DynamicList:
 
 def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
     """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
-    if grown.numbers or not grown.stacked or not isinstance(item, Tensor):
+    if grown.numbers or not isinstance(item, Tensor):
         return grown
     value = walk.store.read(walk.op, item)
-    if joined_dims(shape_of(value), grown.dims) is None:
+    if grown.stacked and joined_dims(shape_of(value), grown.dims) is None:
         raise LoweringError("a list holds tensors of different ranks, and its length is known only at run time")
     return grown.taking(walk.op, value)
 
