@@ -18,9 +18,7 @@ def _rank(op: Builder, x: ir.Value) -> int:
     return op.rank(x) - is_complex(x)
 
 
-def _axes(
-    op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: int | Sequence[int] | None
-) -> list[int]:
+def _axes(op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: int | Sequence[int] | None) -> list[int]:
     """The axes to transform: those asked for, or the last ones that have a size, or all."""
     rank = _rank(op, x)
     if dim is None:

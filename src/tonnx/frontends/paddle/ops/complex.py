@@ -123,9 +123,7 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
 
 
 @lower("slice@complex")
-def slice_(
-    op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()
-) -> ir.Value:
+def slice_(op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()) -> ir.Value:
     cut = op.Slice(input, op.vector(starts), op.vector(ends), [_axis(op, input, a) for a in axes])
     return op.Squeeze(cut, [_axis(op, input, a) for a in decrease_axis]) if len(decrease_axis) else cut
 

@@ -175,9 +175,7 @@ def _whole(op: Builder, number: Number) -> Number:
 
 
 @lower("linspace")
-def linspace(
-    op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None
-) -> ir.Value:
+def linspace(op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None) -> ir.Value:
     if isinstance(number, int):
         return like_torch.linspace(op, start, stop, number, dtype)
     dtype = dtype or T.FLOAT
@@ -193,9 +191,7 @@ def linspace(
 
 
 @lower("eye")
-def eye(
-    op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None
-) -> ir.Value:
+def eye(op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None) -> ir.Value:
     same = isinstance(num_columns, int) and num_columns < 0
     return like_torch.eye(op, num_rows, None if same else num_columns, dtype)
 
