@@ -84,6 +84,9 @@ direct("full_like(x, value: Number = 0.0, *, dtype: ir.DataType = None)", like_t
 direct("zeros_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
 direct("ones_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 1, dtype))
 direct("empty_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
+direct("zeros(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
+direct("ones(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 1, dtype))
+direct("empty(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
 
 
 @lower("full_int_array")
@@ -135,21 +138,6 @@ def full_batch_size_like(
     sizes: list[Size] = list(shape)
     sizes[output_dim_idx] = op.size(input, input_dim_idx)
     return like_torch.full(op, sizes, _parsed(str_value, dtype) if str_value else value, dtype)
-
-
-@lower("zeros")
-def zeros(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 0, dtype)
-
-
-@lower("ones")
-def ones(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 1, dtype)
-
-
-@lower("empty")
-def empty(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 0, dtype)
 
 
 # Counted
