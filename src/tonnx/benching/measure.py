@@ -138,8 +138,8 @@ def bench(
     contenders += [_framework(against, list(first.inputs))] if against is not None else []
     result = Bench()
     fixed = [contender.fixed_batch for contender in contenders if contender.fixed_batch is not None]
-    wanted = list(batches or fixed[:1] or [1])
-    for batch in wanted:
+    batch_sizes = list(batches or fixed[:1] or [1])
+    for batch in batch_sizes:
         feeds = make_inputs(first, batch, sizes or {}, inputs or {})
         for count in threads or [None]:  # type: ignore[list-item]
             say(f"batch {batch}" + ("" if count is None else f", {count} thread{'s' * (count > 1)}"))
@@ -154,19 +154,19 @@ def bench(
     if memory:
         say("memory")
         result.memory = _memory(
-            contenders, lambda fixed: make_inputs(first, fixed or wanted[0], sizes or {}, inputs or {})
+            contenders, lambda fixed: make_inputs(first, fixed or batch_sizes[0], sizes or {}, inputs or {})
         )
     return result
 
 
-def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], given: Mapping[str, np.ndarray]) -> Feeds:
+def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], values: Mapping[str, np.ndarray]) -> Feeds:
     """Inputs of this batch size: the given ones repeated or cut, random ones otherwise."""
     random = np.random.default_rng(0)
-    check_given(model, sizes, given)
+    check_given(model, sizes, values)
     feeds = {}
     for name, port in model.inputs.items():
-        if name in given:
-            array = given[name]
+        if name in values:
+            array = values[name]
             if port.shape and array.ndim and not isinstance(port.shape[0], int) and 0 < len(array) != batch:
                 array = array[np.arange(batch) % len(array)]
             feeds[name] = array
@@ -180,18 +180,18 @@ def size_key(port: Port, axis: int) -> str:
     return str(port.shape[axis] or f"{port.name}.{axis}")
 
 
-def check_given(model: Model, sizes: Mapping[str, int], given: Mapping[str, np.ndarray]) -> None:
+def check_given(model: Model, sizes: Mapping[str, int], values: Mapping[str, np.ndarray]) -> None:
     """What the user says of the inputs has to be about this model."""
-    for name, array in given.items():
+    for name, array in values.items():
         if name not in model.inputs:
             raise InvalidArgument(f"the model has no input {name!r}", why=f"it has {', '.join(model.inputs)}")
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise InvalidArgument(f"the array for {name} has NaN", why="every output would be NaN too")
     ports = model.inputs.values()
-    known = [size_key(port, i) for port in ports for i, dim in enumerate(port.shape) if not isinstance(dim, int)]
+    keys = [size_key(port, i) for port in ports for i, dim in enumerate(port.shape) if not isinstance(dim, int)]
     for name in sizes:
-        if name not in known:
-            why = f"it has {', '.join(dict.fromkeys(known))}" if known else "all its dimensions are fixed"
+        if name not in keys:
+            why = f"it has {', '.join(dict.fromkeys(keys))}" if keys else "all its dimensions are fixed"
             raise InvalidArgument(f"the model has no dynamic dimension {name!r}", why=why)
 
 

@@ -9,15 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call, constant_of
-
-# Attribute, and by how much the rank that it counts in exceeds that of the first input.
-_AXIS_ATTRIBUTES = ("axis", "axes")
+from tonnx.legalise.exact_integers import counts
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 
 
-def count_from_front(op: Builder, node: Call) -> None:
+def count_from_front(op: Builder, node: NodeView) -> None:
     """Negative axes are counted from the front."""
-    for name in _AXIS_ATTRIBUTES:
+    for name in ("axis", "axes"):
         value = node.attr(name)
         if value is None:
             continue
@@ -36,7 +34,7 @@ def count_from_front(op: Builder, node: Call) -> None:
         node.node.attributes.add(attribute)
 
 
-def _rank_of_first(node: Call) -> int:
+def _rank_of_first(node: NodeView) -> int:
     value = node.inputs[0]
     if value is None or value.shape is None:
         raise Blocked("the rank of its input is not known, and negative axes came with opset 11")
@@ -45,12 +43,12 @@ def _rank_of_first(node: Call) -> int:
 
 def indices_from_front(op: Builder, indices: ir.Value, size: ir.Value | int) -> ir.Value:
     """Negative indices counted from the front: at once if they are constant."""
-    known = constant_of(indices)
-    if known is not None:
-        if (known >= 0).all():
+    array = constant_of(indices)
+    if array is not None:
+        if (array >= 0).all():
             return indices
         if isinstance(size, int):
-            return op.constant(np.where(known < 0, known + size, known).astype(known.dtype))
+            return op.constant(np.where(array < 0, array + size, array).astype(array.dtype))
     elif never_negative(indices):
         return indices
     if indices.dtype is None:
@@ -63,29 +61,18 @@ def indices_from_front(op: Builder, indices: ir.Value, size: ir.Value | int) -> 
     return op.Where(op.Less(indices, op.constant(0, indices.dtype)), indices + length, indices)
 
 
-_PASSING = {
-    "Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Transpose", "Slice", "Gather", "Expand", "Tile", "Flatten",
-    "Concat",
-}  # fmt: skip
-_COUNTING = {"Shape", "Size", "ArgMax", "ArgMin", "NonZero"}
+_PASSING = frozenset(
+    "Identity Cast Reshape Unsqueeze Squeeze Transpose Slice Gather Expand Tile Flatten ReduceProd".split()
+)
 
 
-def never_negative(value: ir.Value, depth: int = 8) -> bool:
+def never_negative(value: ir.Value) -> bool:
     """Whether the numbers in a value can be seen to be sizes, positions or the like."""
-    if value.meta.get("tonnx.nonnegative"):
-        return True
-    if (known := constant_of(value)) is not None:
-        return bool((known >= 0).all())
-    node = value.producer()
-    if node is None or node.domain != "" or depth == 0:
-        return False
-    if node.op_type in _COUNTING:
-        return True
-    if node.op_type == "TopK":
-        return value is node.outputs[1]
-    if node.op_type == "Concat":
-        return all(x is not None and never_negative(x, depth - 1) for x in node.inputs)
-    if node.op_type in _PASSING:
-        first = node.inputs[0]
-        return first is not None and never_negative(first, depth - 1)
-    return False
+
+    def known(value: ir.Value) -> bool | None:
+        if value.meta.get("tonnx.nonnegative"):
+            return True
+        array = constant_of(value)
+        return None if array is None else bool((array >= 0).all())
+
+    return counts(value, known, _PASSING, frozenset(("Concat",)), depth=8)

@@ -22,7 +22,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
-from tonnx.legalise.call import Blocked, constant_of
+from tonnx.legalise.node_view import Blocked, constant_of
 
 T = ir.DataType
 _FLOATS = (T.FLOAT16, T.FLOAT, T.DOUBLE, None)  # None: not known, behind a node of another domain
@@ -63,13 +63,13 @@ def equal_shapes(a: ir.Value, b: ir.Value) -> bool:
 
 def _emit(op: Builder, kind: str, a: ir.Value, b: ir.Value, attributes: dict[str, int]) -> ir.Value:
     dtype = T.BOOL if kind in _TO_BOOL else a.dtype
-    made = [ir.AttrInt64(name, value) for name, value in attributes.items()]
+    written = [ir.AttrInt64(name, value) for name, value in attributes.items()]
     dims = dims_of(a)
     right = dims_of(b)
     if dims is not None and right is not None and len(right) <= len(dims):
         start = len(dims) - len(right)
         dims = [_better(d, right[i - start]) if i >= start else d for i, d in enumerate(dims)]
-    (result,) = op.node(kind, [a, b], made, [(dtype, dims)])
+    (result,) = op.node(kind, [a, b], written, [(dtype, dims)])
     return result
 
 
@@ -119,8 +119,8 @@ def _of_rank(op: Builder, value: ir.Value, rank: int) -> ir.Value:
     missing = rank - (value.shape.rank() if value.shape is not None else rank)
     if not missing:
         return value
-    if (known := constant_of(value)) is not None and known.size <= LIMIT:
-        return op.constant(known.reshape([1] * missing + list(known.shape)))
+    if (array := constant_of(value)) is not None and array.size <= LIMIT:
+        return op.constant(array.reshape([1] * missing + list(array.shape)))
     return op.Unsqueeze(value, axes=list(range(missing)))
 
 
@@ -128,8 +128,8 @@ def without_axes(op: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Axes of size 1 go."""
     if not axes:
         return value
-    if (known := constant_of(value)) is not None and known.size <= LIMIT:
-        return op.constant(known.reshape([size for i, size in enumerate(known.shape) if i not in axes]))
+    if (array := constant_of(value)) is not None and array.size <= LIMIT:
+        return op.constant(array.reshape([size for i, size in enumerate(array.shape) if i not in axes]))
     return op.Squeeze(value, axes=list(axes))
 
 
@@ -144,12 +144,12 @@ def _over_a_run(op: Builder, kind: str, a: ir.Value, b: ir.Value) -> ir.Value:
     first, last = own[0], own[-1]
     gaps = [i for i in range(first, last) if right[i] == 1 and dims[i] != 1]
     if gaps:
-        known = constant_of(b)
+        array = constant_of(b)
         sizes = [d if isinstance(d, int) else LIMIT for d in dims[first : last + 1]]
-        if known is None or np.prod(sizes, dtype=np.float64) > LIMIT:
+        if array is None or np.prod(sizes, dtype=np.float64) > LIMIT:
             return _axes_moved(op, kind, a, b, own)
         shape = [dims[i] if i in gaps else right[i] for i in range(offset, rank)]
-        b = op.constant(np.broadcast_to(known, shape).copy())  # type: ignore[arg-type]
+        b = op.constant(np.broadcast_to(array, shape).copy())  # type: ignore[arg-type]
     if all(dim == 1 for dim in dims[last + 1 :]):  # both are 1 there: no need to take the axes away
         last = rank - 1
         while first > offset and dims[first - 1] == 1:
@@ -213,11 +213,11 @@ def _grown(op: Builder, a: ir.Value, b: ir.Value, axes: Sequence[int], *, both: 
     """``a`` repeated along ``axes`` as often as ``b`` is long there."""
     rank = op.rank(a)
     right = _aligned(b, rank)
-    known = constant_of(a)
-    if known is not None and all(isinstance(right[i], int) for i in axes):
-        shape = [right[i] if i in axes else size for i, size in enumerate(known.shape)]
+    array = constant_of(a)
+    if array is not None and all(isinstance(right[i], int) for i in axes):
+        shape = [right[i] if i in axes else size for i, size in enumerate(array.shape)]
         if np.prod(shape, dtype=np.float64) <= LIMIT:  # type: ignore[arg-type]
-            return op.constant(np.broadcast_to(known, shape).copy())  # type: ignore[arg-type]
+            return op.constant(np.broadcast_to(array, shape).copy())  # type: ignore[arg-type]
     if not both and a.dtype in _FLOATS and b.dtype == a.dtype:
         # x⁰ is 1, of a NaN and of infinity, too: ones in the shape of the other.
         ones = _emit(op, "Pow", _of_rank(op, b, rank), op.constant(0.0, a.dtype), {"broadcast": 1})

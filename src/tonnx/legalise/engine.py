@@ -22,8 +22,8 @@ from tonnx.ir.schema import signature
 from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.bodies import LEGAL
-from tonnx.legalise.call import Blocked, Call
 from tonnx.legalise.exact_integers import COUNT
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
 
@@ -91,18 +91,16 @@ class _Engine:
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
-            found = _next_step(current.op_type, at, self.target)
-            if found is None:
+            next_step = _next_step(current.op_type, at, self.target)
+            if next_step is None:
                 self._finish(builder, current)
                 continue
-            step, since = found
+            step, since = next_step
             left, reached = (since, since - 1) if at > self.target else (since - 1, since)
-            made = self._apply(builder, current, step, since, left, reached)
-            queue.extendleft((new, reached) for new in reversed(made))
+            new_nodes = self._apply(builder, current, step, since, left, reached)
+            queue.extendleft((new, reached) for new in reversed(new_nodes))
 
-    def _apply(
-        self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int
-    ) -> list[ir.Node]:
+    def _apply(self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int) -> list[ir.Node]:
         """Rewrite a node of opset ``left`` for opset ``reached``; returns the nodes that stand in its place."""
         schema = signature(node.op_type, left, deprecated=True)
         assert schema is not None
@@ -111,12 +109,13 @@ class _Engine:
             if step.function is None:
                 raise Blocked(step.reason)
             with builder, builder.at(node, reached) as made:
-                result = step.function(builder, Call(node, schema))
+                result = step.function(builder, NodeView(node, schema))
         except (Blocked, UnknownRank) as blocked:
             # On the way up, no lower opset is one that works.
             self._blocked(node, str(blocked), since if left > reached else None)
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
+            _without_unknown(node, reached)
             if made or not _unchanged(node, before):
                 self.report.rewritten[node.op_type] += 1
             return [*made, node]
@@ -145,6 +144,14 @@ class _Engine:
     def _blocked(self, node: ir.Node, reason: str, lowest: int | None) -> None:
         source = node.metadata_props.get("tonnx.source", "")
         self.blockers.append(Blocker(node.name or node.op_type, node.op_type, reason, source, lowest))
+
+
+def _without_unknown(node: ir.Node, opset: int) -> None:
+    """Attributes that the version at ``opset`` does not have go: the rule has seen that they say nothing."""
+    schema = signature(node.op_type, opset, deprecated=True)
+    for name in list(node.attributes) if schema is not None else ():
+        if name not in schema.attributes:  # type: ignore[union-attr]
+            node.attributes.pop(name)
 
 
 def _unchanged(node: ir.Node, before: tuple[object, ...]) -> bool:

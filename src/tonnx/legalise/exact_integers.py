@@ -6,10 +6,12 @@ general does not fit a float64; a number of elements does, and so does what was 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import constant_of
+from tonnx.legalise.node_view import constant_of
 
 T = ir.DataType
 COUNT = "tonnx.count"
@@ -20,6 +22,7 @@ _NARROW = frozenset(
     (T.BOOL, T.INT8, T.UINT8, T.INT16, T.UINT16, T.INT32, T.UINT32, T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE)
 )
 _COUNTING = frozenset(("Shape", "Size", "ArgMax", "ArgMin", "NonZero"))
+"""Operators whose results are sizes and positions."""
 _PASSING = frozenset(
     "Identity Reshape Squeeze Unsqueeze Transpose Slice Gather Expand Tile Flatten Split Neg Abs Cast "
     "ReduceMax ReduceMin ReduceSum ReduceProd".split()
@@ -27,12 +30,29 @@ _PASSING = frozenset(
 _COMPUTING = frozenset("Add Sub Mul Div Concat Max Min Sum".split())
 
 
-def is_count(value: ir.Value, depth: int = 16) -> bool:
+def is_count(value: ir.Value) -> bool:
     """Whether all numbers in an integer value can be seen to fit a float64."""
-    if value.dtype in _NARROW or value.meta.get(COUNT):
-        return True
-    if (known := constant_of(value)) is not None:
-        return not known.size or (int(known.max()) <= _EXACT and int(known.min()) >= -_EXACT)
+
+    def fits(value: ir.Value) -> bool | None:
+        if value.dtype in _NARROW or value.meta.get(COUNT):
+            return True
+        array = constant_of(value)
+        return None if array is None else not array.size or max(int(array.max()), -int(array.min())) <= _EXACT
+
+    return counts(value, fits, _PASSING, _COMPUTING, depth=16)
+
+
+def counts(
+    value: ir.Value,
+    known: Callable[[ir.Value], bool | None],
+    passing: frozenset[str],
+    computing: frozenset[str],
+    depth: int,
+) -> bool:
+    """Whether a value is a size or a position, or comes from those: through the first operand of ``passing`` operators,
+    through all operands of ``computing`` ones. Where ``known`` says something of a value, that counts."""
+    if (answer := known(value)) is not None:
+        return answer
     node = value.producer()
     if node is None or node.domain != "" or depth == 0:
         return False
@@ -40,9 +60,9 @@ def is_count(value: ir.Value, depth: int = 16) -> bool:
         return True
     if node.op_type == "TopK":
         return value is node.outputs[1]
-    if node.op_type in _PASSING:
-        return node.inputs[0] is not None and is_count(node.inputs[0], depth - 1)
-    return node.op_type in _COMPUTING and all(x is not None and is_count(x, depth - 1) for x in node.inputs)
+    operands = node.inputs if node.op_type in computing else node.inputs[:1] if node.op_type in passing else ()
+    through = [x is not None and counts(x, known, passing, computing, depth - 1) for x in operands]
+    return bool(through) and all(through)
 
 
 def positions(op: Builder, indices: ir.Value) -> ir.Value:

@@ -26,14 +26,11 @@ def stand_in(operand: ir.Value, name: str) -> ir.Value:
 
 
 def graft(
-    op: Builder,
-    graph: ir.Graph,
-    operands: Sequence[ir.Value],
-    functions: Sequence[ir.Function] = (),
+    op: Builder, graph: ir.Graph, operands: Sequence[ir.Value], functions: Sequence[ir.Function] = ()
 ) -> list[ir.Value]:
     """The outputs of ``graph``, whose inputs are ``operands``, computed in the graph that ``op`` builds."""
     opset = graph.opset_imports.get("", op.opset)
-    given = dict(zip(graph.inputs, operands, strict=True))
+    operand_of = dict(zip(graph.inputs, operands, strict=True))
     if not OLDEST <= opset <= CANON:
         raise LoweringError(f"the function is written for opset {opset}", why=f"tonnx reads {OLDEST} to {CANON}")
     model = ir.Model(graph, ir_version=10, functions=functions)
@@ -50,7 +47,7 @@ def graft(
             raise LoweringError(
                 f"what the function wrote for opset {opset} cannot be taken along", why=str(error)
             ) from error
-    return _moved(op, graph, given)
+    return _moved(op, graph, operand_of)
 
 
 def _check(model: ir.Model, opset: int) -> None:
@@ -71,10 +68,10 @@ def _check(model: ir.Model, opset: int) -> None:
         ) from error
 
 
-def _moved(op: Builder, graph: ir.Graph, given: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:
+def _moved(op: Builder, graph: ir.Graph, operand_of: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:
     results = list(graph.outputs)
     graph.outputs.clear()
-    replaced: dict[ir.Value, ir.Value] = dict(given)
+    replaced: dict[ir.Value, ir.Value] = dict(operand_of)
     for value in list(graph.initializers.values()):
         assert value.const_value is not None
         replaced[value] = op.constant(value.const_value.numpy(), value.const_value.dtype)

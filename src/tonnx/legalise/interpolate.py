@@ -13,7 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked
+from tonnx.legalise.node_view import Blocked
 from tonnx.legalise.versioned_ops import arange
 
 T = ir.DataType
@@ -37,9 +37,9 @@ def resize_axis(
     size = op.size(x, axis)
     if isinstance(size, int) and isinstance(out, int) and size == out and scale in (None, 1.0):
         return x
-    length, wanted = _as_float(op, size), _as_float(op, out)
-    factor = wanted / length if scale is None else _as_float(op, scale)
-    at = _coordinates(op, arange(op, out), length, wanted, factor, style.coordinates)
+    length, new_length = _as_float(op, size), _as_float(op, out)
+    factor = new_length / length if scale is None else _as_float(op, scale)
+    at = _coordinates(op, arange(op, out), length, new_length, factor, style.coordinates)
     last = length - 1.0
     if style.mode == "nearest":
         return op.Gather(x, _index(op, _rounded(op, at, style.nearest), last), axis=axis)
@@ -56,21 +56,19 @@ def _as_float(op: Builder, value: Size | float) -> ir.Value:
     return op.constant([value], T.FLOAT)
 
 
-def _coordinates(
-    op: Builder, steps: ir.Value, length: ir.Value, wanted: ir.Value, scale: ir.Value, kind: str
-) -> ir.Value:
+def _coordinates(op: Builder, steps: ir.Value, length: ir.Value, out: ir.Value, scale: ir.Value, kind: str) -> ir.Value:
     """The place in the input that every output element looks at."""
     i = op.cast(steps, T.FLOAT)
     if kind == "half_pixel":
         return (i + 0.5) / scale - 0.5
     if kind == "half_pixel_symmetric":  # the image stays centred when its exact size is not whole
-        return (i + 0.5) / scale - 0.5 + length * 0.5 * (1.0 - wanted / (length * scale))
+        return (i + 0.5) / scale - 0.5 + length * 0.5 * (1.0 - out / (length * scale))
     if kind == "pytorch_half_pixel":
-        return ((i + 0.5) / scale - 0.5) * op.cast(op.Less(op.constant([1.0]), wanted), T.FLOAT)
+        return ((i + 0.5) / scale - 0.5) * op.cast(op.Less(op.constant([1.0]), out), T.FLOAT)
     if kind == "asymmetric":
         return i / scale
     if kind == "align_corners":
-        return i * (length - 1.0) / op.Max(wanted - 1.0, op.constant([1.0]))
+        return i * (length - 1.0) / op.Max(out - 1.0, op.constant([1.0]))
     raise Blocked(f"the coordinates {kind} have no older form")
 
 
@@ -157,9 +155,9 @@ def _filter_at_run_time(
     """The weights of every input position for every output, as nodes; and the input with as much of its border
     repeated as the filter reaches beyond it."""
     size = op.size(x, axis)
-    length, wanted = _as_float(op, size), _as_float(op, out)
-    factor = wanted / length if scale is None else _as_float(op, scale)
-    at = _coordinates(op, arange(op, out), length, wanted, factor, style.coordinates)
+    length, new_length = _as_float(op, size), _as_float(op, out)
+    factor = new_length / length if scale is None else _as_float(op, scale)
+    at = _coordinates(op, arange(op, out), length, new_length, factor, style.coordinates)
     stretch = op.Max(op.constant([1.0]), op.Reciprocal(factor))
     if style.exclude_outside:
         places = op.cast(arange(op, size), T.FLOAT)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.versioned_ops import arange, number, split, unsqueeze
 
 T = ir.DataType
@@ -136,10 +136,7 @@ def _pixels(op: Builder, x: ir.Value, places: ir.Value, batches: ir.Value | None
         pixels_each = op.vector([op.product(sizes[2:])])
         index = index + op.Reshape(batches * pixels_each, [-1, 1, 1])
     # Channels last, so that one index finds all channels of a pixel.
-    rows = op.Reshape(
-        op.Transpose(x, perm=[0, *range(2, rank), 1]),
-        op.vector([-1, sizes[1]]),
-    )
+    rows = op.Reshape(op.Transpose(x, perm=[0, *range(2, rank), 1]), op.vector([-1, sizes[1]]))
     return op.Gather(rows, index, axis=0)
 
 
@@ -151,7 +148,7 @@ def channels_first(op: Builder, sampled: ir.Value, shape: ir.Value | list[int]) 
     return op.Reshape(turned, op.Concat(op.constant(np.zeros(2, np.int64)), shape, axis=0))
 
 
-def sampled_grid(op: Builder, node: Call, mode: str) -> ir.Value:
+def sampled_grid(op: Builder, node: NodeView, mode: str) -> ir.Value:
     """GridSample of any rank; ``mode`` is nearest, linear or cubic."""
     x, grid = node.need("X"), node.need("grid")
     spatial = node.rank("X") - 2

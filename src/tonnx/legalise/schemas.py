@@ -13,11 +13,11 @@ from tonnx.legalise.table import DOWN, UP, key, same
 
 def versions() -> dict[str, list[Any]]:
     """Every operator of the default domain with all its schemas, oldest first."""
-    found: dict[str, list[Any]] = defaultdict(list)
+    by_name: dict[str, list[Any]] = defaultdict(list)
     for schema in onnx.defs.get_all_schemas_with_history():
         if schema.domain == "":
-            found[schema.name].append(schema)
-    return {name: sorted(schemas, key=lambda s: s.since_version) for name, schemas in found.items()}
+            by_name[schema.name].append(schema)
+    return {name: sorted(schemas, key=lambda s: s.since_version) for name, schemas in by_name.items()}
 
 
 def structure(schema: Any) -> tuple[Any, ...]:
@@ -26,9 +26,7 @@ def structure(schema: Any) -> tuple[Any, ...]:
     def formals(parameters: Any) -> tuple[Any, ...]:
         return tuple((p.name, str(p.option), p.is_homogeneous) for p in parameters)
 
-    attributes = tuple(
-        sorted((n, str(a.type), a.required, str(a.default_value)) for n, a in schema.attributes.items())
-    )
+    attributes = tuple(sorted((n, str(a.type), a.required, str(a.default_value)) for n, a in schema.attributes.items()))
     return formals(schema.inputs), formals(schema.outputs), attributes, schema.deprecated
 
 

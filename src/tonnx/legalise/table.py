@@ -7,6 +7,7 @@
     same("Gemm", 6, "nothing but the text changed")
     impossible("SequenceAt", 11, "sequences came with opset 11")
 
+A rule that returns None leaves the node; what the other version has no attribute for is then left out.
 A step whose version is the operator's first is its decomposition into older operators. `up` goes the other way: a
 node of the version before ``since``, written as ``since`` wants it. Completeness over onnx.defs is tested.
 """
@@ -52,6 +53,22 @@ def down(op_type: str | tuple[str, ...], since: int, *, up: str = "") -> Callabl
 def up(op_type: str | tuple[str, ...], since: int) -> Callable[[RuleFunction], RuleFunction]:
     """Enter a function: the version before ``since``, in terms of opset ``since``."""
     return _enter(UP, op_type, since)
+
+
+def attributes_go(op: Any, node: Any) -> None:
+    """What the other version does not say is left out."""
+
+
+def attributes_become_inputs(op_type: str | tuple[str, ...], since: int, *names: str) -> None:
+    """Enter the step up for operators whose attributes ``names`` are inputs from ``since`` on."""
+
+    def rule(op: Any, node: Any) -> Any:
+        moved = ([value] if isinstance(value := node.attr(name), int) else value for name in names)
+        emit = getattr(op, node.op_type)
+        return emit(*node.inputs, *moved, _outputs=node.outputs, **node.attributes(*names))
+
+    rule.__doc__ = f"{' and '.join(names)}: inputs, which were attributes."
+    up(op_type, since)(rule)
 
 
 def _enter(

@@ -9,7 +9,7 @@ What "loses nothing" means here:
   from double as INT64_MIN. So int64 is never moved through a float: Max, Min, Clip, Relu, Pad and Flatten have rules
   of their own that move int64 values untouched. Comparisons are made in double all the same: rounding is monotone, so
   it can hide a difference beyond 2⁵³ but never turns one around. And so is what is seen to be computed from sizes and
-  positions (`counts.py`), which below opset 6 is the only arithmetic of integers there is.
+  positions (`exact_integers.py`), which below opset 6 is the only arithmetic of integers there is.
 - A dtype that the target's Cast does not know (bfloat16 before 13, 8-bit floats before 19, 4-bit integers before 21)
   does not exist there, and the node is refused.
 """
@@ -24,8 +24,8 @@ from tonnx.ir.build import Builder
 from tonnx.ir.rewrite import cast_around
 from tonnx.ir.schema import Formal, Signature, signature
 from tonnx.ir.target import CANON
-from tonnx.legalise.call import Blocked
 from tonnx.legalise.exact_integers import is_count
+from tonnx.legalise.node_view import Blocked
 
 T = ir.DataType
 
@@ -53,19 +53,19 @@ def fits(node: ir.Node, schema: Signature) -> bool:
 
 def fit(op: Builder, node: ir.Node, schema: Signature) -> bool:
     """Make the dtypes of a node acceptable to ``schema``; True if something was cast."""
-    wanted: dict[str, ir.DataType] = {}
+    computed_in: dict[str, ir.DataType] = {}
     for value, formal in _parameters(node, schema):
-        if _accepted(value, formal) or formal.type_str in wanted:
+        if _accepted(value, formal) or formal.type_str in computed_in:
             continue
         if not isinstance(value.type, ir.TensorType) or not formal.homogeneous:
             raise Blocked(f"{node.op_type} does not take {value.type} there")
         assert value.dtype is not None
         if value.producer() is node and not _bound_by_input(formal, schema):
             raise Blocked(f"{node.op_type} does not give {_name(value.dtype)} there")
-        wanted[formal.type_str] = _wider(op, node, value.dtype, formal.dtypes)
-    if not wanted:
+        computed_in[formal.type_str] = _wider(op, node, value.dtype, formal.dtypes)
+    if not computed_in:
         return False
-    cast_around(op, node, schema, wanted)
+    cast_around(op, node, schema, computed_in)
     return True
 
 

@@ -12,8 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.exact_integers import COUNT
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 
 T = ir.DataType
 
@@ -104,28 +104,17 @@ COUNTS = "tonnx.counts"
 """Key in ``Node.meta`` of a NonZero: nothing in its input is zero, so it counts."""
 
 
-def counted_by_loop(op: Builder, count: ir.Value) -> ir.Value:
-    """Before opset 9 only a Loop knows how often it ran."""
+def counted_by_loop(op: Builder, count: ir.Value, *, zeros: bool = False) -> ir.Value:
+    """0, 1, 2 … or so many zeros: before opset 9 only a Loop knows how often it ran, before 6 only it makes a size."""
     body = op.inner("count", [("i", T.INT64, []), ("again", T.BOOL, []), ("carried", T.INT64, [])])
-    number_, again, carried = body.graph.inputs
+    turn, again, carried = body.graph.inputs
     with body:
-        body.graph.outputs.extend(body.Identity(value) for value in (again, carried, number_))
-    _, numbers = op.Loop(count, op.constant(True), count, body=body.graph, _outputs=2)
+        body.graph.outputs.extend(body.Identity(value) for value in (again, carried, carried if zeros else turn))
+    start = op.constant(0, T.INT64) if zeros else count
+    _, numbers = op.Loop(count, op.constant(True), start, body=body.graph, _outputs=2)
     numbers.dtype, numbers.shape = T.INT64, ir.Shape([None])
     numbers.meta[COUNT] = True
     return numbers
-
-
-def zeros_by_loop(op: Builder, count: ir.Value) -> ir.Value:
-    """So many zeros, as a vector of indices: before opset 6 nothing but a Loop makes a size of a number."""
-    body = op.inner("zeros", [("i", T.INT64, []), ("again", T.BOOL, []), ("carried", T.INT64, [])])
-    _, again, carried = body.graph.inputs
-    with body:
-        body.graph.outputs.extend(body.Identity(value) for value in (again, carried, carried))
-    _, zeros = op.Loop(count, op.constant(True), op.constant(0, T.INT64), body=body.graph, _outputs=2)
-    zeros.dtype, zeros.shape = T.INT64, ir.Shape([None])
-    zeros.meta[COUNT] = True
-    return zeros
 
 
 def rounded(op: Builder, x: ir.Value) -> ir.Value:
@@ -145,9 +134,9 @@ def not_a_number(op: Builder, x: ir.Value) -> ir.Value:
     """Where ``x`` is NaN: every number is below 1 or above 0."""
     if op.opset >= 9:
         return op.IsNaN(x)
-    found: ir.Value = op.Not(op.Or(op.Less(x, number(op, 1, x)), op.Greater(x, number(op, 0, x))))
-    found.meta[_NAN] = True
-    return found
+    is_nan: ir.Value = op.Not(op.Or(op.Less(x, number(op, 1, x)), op.Greater(x, number(op, 0, x))))
+    is_nan.meta[_NAN] = True
+    return is_nan
 
 
 def clip(op: Builder, x: ir.Value, low: float, high: float) -> ir.Value:
@@ -231,7 +220,7 @@ def fixed(value: ir.Value | None, axis: int) -> int | None:
     return dim if isinstance(dim, int) else None
 
 
-def evaluated(node: Call) -> np.ndarray | None:
+def evaluated(node: NodeView) -> np.ndarray | None:
     """What onnx's reference computes from a node's constant inputs; None if one is known only at run time."""
     from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
 

@@ -34,8 +34,8 @@ def _zeros(node: ir.Node) -> list[int] | None:
     if x is None or x.shape is None or len(node.inputs) < 2:
         return None
     rank = x.shape.rank()
-    given = [constant(value) if value is not None else None for value in node.inputs[1:]]
-    pads, value, axes = (*given, None, None)[:3]
+    arrays = [constant(value) if value is not None else None for value in node.inputs[1:]]
+    pads, value, axes = (*arrays, None, None)[:3]
     for place, array in zip((2, 3), (value, axes), strict=True):
         if array is None and len(node.inputs) > place and node.inputs[place] is not None:
             return None  # it is there, but not known

@@ -19,18 +19,18 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 
 def keep_padding_before_pool(model: ir.Model) -> int:
     """At any opset; returns how many Pads were changed."""
-    found = [node for graph in all_graphs(model) for node in graph if _is_fused_wrongly(node)]
-    if not found:
+    fused_wrongly = [node for graph in all_graphs(model) for node in graph if _is_fused_wrongly(node)]
+    if not fused_wrongly:
         return 0
     names = Names(names_in(model))
-    for node in found:
+    for node in fused_wrongly:
         dtype, graph = node.inputs[0].dtype, node.graph  # type: ignore[union-attr]
         assert dtype is not None and isinstance(graph, ir.Graph)
         op = Builder(graph, names=names, before=node)
         if len(node.inputs) < 3:
             node.resize_inputs(3)
         node.replace_input_with(2, op.constant(np.nextafter(dtype.numpy().type(0), dtype.numpy().type(1)), dtype))
-    return len(found)
+    return len(fused_wrongly)
 
 
 def _is_fused_wrongly(node: ir.Node) -> bool:

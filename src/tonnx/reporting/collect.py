@@ -28,14 +28,14 @@ def graph_data(model: ir.Model) -> dict[str, Any]:
 
 def weights_data(model: ir.Model) -> list[dict[str, Any]]:
     """Every stored tensor with its size, the largest first."""
-    found = []
+    weights = []
     for graph in model.graphs():
         for value in graph.initializers.values():
             tensor = value.const_value
             if tensor is not None:
                 shape = [d for d in tensor.shape if isinstance(d, int)]
-                found.append({"name": value.name, "dtype": tensor.dtype.name, "shape": shape, "bytes": tensor.nbytes})
-    return sorted(found, key=lambda weight: -weight["bytes"])
+                weights.append({"name": value.name, "dtype": tensor.dtype.name, "shape": shape, "bytes": tensor.nbytes})
+    return sorted(weights, key=lambda weight: -weight["bytes"])
 
 
 def value_type(value: ir.Value) -> str:
@@ -137,8 +137,8 @@ class _Collector:
             inputs = [self._value(value, spot.call) for value in node.inputs]
             function = self._model.functions.get(node.op_identifier())
             if function is not None:  # what it reads is what the call gives it
-                given = [*inputs, *[-1] * len(function.inputs)]
-                self._values |= {(value, len(nodes)): given[i] for i, value in enumerate(function.inputs)}
+                arguments = [*inputs, *[-1] * len(function.inputs)]
+                self._values |= {(value, len(nodes)): arguments[i] for i, value in enumerate(function.inputs)}
             nodes.append(
                 [
                     self._text(operator_of(node)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -98,7 +99,7 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
             "ir_version": model.ir_version,
             "producer": " ".join(filter(None, (model.producer_name, model.producer_version))),
             "weights": sum(weight["bytes"] for weight in weights),
-            "parameters": sum(_product(weight["shape"]) for weight in weights),
+            "parameters": sum(math.prod(weight["shape"]) for weight in weights),
         },
         "inputs": _ports(value for value in model.graph.inputs if not value.is_initializer()),
         "outputs": _ports(model.graph.outputs),
@@ -140,13 +141,6 @@ def _ports(values: Iterable[ir.Value]) -> list[dict[str, Any]]:
     return [{"name": value.name, "type": collect.value_type(value)} for value in values]
 
 
-def _product(shape: Sequence[int]) -> int:
-    product = 1
-    for size in shape:
-        product *= size
-    return product
-
-
 def _times(
     path: str | os.PathLike[str], model: ir.Model, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> tuple[list[float] | None, str]:
@@ -169,13 +163,13 @@ def _times(
         return None, f"nodes were not timed: {error.why or error.what}"
 
 
-def _differences(model: ir.Model, found: Sequence[Difference]) -> list[Any]:
+def _differences(model: ir.Model, differences: Sequence[Difference]) -> list[Any]:
     """For each node, how far its output is from the model's: absolute, and in units of what is allowed."""
-    by_value = {difference.value: difference.comparison for difference in found}
+    by_value = {difference.value: difference.comparison for difference in differences}
     rows: list[Any] = []
     for spot in collect.walk(model):
-        known = by_value if spot.call < 0 else {}  # in a function, names mean something else
-        seen = [known[v.name] for v in spot.node.outputs if v.name in known]
+        compared = by_value if spot.call < 0 else {}  # in a function, names mean something else
+        seen = [compared[v.name] for v in spot.node.outputs if v.name in compared]
         worst = max(seen, key=lambda comparison: comparison.excess, default=None)
         rows.append(None if worst is None else [finite(worst.max_abs), finite(worst.excess), worst.ok])
     return rows

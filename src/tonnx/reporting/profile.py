@@ -107,9 +107,9 @@ def _by_node(events: list[dict[str, object]], owners: list[int], runs: int) -> l
         if event.get("cat") == "Node" and name is not None and int(name[1]) < len(owners):
             totals[int(name[1])].append(float(event["dur"]) * 1e-6)  # type: ignore[arg-type]
     # A body runs many times in one run of the model: what counts is the sum of a run.
-    found = [float(np.sum(times) - times[0]) / runs if len(times) > 1 else float(np.sum(times)) for times in totals]
-    own = list(found)
-    for owner, seconds in zip(owners, found, strict=True):
+    sums = [float(np.sum(times) - times[0]) / runs if len(times) > 1 else float(np.sum(times)) for times in totals]
+    own = list(sums)
+    for owner, seconds in zip(owners, sums, strict=True):
         if owner >= 0:  # the time of an If or Loop has that of its body in it
             own[owner] = max(0.0, own[owner] - seconds)
     return own

@@ -99,14 +99,14 @@ def sigmoid(answer: Answer) -> Answer:
 def top_k(answer: Answer, k: int = 5, labels: Any = None) -> Answer:
     """The ``k`` best classes with their scores."""
     scores = real(answer, "top_k").reshape(-1)
-    known = read_labels(labels, answer.folder) if labels is not None else None
-    if known is not None and len(known) != scores.size:
-        raise InvalidArgument(f"top_k: there are {len(known)} labels, but the network has {scores.size} classes")
+    names = read_labels(labels, answer.folder) if labels is not None else None
+    if names is not None and len(names) != scores.size:
+        raise InvalidArgument(f"top_k: there are {len(names)} labels, but the network has {scores.size} classes")
     best = np.argsort(-scores, kind="stable")[:k]
     answer.data["top_k"] = [
-        {"class": int(i), "label": label_of(known, int(i)), "score": float(scores[i])} for i in best
+        {"class": int(i), "label": label_of(names, int(i)), "score": float(scores[i])} for i in best
     ]
-    answer.lines += [f"{scores[i]:.4f}  {label_of(known, int(i))}" for i in best]
+    answer.lines += [f"{scores[i]:.4f}  {label_of(names, int(i))}" for i in best]
     return answer
 
 
@@ -129,7 +129,7 @@ def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
     if classes.ndim != 2:
         raise InvalidArgument(f"mask: a map of classes has two dimensions, this has the shape {answer.array.shape}")
     classes = classes.astype(np.int64)
-    known = read_labels(labels, answer.folder) if labels is not None else None
+    names = read_labels(labels, answer.folder) if labels is not None else None
     original = answer.original("mask").original.convert("RGB")
     state = answer.original("mask")
     colours, seen = (
@@ -140,8 +140,8 @@ def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
     classes = classes[state.shown(classes.shape)]  # what was padded is no part of the picture
     values, counts = np.unique(classes, return_counts=True)
     shares = sorted(zip(values.tolist(), (counts / classes.size).tolist(), strict=True), key=lambda pair: -pair[1])
-    answer.data["classes"] = [{"class": c, "label": label_of(known, c), "share": share} for c, share in shares]
-    answer.lines += [f"{share:7.2%}  {label_of(known, c)}" for c, share in shares]
+    answer.data["classes"] = [{"class": c, "label": label_of(names, c), "share": share} for c, share in shares]
+    answer.lines += [f"{share:7.2%}  {label_of(names, c)}" for c, share in shares]
     return answer
 
 
@@ -169,15 +169,15 @@ def picture(
     if pixels.shape[2] not in (1, 3):
         raise InvalidArgument(f"picture: a picture has 1 or 3 channels, not {pixels.shape[2]}")
     if pixels.shape[2] == 1:
-        made = Image.fromarray(pixels[..., 0])
+        image = Image.fromarray(pixels[..., 0])
         if chroma:
-            _, cb, cr = answer.original("picture").like_network(made.size).convert("YCbCr").split()
-            made = Image.merge("YCbCr", (made, cb, cr)).convert("RGB")
+            _, cb, cr = answer.original("picture").like_network(image.size).convert("YCbCr").split()
+            image = Image.merge("YCbCr", (image, cb, cr)).convert("RGB")
     elif colors == "ycbcr":
-        made = Image.fromarray(pixels, "YCbCr").convert("RGB")
+        image = Image.fromarray(pixels, "YCbCr").convert("RGB")
     else:
-        made = Image.fromarray(np.ascontiguousarray(pixels[..., ::-1] if colors == "bgr" else pixels), "RGB")
-    answer.picture = made
+        image = Image.fromarray(np.ascontiguousarray(pixels[..., ::-1] if colors == "bgr" else pixels), "RGB")
+    answer.picture = image
     return answer
 
 
@@ -216,18 +216,18 @@ def boxes(
     from tonnx.run import detections
 
     state = answer.original("boxes")
-    known = read_labels(labels, answer.folder) if labels is not None else None
+    names = read_labels(labels, answer.folder) if labels is not None else None
     outputs = {
         "boxes": named(answer, boxes) if boxes else None,
         "scores": named(answer, scores) if scores else None,
         "classes": named(answer, classes) if classes else None,
     }
-    found = detections.read(answer.array, columns, **outputs)
-    found = detections.strongest(found, score, nms)
-    found = detections.on_original(found, state, pixels)
-    answer.data["boxes"] = [{"label": label_of(known, d.kind), **d.data()} for d in found]
-    answer.lines += [f"{d.score:.4f}  {label_of(known, d.kind)}  {d.where()}" for d in found]
-    answer.picture = detections.drawn(state.original, found, known)
+    objects = detections.read(answer.array, columns, **outputs)
+    objects = detections.strongest(objects, score, nms)
+    objects = detections.on_original(objects, state, pixels)
+    answer.data["boxes"] = [{"label": label_of(names, d.kind), **d.data()} for d in objects]
+    answer.lines += [f"{d.score:.4f}  {label_of(names, d.kind)}  {d.where()}" for d in objects]
+    answer.picture = detections.drawn(state.original, objects, names)
     return answer
 
 

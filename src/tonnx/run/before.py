@@ -167,18 +167,18 @@ def resized(
     multiple_of: int = 1,
 ) -> tuple[int, int]:
     """The height and width that a resize gives."""
-    given = [value for value in (size, short, long, height, factor) if value is not None]
-    if len(given) != 1:
+    asked = [value for value in (size, short, long, height, factor) if value is not None]
+    if len(asked) != 1:
         raise InvalidArgument("resize takes one of size, short, long, height and factor")
     h, w = now
     if size is not None:
         h, w = _pair(size, "resize: size")
     else:
-        if not isinstance(given[0], (int, float)) or isinstance(given[0], bool):
-            raise InvalidArgument(f"resize: {given[0]!r} is not a size")
+        if not isinstance(asked[0], (int, float)) or isinstance(asked[0], bool):
+            raise InvalidArgument(f"resize: {asked[0]!r} is not a size")
         by = factor or (short / min(h, w) if short else long / max(h, w) if long else (height or 0) / h)
         if not by > 0:
-            raise InvalidArgument(f"resize: {given[0]!r} is not a size")
+            raise InvalidArgument(f"resize: {asked[0]!r} is not a size")
         h, w = max(1, round(h * by)), max(1, round(w * by))
     if multiple_of > 1:
         h, w = (max(multiple_of, round(side / multiple_of) * multiple_of) for side in (h, w))

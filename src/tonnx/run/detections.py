@@ -93,10 +93,10 @@ def _sides(values: dict[str, np.ndarray]) -> np.ndarray:
     raise InvalidArgument("boxes: the columns must have x1, y1, x2, y2 or cx, cy, w, h")
 
 
-def strongest(found: Sequence[Detection], score: float, nms: float | None) -> list[Detection]:
+def strongest(detections: Sequence[Detection], score: float, nms: float | None) -> list[Detection]:
     """Those above a score, best first; with ``nms``, none that overlaps a better one of its class by more than that."""
     kept: list[Detection] = []
-    for one in sorted(found, key=lambda d: -d.score):
+    for one in sorted(detections, key=lambda d: -d.score):
         if one.score < score:
             break
         if nms is None or all(other.kind != one.kind or overlap(other.box, one.box) <= nms for other in kept):
@@ -112,16 +112,16 @@ def overlap(a: Sequence[float], b: Sequence[float]) -> float:
     return width * height / both if both > 0 else 0.0
 
 
-def on_original(found: Sequence[Detection], state: Prepared, pixels: str) -> list[Detection]:
+def on_original(detections: Sequence[Detection], state: Prepared, pixels: str) -> list[Detection]:
     """Boxes in pixels of the picture that went in; ``pixels`` says what they are in now."""
     width, height = state.original.size
     if pixels == "original":
-        return list(found)
+        return list(detections)
     if pixels not in ("network", "fraction"):
         raise InvalidArgument(f"boxes: there is no pixels={pixels!r}", why="known are network, original and fraction")
     net_height, net_width = state.network_size
     moved = []
-    for one in found:
+    for one in detections:
         box = np.asarray(one.box)
         if pixels == "fraction":
             box = box * [net_width, net_height, net_width, net_height]
@@ -131,7 +131,7 @@ def on_original(found: Sequence[Detection], state: Prepared, pixels: str) -> lis
     return moved
 
 
-def drawn(picture: Image, found: Sequence[Detection], labels: Sequence[str] | None) -> Image:
+def drawn(picture: Image, detections: Sequence[Detection], labels: Sequence[str] | None) -> Image:
     """The picture with the boxes and their labels on it."""
     from PIL import ImageDraw, ImageFont
 
@@ -140,7 +140,7 @@ def drawn(picture: Image, found: Sequence[Detection], labels: Sequence[str] | No
     size = max(12, min(sheet.size) // 40)
     font = ImageFont.load_default(size=size)
     line = max(2, min(sheet.size) // 200)
-    for one in reversed(found):  # the best on top
+    for one in reversed(detections):  # the best on top
         colour = f"hsl({one.kind * 67 % 360}, 90%, 45%)"
         left, top, right, bottom = one.box
         if right <= left or bottom <= top:

@@ -53,10 +53,10 @@ def store(converted: Converted, recipe: Recipe) -> None:
 
 
 def _names(graph: ir.Graph) -> list[str]:
-    found = [value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name]
+    names = [value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name]
     for node in graph.all_nodes():
-        found += [node.name or "", *(output.name or "" for output in node.outputs)]
-    return found
+        names += [node.name or "", *(output.name or "" for output in node.outputs)]
+    return names
 
 
 def _picture_input(graph: ir.Graph) -> ir.Value:
@@ -70,8 +70,8 @@ def _picture_input(graph: ir.Graph) -> ir.Value:
 
 
 def _layout(recipe: Recipe) -> str:
-    wanted = [s.options.get("to", "nchw") for s in recipe.before if s.name == "layout"]
-    return str(wanted[-1])[-3:] if wanted else "hwc"
+    layouts = [s.options.get("to", "nchw") for s in recipe.before if s.name == "layout"]
+    return str(layouts[-1])[-3:] if layouts else "hwc"
 
 
 def _image_input(port: ir.Value, recipe: Recipe) -> ir.Value:
@@ -103,9 +103,9 @@ def _steps(op: Builder, image: ir.Value, recipe: Recipe, port: ir.Value) -> ir.V
             f"{port.dtype.name.lower() if port.dtype else '?'}",
             hint="end the recipe's steps with dtype",
         )
-    for axis, (made, wanted) in enumerate(zip(x.shape or (), port.shape or (), strict=True)):
-        if isinstance(made, int) and isinstance(wanted, int) and made != wanted:
-            raise InvalidArgument(f"the recipe gives {made} at axis {axis}, but the input {port.name} has {wanted}")
+    for axis, (size, port_size) in enumerate(zip(x.shape or (), port.shape or (), strict=True)):
+        if isinstance(size, int) and isinstance(port_size, int) and size != port_size:
+            raise InvalidArgument(f"the recipe gives {size} at axis {axis}, but the input {port.name} has {port_size}")
     return x
 
 
@@ -156,7 +156,7 @@ def _resize(
         return op.Resize(x, None, None, target, mode="nearest", nearest_mode="round_prefer_ceil")
     # As Pillow does it: rows first, whole levels after each pass, and nothing from beyond the border.
     for sizes in (op.vector([batch, channels, rows, sides[1]]), target):
-        made = op.Resize(
+        resized = op.Resize(
             x,
             None,
             None,
@@ -166,7 +166,7 @@ def _resize(
             exclude_outside=1,
             cubic_coeff_a=_CUBIC if filter == "bicubic" else None,
         )
-        x = op.Clip(op.Floor(made + 0.5), 0.0, 255.0)
+        x = op.Clip(op.Floor(resized + 0.5), 0.0, 255.0)
     return x
 
 
@@ -193,9 +193,9 @@ def _rounded(op: Builder, size: ir.Value, multiple_of: int) -> Size:
 
 
 def _crop(op: Builder, x: ir.Value, size: Any) -> ir.Value:
-    wanted = list(size) if isinstance(size, (list, tuple)) else [size, size]
+    target = list(size) if isinstance(size, (list, tuple)) else [size, size]
     starts, ends = [], []
-    for axis, side in zip((2, 3), wanted, strict=True):
+    for axis, side in zip((2, 3), target, strict=True):
         now = op.size(x, axis)
         if isinstance(now, int):
             start: Size = round((now - side) / 2)
@@ -205,21 +205,16 @@ def _crop(op: Builder, x: ir.Value, size: Any) -> ir.Value:
             end = op.Add(start, op.constant([side], T.INT64))
         starts.append(start)
         ends.append(end)
-    shape = [*(x.shape.dims[:2] if x.shape is not None else ()), *wanted]
+    shape = [*(x.shape.dims[:2] if x.shape is not None else ()), *target]
     return op.Slice(x, op.vector(starts), op.vector(ends), [2, 3], _shape=shape)
 
 
 def _pad(
-    op: Builder,
-    x: ir.Value,
-    size: Any = None,
-    multiple_of: int | None = None,
-    value: int = 0,
-    position: str = "center",
+    op: Builder, x: ir.Value, size: Any = None, multiple_of: int | None = None, value: int = 0, position: str = "center"
 ) -> ir.Value:
-    wanted = [None, None] if size is None else list(size) if isinstance(size, (list, tuple)) else [size, size]
+    target_sizes = [None, None] if size is None else list(size) if isinstance(size, (list, tuple)) else [size, size]
     starts, ends = [], []
-    for axis, side in zip((2, 3), wanted, strict=True):
+    for axis, side in zip((2, 3), target_sizes, strict=True):
         now = op.size(x, axis)
         have = now if isinstance(now, ir.Value) else op.constant([now], T.INT64)
         if side is None:
@@ -233,8 +228,8 @@ def _pad(
         ends.append(op.Sub(free, start))
     none = op.constant([0, 0], T.INT64)
     pads = op.Concat(none, *starts, none, *ends, axis=0)
-    known = list(x.shape.dims[:2]) if x.shape is not None else []
-    shape = [*known, *(side if side is not None else ir.SymbolicDim(None) for side in wanted)]
+    lead = list(x.shape.dims[:2]) if x.shape is not None else []
+    shape = [*lead, *(side if side is not None else ir.SymbolicDim(None) for side in target_sizes)]
     return op.Pad(x, pads, float(value), _shape=shape)
 
 

@@ -62,8 +62,8 @@ def load(
         raise InvalidModel(f"there is no file {text}")
     if threads is not None and threads < 1:
         raise InvalidArgument(f"threads must be at least 1, not {threads}")
-    wanted = [provider_name(name) for name in ([providers] if isinstance(providers, str) else providers or ())]
-    return Model(Session(path, wanted or None, threads), None if recipe is None else read_recipe(recipe), path)
+    provider_names = [provider_name(name) for name in ([providers] if isinstance(providers, str) else providers or ())]
+    return Model(Session(path, provider_names or None, threads), None if recipe is None else read_recipe(recipe), path)
 
 
 class Model:
@@ -87,8 +87,8 @@ class Model:
         return self.run({name: self._array(self.inputs[name], value) for name, value in feeds.items()})
 
     def __repr__(self) -> str:
-        made = ", ".join(map(str, self.outputs.values()))
-        return f"<tonnx model: {', '.join(map(str, self.inputs.values()))} → {made}>"
+        outputs = ", ".join(map(str, self.outputs.values()))
+        return f"<tonnx model: {', '.join(map(str, self.inputs.values()))} → {outputs}>"
 
     def predict(self, picture: Any) -> Any:
         """One picture (a path or Pillow's) through the recipe: an `Answer` with ``lines``, ``data``, ``picture``."""
@@ -155,11 +155,11 @@ def provider_name(name: str) -> str:
     """ONNX Runtime's own name: ``cuda`` is CUDAExecutionProvider."""
     import onnxruntime
 
-    known = {p.lower(): p for p in onnxruntime.get_all_providers()}
+    providers = {p.lower(): p for p in onnxruntime.get_all_providers()}
     for full in (name.lower(), f"{name.lower()}executionprovider"):
-        if full in known:
-            return known[full]
-    raise InvalidArgument(f"there is no execution provider {name!r}", why=f"known are {', '.join(known.values())}")
+        if full in providers:
+            return providers[full]
+    raise InvalidArgument(f"there is no execution provider {name!r}", why=f"known are {', '.join(providers.values())}")
 
 
 def _is_picture(value: Any) -> bool:
@@ -174,26 +174,26 @@ def _from_numbers(port: Port, value: Any) -> np.ndarray:
     if isinstance(value, (bytes, bytearray)):
         raise InvalidArgument(what, hint="open a picture first: PIL.Image.open(io.BytesIO(…)); or np.frombuffer")
     try:
-        made = np.asarray(value, dtype=port.dtype)
+        array = np.asarray(value, dtype=port.dtype)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(what, why=str(error)[:200]) from error
-    if port.dtype is not None and port.dtype.kind in "iub" and not np.array_equal(made, np.asarray(value)):
+    if port.dtype is not None and port.dtype.kind in "iub" and not np.array_equal(array, np.asarray(value)):
         raise InvalidArgument(what, why=f"not all of its values are of {port.dtype.name}")
-    return made
+    return array
 
 
 def _check_shape(port: Port, shape: tuple[int, ...], sizes: dict[str, tuple[int, str]]) -> None:
     what = f"the input {port} was given with the shape {list(shape)}"
     if len(shape) != len(port.shape):
         raise InvalidArgument(what, why=f"its rank is {len(port.shape)}")
-    for axis, (wanted, given) in enumerate(zip(port.shape, shape, strict=True)):
-        if isinstance(wanted, int) and wanted != given:
-            raise InvalidArgument(what, why=f"axis {axis} is {wanted} in this file")
-        if isinstance(wanted, str):
-            before = sizes.setdefault(wanted, (given, port.name))
-            if before[0] != given:
+    for axis, (declared, size) in enumerate(zip(port.shape, shape, strict=True)):
+        if isinstance(declared, int) and declared != size:
+            raise InvalidArgument(what, why=f"axis {axis} is {declared} in this file")
+        if isinstance(declared, str):
+            before = sizes.setdefault(declared, (size, port.name))
+            if before[0] != size:
                 raise InvalidArgument(
-                    f"the inputs do not fit: {wanted} is {before[0]} in {before[1]}, but {given} in {port.name}"
+                    f"the inputs do not fit: {declared} is {before[0]} in {before[1]}, but {size} in {port.name}"
                 )
 
 

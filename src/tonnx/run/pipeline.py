@@ -86,10 +86,8 @@ def _opened(picture: Any, most_pixels: int) -> Any:
         if picture.ndim == 2 or picture.shape[2] == 3:
             return Image.fromarray(np.ascontiguousarray(picture))
     if not hasattr(picture, "getbands"):
-        given = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
-        raise InvalidArgument(
-            f"a picture is a path, one of Pillow's, or an array uint8[height, width, 3], not {given}"
-        )
+        kind = f"{picture.dtype}{list(picture.shape)}" if isinstance(picture, np.ndarray) else type(picture).__name__
+        raise InvalidArgument(f"a picture is a path, one of Pillow's, or an array uint8[height, width, 3], not {kind}")
     return plain(picture)
 
 

@@ -105,8 +105,7 @@ def read_recipe(source: str | os.PathLike[str] | Mapping[str, Any] | Recipe) -> 
     path = Path(text)
     if not path.is_file():
         raise InvalidArgument(
-            f"there is no recipe {text!r}",
-            why=f"it is neither a file nor one of {', '.join(ready_recipes())}",
+            f"there is no recipe {text!r}", why=f"it is neither a file nor one of {', '.join(ready_recipes())}"
         )
     return parse(_read_file(path), path.name, path.resolve().parent)
 
@@ -136,29 +135,29 @@ def parse(data: Any, name: str, folder: Path | None = None) -> Recipe:
     return Recipe(before, after, name, embedded, _inputs(data.get("inputs", {}), name), folder)
 
 
-def _inputs(found: Any, name: str) -> dict[str, str]:
-    if not isinstance(found, Mapping) or not all(role in ROLES for role in found.values()):
-        raise InvalidArgument(f"{name}: inputs says which input is one of {', '.join(ROLES)}, not {found!r}")
-    return {str(key): str(role) for key, role in found.items()}
+def _inputs(roles: Any, name: str) -> dict[str, str]:
+    if not isinstance(roles, Mapping) or not all(role in ROLES for role in roles.values()):
+        raise InvalidArgument(f"{name}: inputs says which input is one of {', '.join(ROLES)}, not {roles!r}")
+    return {str(key): str(role) for key, role in roles.items()}
 
 
-def _steps(found: Any, known: Mapping[str, Callable[..., Any]], where: str) -> tuple[Step, ...]:
-    if not isinstance(found, (list, tuple)):
-        raise InvalidArgument(f"{where} must be a list of steps, not {found!r}")
-    return tuple(_step(item, known, f"{where}, step {i}") for i, item in enumerate(found, 1))
+def _steps(steps: Any, functions: Mapping[str, Callable[..., Any]], where: str) -> tuple[Step, ...]:
+    if not isinstance(steps, (list, tuple)):
+        raise InvalidArgument(f"{where} must be a list of steps, not {steps!r}")
+    return tuple(_step(item, functions, f"{where}, step {i}") for i, item in enumerate(steps, 1))
 
 
-def _step(item: Any, known: Mapping[str, Callable[..., Any]], where: str) -> Step:
+def _step(item: Any, functions: Mapping[str, Callable[..., Any]], where: str) -> Step:
     if isinstance(item, str):
         item = {item: {}}
     if not isinstance(item, Mapping) or len(item) != 1:
         raise InvalidArgument(f"{where} must be one name with its options, not {item!r}")
     ((name, options),) = item.items()
-    if name not in known:
-        close = difflib.get_close_matches(str(name), known, n=1)
+    if name not in functions:
+        close = difflib.get_close_matches(str(name), functions, n=1)
         hint = f"did you mean {close[0]!r}?" if close else None
-        raise InvalidArgument(f"{where}: there is no step {name!r}", why=f"known are {', '.join(known)}", hint=hint)
-    accepted = list(inspect.signature(known[name]).parameters.values())[1:]
+        raise InvalidArgument(f"{where}: there is no step {name!r}", why=f"known are {', '.join(functions)}", hint=hint)
+    accepted = list(inspect.signature(functions[name]).parameters.values())[1:]
     if options is None:
         options = {}
     if not isinstance(options, Mapping):  # `crop: 224` gives the first option

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims, broadcast, dims_of, same_dim, sizes_in
-from tonnx.ir.infer.table import Call, Inferred, shape_of
+from tonnx.ir.infer.table import Inferred, PlannedNode, shape_from, shape_of
 
 _SAME_AS_FIRST = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitShift BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear "
@@ -27,18 +27,19 @@ _REDUCTIONS = (
 )
 
 
-@shape_of(*_SAME_AS_FIRST.split())
-def _same_as_first(call: Call) -> Inferred:
-    return call.dims(0)
-
+shape_of(*_SAME_AS_FIRST.split())(lambda node: node.dims(0))
+shape_of("Size")(lambda node: [])
+shape_of("Range")(lambda node: [UNKNOWN])
+shape_of("Flatten")(lambda node: [UNKNOWN, UNKNOWN])
+shape_of("GatherElements")(lambda node: node.dims(1))
+shape_of("ConstantOfShape")(lambda node: sizes_in(node.inputs[0]))
+shape_from("Transpose")(lambda node, dims: [dims[p] for p in node.attributes.get("perm") or range(len(dims))[::-1]])
 
 BROADCASTING = frozenset(_BROADCASTING.split())
 """Operators whose inputs are all broadcast to one shape."""
 
 
-@shape_of(*BROADCASTING)
-def _broadcasting(call: Call) -> Inferred:
-    return broadcast([dims_of(x) for x in call.inputs])
+shape_of(*BROADCASTING)(lambda node: broadcast([dims_of(x) for x in node.inputs]))
 
 
 def _reduced(dims: Dims | None, axes: Sequence[int] | None, keepdims: bool) -> Dims | None:
@@ -51,11 +52,11 @@ def _reduced(dims: Dims | None, axes: Sequence[int] | None, keepdims: bool) -> D
 
 
 @shape_of(*_REDUCTIONS.split())
-def _reduction(call: Call) -> Inferred:
-    axes = call.ints(1, "axes") if call.present(1, "axes") else []
-    keepdims = bool(call.attributes.get("keepdims", 1))
-    dims = call.dims(0)
-    if not axes and call.attributes.get("noop_with_empty_axes", 0):
+def _reduction(node: PlannedNode) -> Inferred:
+    axes = node.ints(1, "axes") if node.present(1, "axes") else []
+    keepdims = bool(node.attributes.get("keepdims", 1))
+    dims = node.dims(0)
+    if not axes and node.attributes.get("noop_with_empty_axes", 0):
         return dims
     if axes is None:
         return [UNKNOWN] * len(dims) if keepdims and dims is not None else None
@@ -63,50 +64,45 @@ def _reduction(call: Call) -> Inferred:
 
 
 @shape_of("ArgMax", "ArgMin")
-def _arg(call: Call) -> Inferred:
-    return _reduced(call.dims(0), [call.attributes.get("axis", 0)], bool(call.attributes.get("keepdims", 1)))
+def _arg(node: PlannedNode) -> Inferred:
+    return _reduced(node.dims(0), [node.attributes.get("axis", 0)], bool(node.attributes.get("keepdims", 1)))
 
 
 @shape_of("Shape")
-def _shape(call: Call) -> Inferred:
-    dims = call.dims(0)
+def _shape(node: PlannedNode) -> Inferred:
+    dims = node.dims(0)
     if dims is None:
         return [UNKNOWN]
-    return [len(dims[slice(call.attributes.get("start", 0), call.attributes.get("end"))])]
-
-
-@shape_of("Size")
-def _size(call: Call) -> Inferred:
-    return []
+    return [len(dims[slice(node.attributes.get("start", 0), node.attributes.get("end"))])]
 
 
 @shape_of("Concat")
-def _concat(call: Call) -> Inferred:
-    shapes = [dims_of(x) for x in call.inputs]
-    known = [shape for shape in shapes if shape is not None]
-    if not known:
+def _concat(node: PlannedNode) -> Inferred:
+    shapes = [dims_of(x) for x in node.inputs]
+    shapes_known = [shape for shape in shapes if shape is not None]
+    if not shapes_known:
         return None
-    axis = call.attributes["axis"] % max(len(known[0]), 1)
-    result = list(known[0])
+    axis = node.attributes["axis"] % max(len(shapes_known[0]), 1)
+    result = list(shapes_known[0])
     along = [shape[axis] if shape is not None else UNKNOWN for shape in shapes]
     result[axis] = sum(d for d in along if isinstance(d, int)) if all(isinstance(d, int) for d in along) else UNKNOWN
     for i in range(len(result)):
         if i != axis:
-            result[i] = next((s[i] for s in known if isinstance(s[i], int)), result[i])
+            result[i] = next((s[i] for s in shapes_known if isinstance(s[i], int)), result[i])
     return result
 
 
 @shape_of("Reshape")
-def _reshape(call: Call) -> Inferred:
-    target, dims = call.ints(1, "shape"), call.dims(0)
+def _reshape(node: PlannedNode) -> Inferred:
+    target, dims = node.ints(1, "shape"), node.dims(0)
     if target is None:
-        sizes = sizes_in(call.inputs[1]) if len(call.inputs) > 1 else None
+        sizes = sizes_in(node.inputs[1]) if len(node.inputs) > 1 else None
         if sizes is None or any(isinstance(size, int) and size <= 0 for size in sizes):
             return None if sizes is None else [UNKNOWN] * len(sizes)
         return sizes
     result: Dims = []
     for i, size in enumerate(target):
-        if size == 0 and not call.attributes.get("allowzero", 0):
+        if size == 0 and not node.attributes.get("allowzero", 0):
             result.append(dims[i] if dims is not None and i < len(dims) else UNKNOWN)
         else:
             result.append(UNKNOWN if size == -1 else size)
@@ -136,20 +132,18 @@ def _remaining(total: Dims, others: Dims) -> Dim:
     return UNKNOWN
 
 
-@shape_of("Squeeze")
-def _squeeze(call: Call) -> Inferred:
-    dims, axes = call.dims(0), call.ints(1, "axes")
-    if dims is None:
-        return None
-    if not call.present(1, "axes"):
+@shape_from("Squeeze")
+def _squeeze(node: PlannedNode, dims: Dims) -> Inferred:
+    axes = node.ints(1, "axes")
+    if not node.present(1, "axes"):
         return [d for d in dims if d != 1] if all(isinstance(d, int) for d in dims) else None
     return _reduced(dims, axes, keepdims=False) if axes else (dims if axes == [] else None)
 
 
-@shape_of("Unsqueeze")
-def _unsqueeze(call: Call) -> Inferred:
-    dims, axes = call.dims(0), call.ints(1, "axes")
-    if dims is None or axes is None:
+@shape_from("Unsqueeze")
+def _unsqueeze(node: PlannedNode, dims: Dims) -> Inferred:
+    axes = node.ints(1, "axes")
+    if axes is None:
         return None
     rank = len(dims) + len(axes)
     new = {a % rank for a in axes}
@@ -157,41 +151,28 @@ def _unsqueeze(call: Call) -> Inferred:
     return [1 if i in new else next(rest) for i in range(rank)]
 
 
-@shape_of("Transpose")
-def _transpose(call: Call) -> Inferred:
-    dims = call.dims(0)
-    if dims is None:
-        return None
-    perm = call.attributes.get("perm") or range(len(dims) - 1, -1, -1)
-    return [dims[p] for p in perm]
-
-
-@shape_of("Expand")
-def _expand(call: Call) -> Inferred:
-    target, dims = call.ints(1), call.dims(0)
+@shape_from("Expand")
+def _expand(node: PlannedNode, dims: Dims) -> Inferred:
+    target = node.ints(1)
     if target is not None:
         return broadcast([dims, list(target)])
-    sizes = sizes_in(call.inputs[1]) if len(call.inputs) > 1 else None
-    if dims is None or sizes is None:
-        return None
-    return broadcast([dims, sizes])
+    sizes = sizes_in(node.inputs[1]) if len(node.inputs) > 1 else None
+    return None if sizes is None else broadcast([dims, sizes])
 
 
-@shape_of("Slice")
-def _slice(call: Call) -> Inferred:
-    dims, starts, ends = call.dims(0), call.ints(1, "starts"), call.ints(2, "ends")
-    if dims is None:
-        return None
+@shape_from("Slice")
+def _slice(node: PlannedNode, dims: Dims) -> Inferred:
+    starts, ends = node.ints(1, "starts"), node.ints(2, "ends")
     axes = (
-        call.ints(3, "axes") if call.present(3, "axes") else (list(range(len(starts))) if starts is not None else None)
+        node.ints(3, "axes") if node.present(3, "axes") else (list(range(len(starts))) if starts is not None else None)
     )
-    steps = call.ints(4) if call.present(4) else None
+    steps = node.ints(4) if node.present(4) else None
     result = list(dims)
     if axes is None:
         return [UNKNOWN] * len(dims)
     for i, axis in enumerate(axes):
         size = dims[axis]
-        if starts is None or ends is None or not isinstance(size, int) or (call.present(4) and steps is None):
+        if starts is None or ends is None or not isinstance(size, int) or (node.present(4) and steps is None):
             result[axis] = UNKNOWN
             continue
         step = steps[i] if steps else 1
@@ -200,47 +181,36 @@ def _slice(call: Call) -> Inferred:
     return result
 
 
-@shape_of("Split")
-def _split(call: Call) -> Inferred:
-    dims = call.dims(0)
-    if dims is None:
-        return None
-    axis = call.attributes.get("axis", 0) % len(dims)
-    sizes = call.ints(1, "split") if call.present(1, "split") else None
-    if sizes is None and isinstance(dims[axis], int) and not call.present(1, "split"):
-        chunk = -(-dims[axis] // call.outputs)  # type: ignore[operator]
-        sizes = [min(chunk, dims[axis] - chunk * i) for i in range(call.outputs)]  # type: ignore[operator]
+@shape_from("Split")
+def _split(node: PlannedNode, dims: Dims) -> Inferred:
+    axis = node.attributes.get("axis", 0) % len(dims)
+    sizes = node.ints(1, "split") if node.present(1, "split") else None
+    if sizes is None and isinstance(dims[axis], int) and not node.present(1, "split"):
+        chunk = -(-dims[axis] // node.outputs)  # type: ignore[operator]
+        sizes = [min(chunk, dims[axis] - chunk * i) for i in range(node.outputs)]  # type: ignore[operator]
     parts: list[Dims | None] = []
-    for i in range(call.outputs):
+    for i in range(node.outputs):
         parts.append([*dims[:axis], sizes[i] if sizes else UNKNOWN, *dims[axis + 1 :]])
     return parts
 
 
-@shape_of("Gather")
-def _gather(call: Call) -> Inferred:
-    dims, indices = call.dims(0), call.dims(1)
-    if dims is None or indices is None:
+@shape_from("Gather")
+def _gather(node: PlannedNode, dims: Dims) -> Inferred:
+    indices, axis = node.dims(1), node.attributes.get("axis", 0) % len(dims)
+    return None if indices is None else [*dims[:axis], *indices, *dims[axis + 1 :]]
+
+
+@shape_from("GatherND")
+def _gather_nd(node: PlannedNode, dims: Dims) -> Inferred:
+    indices = node.dims(1)
+    if not indices or not isinstance(indices[-1], int):
         return None
-    axis = call.attributes.get("axis", 0) % len(dims)
-    return [*dims[:axis], *indices, *dims[axis + 1 :]]
-
-
-@shape_of("GatherElements")
-def _gather_elements(call: Call) -> Inferred:
-    return call.dims(1)
-
-
-@shape_of("GatherND")
-def _gather_nd(call: Call) -> Inferred:
-    dims, indices = call.dims(0), call.dims(1)
-    if dims is None or not indices or not isinstance(indices[-1], int):
-        return None
-    return [*indices[:-1], *dims[call.attributes.get("batch_dims", 0) + indices[-1] :]]
+    return [*indices[:-1], *dims[node.attributes.get("batch_dims", 0) + indices[-1] :]]
 
 
 @shape_of("MatMul", "MatMulInteger")
-def _matmul(call: Call) -> Inferred:
-    a, b = call.dims(0), call.dims(1)
+def _matmul(node: PlannedNode) -> Inferred:
+    a, b = node.dims(0), node.dims(1)
     if a is None or b is None or not a or not b:
         return None
     batch = broadcast([a[:-2], b[:-2]])
@@ -249,53 +219,39 @@ def _matmul(call: Call) -> Inferred:
 
 
 @shape_of("Gemm")
-def _gemm(call: Call) -> Inferred:
-    a, b = call.dims(0), call.dims(1)
+def _gemm(node: PlannedNode) -> Inferred:
+    a, b = node.dims(0), node.dims(1)
     if a is None or b is None:
         return None
-    return [a[1 if call.attributes.get("transA", 0) else 0], b[0 if call.attributes.get("transB", 0) else 1]]
-
-
-@shape_of("ConstantOfShape")
-def _constant_of_shape(call: Call) -> Inferred:
-    return sizes_in(call.inputs[0])
-
-
-@shape_of("Range")
-def _range(call: Call) -> Inferred:
-    return [UNKNOWN]
+    return [a[1 if node.attributes.get("transA", 0) else 0], b[0 if node.attributes.get("transB", 0) else 1]]
 
 
 @shape_of("NonZero")
-def _nonzero(call: Call) -> Inferred:
-    dims = call.dims(0)
+def _nonzero(node: PlannedNode) -> Inferred:
+    dims = node.dims(0)
     return [len(dims) if dims is not None else UNKNOWN, UNKNOWN]
 
 
 @shape_of("Compress")
-def _compress(call: Call) -> Inferred:
-    dims, axis = call.dims(0), call.attributes.get("axis")
+def _compress(node: PlannedNode) -> Inferred:
+    dims, axis = node.dims(0), node.attributes.get("axis")
     if axis is None:
         return [UNKNOWN]
     return None if dims is None else [UNKNOWN if i == axis % len(dims) else dim for i, dim in enumerate(dims)]
 
 
-@shape_of("Tile")
-def _tile(call: Call) -> Inferred:
-    dims, repeats = call.dims(0), call.ints(1)
-    if dims is None:
-        return None
+@shape_from("Tile")
+def _tile(node: PlannedNode, dims: Dims) -> Inferred:
+    repeats = node.ints(1)
     if repeats is None:
         return [UNKNOWN] * len(dims)
     return [d * r if isinstance(d, int) else (d if r == 1 else UNKNOWN) for d, r in zip(dims, repeats, strict=True)]
 
 
-@shape_of("Pad")
-def _pad(call: Call) -> Inferred:
-    dims, pads = call.dims(0), call.ints(1, "pads")
-    if dims is None:
-        return None
-    axes = call.ints(3) if call.present(3) else list(range(len(dims)))
+@shape_from("Pad")
+def _pad(node: PlannedNode, dims: Dims) -> Inferred:
+    pads = node.ints(1, "pads")
+    axes = node.ints(3) if node.present(3) else list(range(len(dims)))
     if axes is None:
         return [UNKNOWN] * len(dims)
     if pads is None:
@@ -307,38 +263,29 @@ def _pad(call: Call) -> Inferred:
     return [d + t if isinstance(d, int) else (d if t == 0 else UNKNOWN) for d, t in zip(dims, totals, strict=True)]
 
 
-@shape_of("TopK")
-def _topk(call: Call) -> Inferred:
-    dims, k = call.dims(0), call.ints(1, "k")
-    if dims is None:
-        return None
+@shape_from("TopK")
+def _topk(node: PlannedNode, dims: Dims) -> Inferred:
+    k = node.ints(1, "k")
     result = list(dims)
-    result[call.attributes.get("axis", -1)] = k[0] if k else UNKNOWN
+    result[node.attributes.get("axis", -1)] = k[0] if k else UNKNOWN
     return [result, result]
 
 
-@shape_of("Flatten")
-def _flatten(call: Call) -> Inferred:
-    return [UNKNOWN, UNKNOWN]
-
-
-@shape_of("OneHot")
-def _one_hot(call: Call) -> Inferred:
-    dims, depth = call.dims(0), call.ints(1)
-    if dims is None:
-        return None
-    axis = call.attributes.get("axis", -1) % (len(dims) + 1)
+@shape_from("OneHot")
+def _one_hot(node: PlannedNode, dims: Dims) -> Inferred:
+    depth = node.ints(1)
+    axis = node.attributes.get("axis", -1) % (len(dims) + 1)
     return [*dims[:axis], depth[0] if depth else UNKNOWN, *dims[axis:]]
 
 
 @shape_of("Einsum")
-def _einsum(call: Call) -> Inferred:
-    equation = call.attributes["equation"].replace(" ", "")
+def _einsum(node: PlannedNode) -> Inferred:
+    equation = node.attributes["equation"].replace(" ", "")
     if "..." in equation or "->" not in equation:
         return None
     terms, result = equation.split("->")
     sizes: dict[str, Dim] = {}
-    for term, value in zip(terms.split(","), call.inputs, strict=True):
+    for term, value in zip(terms.split(","), node.inputs, strict=True):
         for letter, dim in zip(term, dims_of(value) or [UNKNOWN] * len(term), strict=True):
             if not isinstance(sizes.get(letter), int):
                 sizes[letter] = dim

@@ -82,12 +82,12 @@ def broadcast(shapes: Sequence[Dims | None]) -> Dims | None:
     """Multidirectional broadcasting; a pair of unequal unknown dims gives an unknown one."""
     if None in shapes:
         return None
-    known = [shape for shape in shapes if shape is not None]
-    rank = max((len(shape) for shape in known), default=0)
+    ranked = [shape for shape in shapes if shape is not None]
+    rank = max((len(shape) for shape in ranked), default=0)
     result: Dims = []
     for i in range(rank):
         dim: Dim = 1
-        for shape in known:
+        for shape in ranked:
             at = i - rank + len(shape)
             if at < 0:
                 continue

@@ -34,8 +34,8 @@ def dtypes(
     if signature.op_type in _DTYPE_ATTRIBUTE:
         name, default = _DTYPE_ATTRIBUTE[signature.op_type]
         if name in attributes:
-            given = attributes[name]
-            return [ir.DataType[given] if isinstance(given, str) else ir.DataType(given)] * outputs
+            named = attributes[name]
+            return [ir.DataType[named] if isinstance(named, str) else ir.DataType(named)] * outputs
         first = inputs[0].dtype if inputs and inputs[0] is not None else None
         return [default if default is not None else first] * outputs
     if signature.op_type == "ConstantOfShape":

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tonnx.ir.infer.dims import Dim, Dims, dims_of, ints_in
 
 
-class Call:
+class PlannedNode:
     """What a shape function sees of the node to be."""
 
     __slots__ = ("attributes", "inputs", "outputs")
@@ -36,15 +36,29 @@ class Call:
 
 Inferred = Sequence[Dim] | Sequence[Sequence[Dim] | None] | None
 """The shape of the only output, or those of all outputs."""
-ShapeFunction = Callable[[Call], Inferred]
+ShapeFunction = Callable[[PlannedNode], Inferred]
 _SHAPES: dict[str, ShapeFunction] = {}
 
 
 def shape_of(*op_types: str) -> Callable[[ShapeFunction], ShapeFunction]:
+    """Enter a function as that which gives the shapes of these operators."""
+
     def enter(function: ShapeFunction) -> ShapeFunction:
-        for op_type in op_types:
-            _SHAPES[op_type] = function
+        _SHAPES.update(dict.fromkeys(op_types, function))
         return function
+
+    return enter
+
+
+def shape_from(*op_types: str) -> Callable[[Callable[[PlannedNode, Dims], Inferred]], ShapeFunction]:
+    """The same for a function that starts from the dimensions of the first input: without them, nothing is known."""
+
+    def enter(function: Callable[[PlannedNode, Dims], Inferred]) -> ShapeFunction:
+        def shape(node: PlannedNode) -> Inferred:
+            dims = node.dims(0)
+            return None if dims is None else function(node, dims)
+
+        return shape_of(*op_types)(shape)
 
     return enter
 
@@ -56,7 +70,7 @@ def shapes(
     function = _SHAPES.get(op_type)
     if function is None:
         return [None] * outputs
-    result: Any = function(Call(inputs, attributes, outputs))
+    result: Any = function(PlannedNode(inputs, attributes, outputs))
     if result and isinstance(result[0], (list, type(None))):
         return [*result, *[None] * outputs][:outputs]
     return [result, *[None] * (outputs - 1)]

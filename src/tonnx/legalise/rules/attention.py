@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Call
+from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down
 
 
@@ -13,7 +13,7 @@ def _positions(op: Builder, size: Size) -> ir.Value:
     return op.Range(0, op.scalar(size), 1)
 
 
-def _attention_with(op: Builder, node: Call, visible: ir.Value, *without: str) -> tuple[ir.Value, ...]:
+def _attention_with(op: Builder, node: NodeView, visible: ir.Value, *without: str) -> tuple[ir.Value, ...]:
     """The same attention, restricted to the keys that ``visible`` (bool, broadcastable) says."""
     mask = node["attn_mask"]
     if mask is None:
@@ -40,22 +40,22 @@ def _padded(op: Builder, mask: ir.Value, keys: Size) -> ir.Value:
     return op.Pad(mask, op.Concat(op.constant([0] * (2 * rank - 1), ir.DataType.INT64), missing, axis=0), fill)
 
 
-def _query_length(op: Builder, node: Call) -> Size:
+def _query_length(op: Builder, node: NodeView) -> Size:
     return op.size(node.need("Q"), node.rank("Q") - 2)
 
 
-def _key_length(op: Builder, node: Call) -> Size:
+def _key_length(op: Builder, node: NodeView) -> Size:
     """All keys: the past ones and those given."""
-    given = op.size(node.need("K"), node.rank("K") - 2)
+    new = op.size(node.need("K"), node.rank("K") - 2)
     if (past := node["past_key"]) is None:
-        return given
+        return new
     before = op.size(past, 2)
-    if isinstance(given, int) and isinstance(before, int):
-        return given + before
-    return op.vector([given]) + op.vector([before])
+    if isinstance(new, int) and isinstance(before, int):
+        return new + before
+    return op.vector([new]) + op.vector([before])
 
 
-def _query_positions(op: Builder, node: Call) -> ir.Value:
+def _query_positions(op: Builder, node: NodeView) -> ir.Value:
     """The absolute position of every query, to be compared with a row of keys: [Sq, 1], or [B, 1, Sq, 1]."""
     length = _query_length(op, node)
     rows = op.Unsqueeze(_positions(op, length), [1])
@@ -66,17 +66,15 @@ def _query_positions(op: Builder, node: Call) -> ir.Value:
     return rows
 
 
-def _has_padding(node: Call) -> bool:
+def _has_padding(node: NodeView) -> bool:
     return len(node.inputs) > 6 and node.inputs[6] is not None
 
 
 @down("Attention", 25, up="new attributes that are off by default")
-def attention_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+def attention_window(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | None:
     """A window is a band in the mask."""
     left, right = node.attr("left_window_size", -1), node.attr("right_window_size", -1)
     if left < 0 and right < 0:
-        for name in ("left_window_size", "right_window_size"):
-            node.node.attributes.pop(name, None)
         return None
     at, keys = _query_positions(op, node), _positions(op, _key_length(op, node))
     sides = []
@@ -89,7 +87,7 @@ def attention_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
 
 
 @down("Attention", 24, up="a new optional input")
-def attention_padding(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+def attention_padding(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | None:
     """Padding at the end of the cache is masked, and shifts the causal frontier of each sample."""
     if not _has_padding(node):
         node.node.resize_inputs(min(len(node.inputs), 6))
@@ -100,7 +98,7 @@ def attention_padding(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
         visible = op.And(visible, op.LessOrEqual(keys, _query_positions(op, node)))
     else:  # ONNX Runtime does not broadcast a mask over the queries
         visible = op.Expand(visible, op.vector([1, 1, _query_length(op, node), 1]))
-    inner = Call(node.node, node.signature)
+    inner = NodeView(node.node, node.signature)
     inner_inputs = inner.inputs[:6]
     inner.node.resize_inputs(len(inner_inputs))
     return _attention_with(op, inner, visible, "is_causal")

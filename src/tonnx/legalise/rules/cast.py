@@ -1,23 +1,9 @@
-"""Cast and CastLike: attributes that only matter for 8-bit floats."""
+"""Cast and CastLike: attributes that only matter for 8-bit floats, which older versions do not have."""
 
 from __future__ import annotations
 
-from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.table import attributes_go, down
 
-
-@down(("Cast", "CastLike"), 24)
-def without_round_mode(op: Builder, node: Call) -> None:
-    """``round_mode`` says how to round to float8e8m0, which older versions do not have."""
-    node.node.attributes.pop("round_mode", None)
-
-
-@down(("Cast", "CastLike"), 19)
-def without_saturate(op: Builder, node: Call) -> None:
-    """``saturate`` is about the 8-bit floats, which older versions do not have."""
-    node.node.attributes.pop("saturate", None)
-
-
-for _since in (19, 24):
-    same(("Cast", "CastLike"), _since, "a new attribute with the old behaviour as its default", direction=UP)
+for _since in (19, 24):  # saturate, round_mode
+    _step = down(("Cast", "CastLike"), _since, up="a new attribute with the old behaviour as its default")
+    _step(attributes_go)

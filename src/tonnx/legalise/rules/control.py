@@ -6,12 +6,12 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dims, dims_of, same_dim
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
 
 
 @down("If", 11, up="shapes that may differ were written down")
-def branches_of_one_shape(op: Builder, node: Call) -> None:
+def branches_of_one_shape(op: Builder, node: NodeView) -> None:
     """Both branches have one shape, as far as it is written down: what differs is hidden from shape inference."""
     graphs: list[ir.Graph] = [node.attr("then_branch"), node.attr("else_branch")]
     for i, (one, other) in enumerate(zip(*(graph.outputs for graph in graphs), strict=True)):
@@ -45,7 +45,7 @@ def _hide_shape(op: Builder, graph: ir.Graph, place: int, condition: ir.Value, d
 
 
 @down("Loop", 11, up="what was allowed still is")
-def loop_that_carries(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+def loop_that_carries(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | None:
     """A Loop carries at least one value."""
     if len(node.inputs) > 2:
         return None
@@ -64,7 +64,7 @@ def loop_that_carries(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
 
 
 @down("Scan", 11, up="counting from the front is still allowed")
-def scan_axes_from_front(op: Builder, node: Call) -> None:
+def scan_axes_from_front(op: Builder, node: NodeView) -> None:
     """Negative axes are counted from the front."""
     for name, values in (("scan_input_axes", node.inputs), ("scan_output_axes", list(node.node.outputs))):
         axes = node.attr(name)
@@ -79,7 +79,7 @@ def scan_axes_from_front(op: Builder, node: Call) -> None:
 
 
 @down("Scan", 9)
-def scan_one_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def scan_one_batch(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """Version 8 scans a batch of sequences: a batch of one."""
     count = node.attr("num_scan_inputs")
     states = len(node.inputs) - count
@@ -88,22 +88,19 @@ def scan_one_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     for value, axis in zip(node.inputs, axes, strict=True):
         assert value is not None
         inputs.append(op.Unsqueeze(_axis_first(op, value, axis), axes=[0]))
-    attributes = [
-        ir.AttrGraph("body", node.attr("body")),
-        ir.AttrInt64("num_scan_inputs", count),
-    ]
+    attributes = [ir.AttrGraph("body", node.attr("body")), ir.AttrInt64("num_scan_inputs", count)]
     if (directions := node.attr("scan_input_directions")) is not None:
         attributes.append(ir.AttrInt64s("directions", directions))
     shapes: list[tuple[ir.DataType | None, Dims | None]] = []
     for output in node.node.outputs:
         dims = dims_of(output)
         shapes.append((output.dtype, None if dims is None else [ir.SymbolicDim(None)] * (len(dims) + 1)))
-    made = op.node("Scan", inputs, attributes, shapes)
+    scanned_outputs = op.node("Scan", inputs, attributes, shapes)
     scanned = node.outputs - states
     back = [0] * states + (node.attr("scan_output_axes") or [0] * scanned)
     reverse = [0] * states + (node.attr("scan_output_directions") or [0] * scanned)
     results = []
-    for value, axis, backwards, old in zip(made, back, reverse, node.node.outputs, strict=True):
+    for value, axis, backwards, old in zip(scanned_outputs, back, reverse, node.node.outputs, strict=True):
         plain = op.Squeeze(value, axes=[0])
         if backwards:
             length = old.shape[axis] if old.shape is not None else None
@@ -128,7 +125,7 @@ def _axis_first(op: Builder, x: ir.Value, axis: int) -> ir.Value:
 
 
 @up("Scan", 9)
-def scan_no_batch(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def scan_no_batch(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """A batch of one is no batch."""
     if node.inputs[0] is not None:
         raise Blocked("its sequences have lengths of their own")

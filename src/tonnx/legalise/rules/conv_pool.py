@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, same
 from tonnx.legalise.versioned_ops import END
 
@@ -19,7 +19,7 @@ T = ir.DataType
 class Window:
     """The sliding window of a pooling node, its defaults filled in."""
 
-    def __init__(self, node: Call) -> None:
+    def __init__(self, node: NodeView) -> None:
         self.kernel: list[int] = node.attr("kernel_shape")
         n = len(self.kernel)
         self.strides: list[int] = node.attr("strides") or [1] * n
@@ -40,16 +40,16 @@ class Window:
 
     def attributes(self, *, pads: list[int] | None = None, dilations: bool = False) -> dict[str, object]:
         """As attributes of a node that rounds down."""
-        found: dict[str, object] = {"kernel_shape": self.kernel, "strides": self.strides}
+        named: dict[str, object] = {"kernel_shape": self.kernel, "strides": self.strides}
         if self.auto_pad.startswith("SAME"):
-            found["auto_pad"] = self.auto_pad
+            named["auto_pad"] = self.auto_pad
         else:
-            found["pads"] = self.pads if pads is None else pads
+            named["pads"] = self.pads if pads is None else pads
         if dilations:
-            found["dilations"] = self.dilations
-        return found
+            named["dilations"] = self.dilations
+        return named
 
-    def explicit_pads(self, node: Call) -> list[int]:
+    def explicit_pads(self, node: NodeView) -> list[int]:
         """The pads of "SAME" written out, which takes fixed sizes."""
         if not self.auto_pad.startswith("SAME"):
             return self.pads
@@ -63,7 +63,7 @@ class Window:
             ends.append(more if self.auto_pad == "SAME_UPPER" else less)
         return begins + ends
 
-    def extra(self, node: Call) -> list[int]:
+    def extra(self, node: NodeView) -> list[int]:
         """What has to be padded at the end of each axis, so that rounding down gives what rounding up gave.
 
         A window that would start in the padding at the end is dropped by ceil_mode.
@@ -71,7 +71,7 @@ class Window:
         if not self.ceil:
             return [0] * len(self.kernel)
         n = len(self.kernel)
-        found = []
+        missing = []
         for i, size in enumerate(_spatial(node)):
             begin, end, stride, span = self.pads[i], self.pads[n + i], self.strides[i], self.spans[i]
             if isinstance(size, int):
@@ -79,15 +79,15 @@ class Window:
                 if last * stride >= size + begin:
                     last -= 1
                 more = last * stride + span - (size + begin + end)
-                found.append(0 if -stride < more < 0 else more)  # rounding down drops less than a stride
+                missing.append(0 if -stride < more < 0 else more)  # rounding down drops less than a stride
             elif stride == 1 or end <= span - stride:
-                found.append(stride - 1)  # never enough for a window that starts in the padding
+                missing.append(stride - 1)  # never enough for a window that starts in the padding
             else:
                 raise Blocked("ceil_mode of a size known only at run time, with padding that may hold a window")
-        return found
+        return missing
 
 
-def _spatial(node: Call) -> list[int | ir.SymbolicDim]:
+def _spatial(node: NodeView) -> list[int | ir.SymbolicDim]:
     dims = node.dims("X")
     if dims is None:
         raise Blocked("the rank of its input is not known")
@@ -105,7 +105,7 @@ def spatial_pads(rank: int, pads: list[int]) -> list[int]:
     return [0, 0, *pads[:n], 0, 0, *pads[n:]]
 
 
-def _pad(op: Builder, node: Call, pads: list[int], value: float) -> ir.Value:
+def _pad(op: Builder, node: NodeView, pads: list[int], value: float) -> ir.Value:
     x = node.need("X")
     if not any(pads):
         return x
@@ -128,7 +128,7 @@ def _positions(op: Builder, x: ir.Value, window: Window) -> Iterator[ir.Value]:
 
 
 @down(("AveragePool", "MaxPool", "LpPool"), 22)
-def pool_dropped_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+def pool_dropped_window(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | None:
     """Before 22 the text (and shape inference) did not drop a window that starts in the padding at the end."""
     window = Window(node)
     sizes = _spatial(node) if window.ceil else []
@@ -153,11 +153,10 @@ def pool_dropped_window(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
 
 
 @down("AveragePool", 19, up="dilations are 1 by default")
-def average_pool_dilations(op: Builder, node: Call) -> ir.Value | None:
+def average_pool_dilations(op: Builder, node: NodeView) -> ir.Value | None:
     """An average over a dilated window is a convolution with equal weights, divided by what it covers."""
     window = Window(node)
     if not window.dilated:
-        node.node.attributes.pop("dilations", None)
         return None
     x = node.need("X")
     include_pads = bool(node.attr("count_include_pad", 0))
@@ -184,12 +183,11 @@ def average_pool_dilations(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("AveragePool", 10, up="rounding down is the default")
-def average_pool_ceil(op: Builder, node: Call) -> ir.Value | None:
+def average_pool_ceil(op: Builder, node: NodeView) -> ir.Value | None:
     """Rounding up is rounding down with more padding at the end, which does not count."""
     window = Window(node)
     extra = window.extra(node)
     if not any(extra):
-        node.node.attributes.pop("ceil_mode", None)
         return None
     n = len(extra)
     x, pads, include = node.need("X"), window.pads, bool(node.attr("count_include_pad", 0))
@@ -205,13 +203,11 @@ def average_pool_ceil(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("MaxPool", 10, up="what is new is off by default")
-def max_pool_windows(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...] | None:
+def max_pool_windows(op: Builder, node: NodeView) -> ir.Value | tuple[ir.Value, ...] | None:
     """Rounding up by padding; a dilated window as the maximum over its places."""
     window = Window(node)
     extra = window.extra(node)
     if not window.dilated and not any(extra):
-        for name in ("dilations", "ceil_mode"):
-            node.node.attributes.pop(name, None)
         return None
     if node.used(1):
         raise Blocked("indices of a dilated window or with ceil_mode")
@@ -226,7 +222,7 @@ def max_pool_windows(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...]
     return op.MaxPool(x, **window.attributes(pads=pads))
 
 
-def _maximum_over_places(op: Builder, node: Call, x: ir.Value, window: Window) -> ir.Value:
+def _maximum_over_places(op: Builder, node: NodeView, x: ir.Value, window: Window) -> ir.Value:
     """The maximum along each axis in turn: a window of 3 × 3 takes 3 + 3 slices, not 9."""
     rank = node.rank("X")
     for i, (size, dilation, stride) in enumerate(zip(window.kernel, window.dilations, window.strides, strict=True)):
@@ -248,7 +244,7 @@ def _maximum_over_places(op: Builder, node: Call, x: ir.Value, window: Window) -
 
 
 @down("MaxPool", 8, up="indices are optional")
-def max_pool_without_indices(op: Builder, node: Call) -> ir.Value:
+def max_pool_without_indices(op: Builder, node: NodeView) -> ir.Value:
     """Indices cannot be had."""
     if node.used(1):
         raise Blocked("MaxPool has no second output there")
@@ -259,13 +255,11 @@ def max_pool_without_indices(op: Builder, node: Call) -> ir.Value:
 
 
 @down("LpPool", 18, up="what is new is off by default")
-def lp_pool_windows(op: Builder, node: Call) -> ir.Value | None:
+def lp_pool_windows(op: Builder, node: NodeView) -> ir.Value | None:
     """Rounding up by padding; a dilated window as the sum over its places."""
     window = Window(node)
     extra = window.extra(node)
     if not window.dilated and not any(extra):
-        for name in ("dilations", "ceil_mode"):
-            node.node.attributes.pop(name, None)
         return None
     p = float(node.attr("p", 2))
     pads = _more_at_the_end(window.explicit_pads(node) if window.dilated else window.pads, extra)

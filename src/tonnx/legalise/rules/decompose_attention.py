@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, at_most, cut, fixed, number, reduce, split, unsqueeze
 
@@ -17,7 +17,7 @@ T = ir.DataType
 
 
 @down("Attention", 23)
-def attention(op: Builder, node: Call) -> list[ir.Value]:
+def attention(op: Builder, node: NodeView) -> list[ir.Value]:
     """softmax(QKᵀ·scale + bias)·V, with grouped heads and the key/value cache."""
     flat = node.rank("Q") == 3
     query = _heads(op, node, "Q", "q_num_heads")
@@ -61,7 +61,7 @@ def attention(op: Builder, node: Call) -> list[ir.Value]:
     return [result, key, value, shown][: node.outputs]
 
 
-def _heads(op: Builder, node: Call, name: str, count: str) -> ir.Value:
+def _heads(op: Builder, node: NodeView, name: str, count: str) -> ir.Value:
     """(batch, sequence, heads·width) as (batch, heads, sequence, width)."""
     x = node.need(name)
     if node.rank(name) == 4:
@@ -74,7 +74,7 @@ def _heads(op: Builder, node: Call, name: str, count: str) -> ir.Value:
     return op.Transpose(x, perm=[0, 2, 1, 3])
 
 
-def _scaled(op: Builder, node: Call, query: ir.Value) -> ir.Value:
+def _scaled(op: Builder, node: NodeView, query: ir.Value) -> ir.Value:
     # Before the product and on the queries only: as safe in float16 as √scale on both sides, and one node.
     scale = node.attr("scale", None)
     if scale is not None:
@@ -111,7 +111,7 @@ def _grouped_matmul(op: Builder, x: ir.Value, y: ir.Value, groups: tuple[int, in
     return op.Reshape(op.MatMul(together, y), [0, heads, -1, 0], _shape=[batch, heads, rows, columns])
 
 
-def _bias(op: Builder, node: Call, query: ir.Value, key: ir.Value, past_length: Size) -> ir.Value | None:
+def _bias(op: Builder, node: NodeView, query: ir.Value, key: ir.Value, past_length: Size) -> ir.Value | None:
     """What is added to the scores: 0 or the mask's number where a query may look, next to nothing elsewhere."""
     mask, causal = node["attn_mask"], None
     if node.attr("is_causal", 0):
@@ -126,7 +126,7 @@ def _bias(op: Builder, node: Call, query: ir.Value, key: ir.Value, past_length: 
     return mask if causal is None else op.Where(causal, mask, never)
 
 
-def _never(node: Call) -> float:
+def _never(node: NodeView) -> float:
     """What is added where a query may not look.
 
     The lowest number and not -inf, so that a query without any key has no NaN on its way to zero; except where the sum
@@ -148,15 +148,15 @@ def _causal(op: Builder, queries: Size, keys: Size, past: Size) -> ir.Value:
 
 def _rows_with_a_key(op: Builder, bias: ir.Value, never: float) -> ir.Value | None:
     """Which queries may look at anything: the others give zero, not NaN. None when all may for certain."""
-    known = constant_of(bias)
-    if known is not None:
-        some = np.any(known > never, axis=-1, keepdims=True)
+    array = constant_of(bias)
+    if array is not None:
+        some = np.any(array > never, axis=-1, keepdims=True)
         return None if bool(np.all(some)) else op.constant(some)
     return op.Greater(reduce(op, "ReduceMax", bias, [-1]), number(op, never, bias))
 
 
 @down("RotaryEmbedding", 23)
-def rotary_embedding(op: Builder, node: Call) -> ir.Value:
+def rotary_embedding(op: Builder, node: NodeView) -> ir.Value:
     """Pairs of features turned by an angle: (a·cos − b·sin, a·sin + b·cos)."""
     x, rank = node.need("X"), node.rank("X")
     cos, sin = node.need("cos_cache"), node.need("sin_cache")
@@ -197,7 +197,7 @@ def _rotate(op: Builder, a: ir.Value, b: ir.Value, cos: ir.Value, sin: ir.Value)
 
 
 @down("TensorScatter", 24)
-def tensor_scatter(op: Builder, node: Call) -> ir.Value:
+def tensor_scatter(op: Builder, node: NodeView) -> ir.Value:
     """An update written into a cache, at a place of its own for each sample."""
     cache, update = node.need("past_cache"), node.need("update")
     rank = node.rank("past_cache")

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call, constant_of
+from tonnx.legalise.node_view import NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import reduce, unsqueeze
 
@@ -19,41 +19,30 @@ _HALF = 32
 
 
 @down("BitwiseNot", 18)
-def bitwise_not(op: Builder, node: Call) -> ir.Value:
+def bitwise_not(op: Builder, node: NodeView) -> ir.Value:
     """-1 − x in two's complement; the largest number − x without sign."""
     x, dtype = node.need("X"), node.dtype("X")
     ones = int(np.iinfo(dtype.numpy()).max) if dtype in _UNSIGNED else -1
     return op.Sub(op.constant(np.asarray(ones, dtype.numpy())), x)
 
 
-@down("BitwiseAnd", 18)
-def bitwise_and(op: Builder, node: Call) -> ir.Value:
-    """Bit by bit, or with Mod where the mask is known."""
-    return _and(op, node.need("A"), node.need("B"))
-
-
-@down("BitwiseOr", 18)
-def bitwise_or(op: Builder, node: Call) -> ir.Value:
-    """a + (b − (a & b)): no sum is larger than the result."""
-    a, b = node.need("A"), node.need("B")
-    return a + (b - _and(op, a, b))
-
-
-@down("BitwiseXor", 18)
-def bitwise_xor(op: Builder, node: Call) -> ir.Value:
-    """(a − (a & b)) + (b − (a & b)): no sum is larger than the result."""
+@down(("BitwiseAnd", "BitwiseOr", "BitwiseXor"), 18)
+def bitwise(op: Builder, node: NodeView) -> ir.Value:
+    """a & b bit by bit, or with Mod where the mask is known; of the others, no sum is larger than the result."""
     a, b = node.need("A"), node.need("B")
     both = _and(op, a, b)
-    return (a - both) + (b - both)
+    if node.op_type == "BitwiseAnd":
+        return both
+    return a + (b - both) if node.op_type == "BitwiseOr" else (a - both) + (b - both)
 
 
 @down("BitShift", 11)
-def bit_shift(op: Builder, node: Call) -> ir.Value:
+def bit_shift(op: Builder, node: NodeView) -> ir.Value:
     """Times or divided by a power of two."""
     x, by, dtype = node.need("X"), node.need("Y"), node.dtype("X")
-    known = constant_of(by)
-    if known is not None:
-        factor = op.constant(np.left_shift(np.ones_like(known), known))
+    shifts = constant_of(by)
+    if shifts is not None:
+        factor = op.constant(np.left_shift(np.ones_like(shifts), shifts))
     else:  # exact in double for every power that 64 bits hold
         factor = op.Cast(op.Pow(op.constant(2.0, T.DOUBLE), op.Cast(by, to=int(T.DOUBLE))), to=int(dtype))
     return op.Mul(x, factor) if node.attr("direction") == "LEFT" else op.Div(x, factor)
@@ -61,8 +50,8 @@ def bit_shift(op: Builder, node: Call) -> ir.Value:
 
 def _and(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     for x, mask in ((a, b), (b, a)):
-        known = constant_of(mask)
-        if known is not None and known.size == 1 and (result := _masked(op, x, known)) is not None:
+        array = constant_of(mask)
+        if array is not None and array.size == 1 and (result := _masked(op, x, array)) is not None:
             return result
     dtype = a.dtype
     assert dtype is not None

@@ -8,7 +8,8 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.schema import signature
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.axes import never_negative
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 
@@ -16,7 +17,7 @@ T = ir.DataType
 
 
 @down("CastLike", 15)
-def cast_like(op: Builder, node: Call) -> ir.Value:
+def cast_like(op: Builder, node: NodeView) -> ir.Value:
     """A Cast to the type that the other input has."""
     dtype = node.dtype("target_type")
     cast = signature("Cast", op.opset)
@@ -26,7 +27,7 @@ def cast_like(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Bernoulli", 15)
-def bernoulli(op: Builder, node: Call) -> ir.Value:
+def bernoulli(op: Builder, node: NodeView) -> ir.Value:
     """1 where a random number is below the probability."""
     x = node.need("input")
     dtype = T(node.attr("dtype", int(node.dtype("input"))))
@@ -35,7 +36,7 @@ def bernoulli(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Trilu", 14)
-def triangle(op: Builder, node: Call) -> ir.Value:
+def triangle(op: Builder, node: NodeView) -> ir.Value:
     """The part on and above (or below) a diagonal, picked with a mask of row and column numbers."""
     x, k = node.need("input"), node["k"]
     rank = node.rank("input")
@@ -50,26 +51,21 @@ def triangle(op: Builder, node: Call) -> ir.Value:
 
 
 @down("GreaterOrEqual", 12)
-def greater_or_equal(op: Builder, node: Call) -> ir.Value:
-    """Not less; of numbers that can be NaN, greater or equal."""
-    a, b = node.need("A"), node.need("B")
-    return op.Or(op.Greater(a, b), op.Equal(a, b)) if node.dtype("A") in FLOATS else op.Not(op.Less(a, b))
-
-
 @down("LessOrEqual", 12)
-def less_or_equal(op: Builder, node: Call) -> ir.Value:
-    """Not greater; of numbers that can be NaN, less or equal."""
+def or_equal(op: Builder, node: NodeView) -> ir.Value:
+    """Not the other way; of numbers that can be NaN, that way or equal."""
     a, b = node.need("A"), node.need("B")
-    return op.Or(op.Less(a, b), op.Equal(a, b)) if node.dtype("A") in FLOATS else op.Not(op.Greater(a, b))
+    this, other = (op.Greater, op.Less) if node.op_type == "GreaterOrEqual" else (op.Less, op.Greater)
+    return op.Or(this(a, b), op.Equal(a, b)) if node.dtype("A") in FLOATS else op.Not(other(a, b))
 
 
 @down("Range", 11)
-def counted(op: Builder, node: Call) -> ir.Value:
+def counted(op: Builder, node: NodeView) -> ir.Value:
     """start + step·(0, 1, 2 …)."""
     start, limit, delta = node.need("start"), node.need("limit"), node.need("delta")
     dtype = node.dtype("start")
-    if (known := _known_range(start, limit, delta)) is not None:
-        return op.constant(known)
+    if (numbers_now := _known_range(start, limit, delta)) is not None:
+        return op.constant(numbers_now)
     step = _lone(delta)
     if step is None or abs(step) != 1 or dtype in FLOATS:
         wide = T.DOUBLE if dtype in (T.INT64, T.INT32, T.DOUBLE) else T.FLOAT
@@ -79,7 +75,7 @@ def counted(op: Builder, node: Call) -> ir.Value:
     else:
         span = limit if _lone(start) == 0 and step == 1 else limit - start if step == 1 else start - limit
         count = op.cast(span, T.INT64)
-        if not (span is limit and is_size(limit)):
+        if not (span is limit and never_negative(limit)):
             count = op.Cast(op.Relu(op.Cast(count, to=int(T.DOUBLE))), to=int(T.INT64))
     numbers = op.cast(arange(op, op.Reshape(count, [1])), dtype)
     if step != 1:
@@ -103,19 +99,8 @@ def _lone(value: ir.Value) -> float | None:
     return None if array is None or array.size != 1 else float(array.reshape(-1)[0])
 
 
-def is_size(value: ir.Value) -> bool:
-    """Whether a value is a dimension of something, so that it is not negative."""
-    producer = value.producer()
-    if producer is None or producer.domain:
-        return False
-    if producer.op_type in ("Shape", "Size"):
-        return True
-    through = ("Gather", "Slice", "Squeeze", "Unsqueeze", "Reshape", "Cast", "Identity", "ReduceProd")
-    return producer.op_type in through and producer.inputs[0] is not None and is_size(producer.inputs[0])
-
-
 @down("EyeLike", 9)
-def eye_like(op: Builder, node: Call) -> ir.Value:
+def eye_like(op: Builder, node: NodeView) -> ir.Value:
     """Row and column numbers compared."""
     x = node.need("input")
     dtype = T(node.attr("dtype", int(node.dtype("input"))))
@@ -127,25 +112,25 @@ def eye_like(op: Builder, node: Call) -> ir.Value:
 
 
 @down("ConstantOfShape", 9)
-def constant_of_shape(op: Builder, node: Call) -> ir.Value:
+def constant_of_shape(op: Builder, node: NodeView) -> ir.Value:
     """One element, expanded."""
     tensor = node.attr("value", None)
     value = np.zeros(1, np.float32) if tensor is None else tensor.numpy().reshape(-1)
     shape = node.need("input")
-    known = constant_of(shape)
-    if known is not None and np.prod(known) <= LIMIT:
-        return op.constant(np.broadcast_to(value, [int(s) for s in known]))
+    sizes = constant_of(shape)
+    if sizes is not None and np.prod(sizes) <= LIMIT:
+        return op.constant(np.broadcast_to(value, [int(s) for s in sizes]))
     return op.Expand(op.constant(value.reshape(())), shape)
 
 
 @down("Expand", 8)
-def expand(op: Builder, node: Call) -> ir.Value:
+def expand(op: Builder, node: NodeView) -> ir.Value:
     """Tile, when all sizes are known; else a product with ones, which broadcasts."""
     x, shape = node.need("input"), node.need("shape")
-    known, dims = constant_of(shape), node.dims("input")
-    if dims is not None and known is not None and all(isinstance(d, int) for d in dims):
-        have = [1] * (len(known) - len(dims)) + [int(d) for d in dims if isinstance(d, int)]
-        want = [1] * (len(have) - len(known)) + [int(s) for s in known]
+    target, dims = constant_of(shape), node.dims("input")
+    if dims is not None and target is not None and all(isinstance(d, int) for d in dims):
+        have = [1] * (len(target) - len(dims)) + [int(d) for d in dims if isinstance(d, int)]
+        want = [1] * (len(have) - len(target)) + [int(s) for s in target]
         repeats = [w if h == 1 else 1 for h, w in zip(have, want, strict=True)]
         if len(have) > len(dims):
             x = op.Reshape(x, have)
@@ -162,6 +147,6 @@ def expand(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Where", 9)
-def where(op: Builder, node: Call) -> ir.Value:
+def where(op: Builder, node: NodeView) -> ir.Value:
     """The choice as arithmetic; a NaN in the part that is not chosen shows through."""
     return select(op, node.need("condition"), node.need("X"), node.need("Y"))

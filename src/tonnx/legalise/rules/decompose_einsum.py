@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, reduce, squeeze, unsqueeze
 
@@ -24,7 +24,7 @@ class _Term:
 
 
 @down("Einsum", 12)
-def einsum(op: Builder, node: Call) -> ir.Value:
+def einsum(op: Builder, node: NodeView) -> ir.Value:
     """Operands contracted two at a time, from left to right."""
     values = [v for v in node.inputs if v is not None]
     ranks = []
@@ -32,14 +32,14 @@ def einsum(op: Builder, node: Call) -> ir.Value:
         if value.shape is None:
             raise Blocked("the rank of one of its inputs is not known")
         ranks.append(value.shape.rank())
-    labels, wanted = _parse(node.attr("equation"), ranks)
+    labels, output = _parse(node.attr("equation"), ranks)
     terms = [_diagonals(op, _Term(v, label)) for v, label in zip(values, labels, strict=True)]
     result = terms[0]
     for i, other in enumerate(terms[1:], 1):
-        needed = {*wanted, *(label for term in terms[i + 1 :] for label in term.labels)}
+        needed = {*output, *(label for term in terms[i + 1 :] for label in term.labels)}
         result = _contract(op, _summed(op, result, {*needed, *other.labels}), other, needed)
-    result = _summed(op, result, set(wanted))
-    order = [result.labels.index(label) for label in wanted]
+    result = _summed(op, result, set(output))
+    order = [result.labels.index(label) for label in output]
     if order != sorted(order):
         return op.Transpose(result.value, perm=order)
     return op.Identity(result.value) if result.value in values else result.value

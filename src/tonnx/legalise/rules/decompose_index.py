@@ -8,8 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.axes import never_negative
 from tonnx.legalise.exact_integers import positions
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import COUNTS, arange, counted_by_loop, number, reduce, select, unsqueeze
 
@@ -17,7 +18,7 @@ T = ir.DataType
 
 
 @down("GatherElements", 11)
-def gather_elements(op: Builder, node: Call) -> ir.Value:
+def gather_elements(op: Builder, node: NodeView) -> ir.Value:
     """Every element's place in the flat data: its own place along the other axes, the index along this one."""
     data, indices = node.need("data"), node.need("indices")
     rank = node.rank("data")
@@ -39,7 +40,7 @@ def gather_elements(op: Builder, node: Call) -> ir.Value:
 
 
 @down("GatherND", 11)
-def gather_nd(op: Builder, node: Call) -> ir.Value:
+def gather_nd(op: Builder, node: NodeView) -> ir.Value:
     """The indexed axes as one, and a Gather along it."""
     data = node.need("data")
     depth, sizes = _depth(node), op.sizes(data) if node.rank("data") else []
@@ -48,7 +49,7 @@ def gather_nd(op: Builder, node: Call) -> ir.Value:
 
 
 @down("ScatterElements", 11)
-def scatter_elements(op: Builder, node: Call) -> ir.Value:
+def scatter_elements(op: Builder, node: NodeView) -> ir.Value:
     """The same under its old name, which does not count from the back."""
     data = node.need("data")
     axis = node.attr("axis", 0) % node.rank("data")
@@ -57,7 +58,7 @@ def scatter_elements(op: Builder, node: Call) -> ir.Value:
 
 
 @down("ScatterND", 11)
-def scatter_nd(op: Builder, node: Call) -> ir.Value:
+def scatter_nd(op: Builder, node: NodeView) -> ir.Value:
     """The indexed axes as one and the others as another, and a Scatter along the first."""
     data, indices, updates = node.need("data"), node.need("indices"), node.need("updates")
     depth, sizes = _depth(node), op.sizes(data)
@@ -76,33 +77,18 @@ impossible("Scatter", 9, "nothing older writes to places that an input names")
 
 def not_negative(op: Builder, indices: ir.Value, size: Size, *, cast: bool = True) -> ir.Value:
     """Indices that count from the front: counting from the back came with opset 11."""
-    known = constant_of(indices)
-    if known is not None and (known >= 0).all():
+    array = constant_of(indices)
+    if array is not None and (array >= 0).all():
         return op.cast(indices, T.INT64) if cast else indices
-    if known is not None and isinstance(size, int):
-        return op.constant(np.where(known < 0, known + size, known).astype(np.int64))
+    if array is not None and isinstance(size, int):
+        return op.constant(np.where(array < 0, array + size, array).astype(np.int64))
     index = positions(op, op.cast(indices, T.INT64))
-    if _counts_up(index):
+    if never_negative(index):
         return index
     return select(op, op.Less(index, number(op, 0, index)), op.Add(index, op.vector([size])), index)
 
 
-def _counts_up(index: ir.Value) -> bool:
-    """Whether indices are never negative because of what makes them."""
-    producer = index.producer()
-    if producer is None or producer.domain:
-        return False
-    if producer.op_type in ("Shape", "Size", "NonZero", "ArgMax", "ArgMin"):
-        return True
-    if producer.op_type == "TopK":
-        return index is producer.outputs[1]
-    if producer.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Expand", "Identity", "Transpose", "Slice", "Tile"):
-        first = producer.inputs[0]
-        return first is not None and _counts_up(first)
-    return False
-
-
-def _depth(node: Call) -> int:
+def _depth(node: NodeView) -> int:
     """How many axes an index of GatherND or ScatterND goes through."""
     dims = node.dims("indices")
     depth = dims[-1] if dims else None
@@ -113,10 +99,10 @@ def _depth(node: Call) -> int:
 
 def _flat(op: Builder, indices: ir.Value, sizes: Sequence[Size]) -> ir.Value:
     """Σ index·stride over the last axis."""
-    known = constant_of(indices)
-    if known is None or (known < 0).any():
+    array = constant_of(indices)
+    if array is None or (array < 0).any():
         index = positions(op, op.cast(indices, T.INT64))
-        if not _counts_up(index):
+        if not never_negative(index):
             negative = op.Less(index, number(op, 0, index))
             index = select(op, negative, op.Add(index, op.vector(sizes)), index)
     else:
@@ -129,7 +115,7 @@ def _flat(op: Builder, indices: ir.Value, sizes: Sequence[Size]) -> ir.Value:
 
 
 @down("ReverseSequence", 10)
-def reverse_sequence(op: Builder, node: Call) -> ir.Value:
+def reverse_sequence(op: Builder, node: NodeView) -> ir.Value:
     """Step t reads step length−1−t while t is below the length, and itself from there on."""
     x, lengths = node.need("input"), node.need("sequence_lens")
     rank, time_axis, batch_axis = node.rank("input"), node.attr("time_axis", 0), node.attr("batch_axis", 1)
@@ -148,7 +134,7 @@ def reverse_sequence(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Compress", 9)
-def compress(op: Builder, node: Call) -> ir.Value:
+def compress(op: Builder, node: NodeView) -> ir.Value:
     """A Gather, when the condition is known."""
     condition = node.const("condition")
     assert condition is not None
@@ -160,7 +146,7 @@ def compress(op: Builder, node: Call) -> ir.Value:
 
 
 @down("OneHot", 9)
-def one_hot(op: Builder, node: Call) -> ir.Value:
+def one_hot(op: Builder, node: NodeView) -> ir.Value:
     """Indices compared with 0 … depth−1."""
     depth = node.ints("depth")
     assert depth is not None
@@ -169,16 +155,16 @@ def one_hot(op: Builder, node: Call) -> ir.Value:
     axis %= rank + 1
     classes = op.constant(np.arange(depth[0], dtype=np.int64).reshape([-1] + [1] * (rank - axis)))
     hot = op.Equal(unsqueeze(op, op.cast(indices, T.INT64), axis), classes)
-    known = constant_of(values)
+    array = constant_of(values)
     dtype = node.dtype("values")
-    if known is not None and [float(v) for v in known.reshape(-1)] == [0.0, 1.0]:
+    if array is not None and [float(v) for v in array.reshape(-1)] == [0.0, 1.0]:
         return op.Cast(hot, to=int(dtype))
     off, on = (op.Gather(values, [i], axis=0) for i in range(2))
     return select(op, hot, on, off)
 
 
 @down("NonZero", 9)
-def non_zero(op: Builder, node: Call) -> ir.Value:
+def non_zero(op: Builder, node: NodeView) -> ir.Value:
     """Where it only serves to count, a Loop counts."""
     if not node.node.meta.get(COUNTS):
         raise Blocked("nothing older has an output whose size depends on the values")

@@ -5,19 +5,19 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
+from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import number, reduce, squeeze, unsqueeze
 
 
 @down("NegativeLogLikelihoodLoss", 12)
-def negative_log_likelihood(op: Builder, node: Call) -> ir.Value:
+def negative_log_likelihood(op: Builder, node: NodeView) -> ir.Value:
     """Minus the entry of the class that is right, weighted and reduced."""
     return _loss(op, node, node.need("input"), node.need("target"), node["weight"])
 
 
 @down("SoftmaxCrossEntropyLoss", 12)
-def softmax_cross_entropy(op: Builder, node: Call) -> list[ir.Value]:
+def softmax_cross_entropy(op: Builder, node: NodeView) -> list[ir.Value]:
     """The same, of log-softmax over the classes."""
     scores = node.need("scores")
     # Written out: LogSoftmax flattens all later axes before opset 13.
@@ -27,7 +27,7 @@ def softmax_cross_entropy(op: Builder, node: Call) -> list[ir.Value]:
     return [loss, log_prob][: node.outputs]
 
 
-def _loss(op: Builder, node: Call, log_prob: ir.Value, target: ir.Value, weight: ir.Value | None) -> ir.Value:
+def _loss(op: Builder, node: NodeView, log_prob: ir.Value, target: ir.Value, weight: ir.Value | None) -> ir.Value:
     ignored, keep = node.attr("ignore_index", None), None
     if ignored is not None:
         keep = op.Not(op.Equal(target, number(op, ignored, target)))

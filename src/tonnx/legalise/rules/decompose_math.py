@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 
@@ -19,7 +19,7 @@ _SAME_BITS = ({T.INT8, T.UINT8}, {T.INT16, T.UINT16}, {T.INT32, T.UINT32}, {T.IN
 
 
 @down("BitCast", 26)
-def bit_cast(op: Builder, node: Call) -> ir.Value:
+def bit_cast(op: Builder, node: NodeView) -> ir.Value:
     """Between the signed and the unsigned integer of a width, Cast keeps the bits."""
     before, after = node.dtype("input"), T(node.attr("to"))
     if before == after:
@@ -30,14 +30,14 @@ def bit_cast(op: Builder, node: Call) -> ir.Value:
     return op.Cast(node.need("input"), to=int(after))
 
 
-def fixed_axis(node: Call, data: str) -> int:
+def fixed_axis(node: NodeView, data: str) -> int:
     """The axis of a cumulative operator, which is an input; there is no choice when the rank is 1."""
     rank = node.rank(data)
     return 0 if rank == 1 else int(np.asarray(node.const("axis")).item()) % rank
 
 
 @down("CumProd", 26)
-def cumulative_product(op: Builder, node: Call) -> ir.Value:
+def cumulative_product(op: Builder, node: NodeView) -> ir.Value:
     """A Scan that multiplies: the same order of operations, and right for zeros and negative numbers."""
     exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
     return accumulated(op, node.need("x"), fixed_axis(node, "x"), "Mul", exclusive=exclusive, reverse=reverse)
@@ -76,7 +76,7 @@ _LARGEST_TRIANGLE = 1024
 
 
 @down("CumSum", 11)
-def cumulative_sum(op: Builder, node: Call) -> ir.Value:
+def cumulative_sum(op: Builder, node: NodeView) -> ir.Value:
     """A product with a triangle of ones; a Scan that adds where that would be large."""
     x, axis, rank = node.need("x"), fixed_axis(node, "x"), node.rank("x")
     exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
@@ -96,7 +96,7 @@ def cumulative_sum(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Det", 11)
-def determinant(op: Builder, node: Call) -> ir.Value:
+def determinant(op: Builder, node: NodeView) -> ir.Value:
     """Leibniz' sum over all permutations, for matrices of up to five rows."""
     x, rank = node.need("X"), node.rank("X")
     size = fixed(x, rank - 1)
@@ -111,13 +111,13 @@ def determinant(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Round", 11)
-def half_to_even(op: Builder, node: Call) -> ir.Value:
+def half_to_even(op: Builder, node: NodeView) -> ir.Value:
     """The whole number below, plus one where the rest is more than a half, or is a half and that number odd."""
     return rounded(op, node.need("X"))
 
 
 @down("IsInf", 10)
-def is_infinite(op: Builder, node: Call) -> ir.Value:
+def is_infinite(op: Builder, node: NodeView) -> ir.Value:
     """Beyond the largest number."""
     x = node.need("X")
     largest = float(ml_dtypes.finfo(node.dtype("X").numpy()).max)
@@ -131,7 +131,7 @@ def is_infinite(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Mod", 10)
-def modulo(op: Builder, node: Call) -> ir.Value:
+def modulo(op: Builder, node: NodeView) -> ir.Value:
     """What a division leaves: with the sign of the divisor, or (fmod) with that of the dividend.
 
     Of fractions the quotient is rounded, so the rest of a huge number is not exact, as fmod's is.
@@ -153,7 +153,7 @@ def modulo(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Sign", 9)
-def sign(op: Builder, node: Call) -> ir.Value:
+def sign(op: Builder, node: NodeView) -> ir.Value:
     """(x > 0) − (x < 0)."""
     x, dtype = node.need("input"), node.dtype("input")
     zero = number(op, 0, x)
@@ -164,7 +164,7 @@ def sign(op: Builder, node: Call) -> ir.Value:
 
 
 @down("IsNaN", 9)
-def is_nan(op: Builder, node: Call) -> ir.Value:
+def is_nan(op: Builder, node: NodeView) -> ir.Value:
     """Neither below 1 nor above 0."""
     return not_a_number(op, node.need("X"))
 
@@ -183,7 +183,7 @@ _ERF_IS_ONE = 4.2
 
 
 @down("Erf", 9)
-def error_function(op: Builder, node: Call) -> ir.Value:
+def error_function(op: Builder, node: NodeView) -> ir.Value:
     """tanh of an odd polynomial: as exact as float32 is."""
     if node.dtype("input") == T.DOUBLE:
         raise Blocked("erf can be written out with the precision of float32, not of float64")
@@ -196,21 +196,21 @@ def error_function(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Cosh", 9)
-def cosh(op: Builder, node: Call) -> ir.Value:
+def cosh(op: Builder, node: NodeView) -> ir.Value:
     """(eˣ + e⁻ˣ)/2."""
     x = node.need("input")
     return (op.Exp(x) + op.Exp(-x)) * 0.5
 
 
 @down("Sinh", 9)
-def sinh(op: Builder, node: Call) -> ir.Value:
+def sinh(op: Builder, node: NodeView) -> ir.Value:
     """tanh(x/2)·(cosh(x) + 1): no cancellation near 0."""
     x = node.need("input")
     return op.Tanh(x * 0.5) * ((op.Exp(x) + op.Exp(-x)) * 0.5 + 1.0)
 
 
 @down("Asinh", 9)
-def asinh(op: Builder, node: Call) -> ir.Value:
+def asinh(op: Builder, node: NodeView) -> ir.Value:
     """sign(x)·ln(|x| + √(x² + 1))."""
     x = node.need("input")
     zero, size = number(op, 0, x), op.Abs(x)
@@ -220,21 +220,21 @@ def asinh(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Acosh", 9)
-def acosh(op: Builder, node: Call) -> ir.Value:
+def acosh(op: Builder, node: NodeView) -> ir.Value:
     """ln(x + √(x − 1)·√(x + 1))."""
     x = node.need("input")
     return op.Log(x + op.Sqrt(x - 1.0) * op.Sqrt(x + 1.0))
 
 
 @down("Atanh", 9)
-def atanh(op: Builder, node: Call) -> ir.Value:
+def atanh(op: Builder, node: NodeView) -> ir.Value:
     """½·ln((1 + x)/(1 − x))."""
     x = node.need("input")
     return op.Log((x + 1.0) / (number(op, 1, x) - x)) * 0.5
 
 
 @down("MatMul", 9)
-def integer_product(op: Builder, node: Call) -> ir.Value | None:
+def integer_product(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 9 only fractions were multiplied so; of integers, all products and their sums."""
     if node.dtype("A") in FLOATS:
         return None

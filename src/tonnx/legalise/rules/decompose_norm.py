@@ -5,14 +5,14 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
+from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import reduce
 
 T = ir.DataType
 
 
-def _last_axes(node: Call, name: str) -> list[int]:
+def _last_axes(node: NodeView, name: str) -> list[int]:
     """The axes from ``axis`` to the last one, counted from the back (so that no rank is needed for -1)."""
     axis = int(node.attr("axis", -1))
     if axis >= 0:
@@ -21,7 +21,7 @@ def _last_axes(node: Call, name: str) -> list[int]:
 
 
 @down("RMSNormalization", 23)
-def rms_normalization(op: Builder, node: Call) -> ir.Value:
+def rms_normalization(op: Builder, node: NodeView) -> ir.Value:
     """x / √(mean(x²) + ε) · scale, the normalised part in the stash type."""
     x, scale = node.need("X"), node.need("scale")
     wide = op.cast(x, T(node.attr("stash_type", 1)))
@@ -31,7 +31,7 @@ def rms_normalization(op: Builder, node: Call) -> ir.Value:
 
 
 @down("GroupNormalization", 18)
-def group_normalization(op: Builder, node: Call) -> ir.Value:
+def group_normalization(op: Builder, node: NodeView) -> ir.Value:
     """Instance normalisation of (batch, groups, everything): the form in which PyTorch exported it."""
     x = node.need("X")
     flat = op.Reshape(x, [0, node.attr("num_groups"), -1])
@@ -41,7 +41,7 @@ def group_normalization(op: Builder, node: Call) -> ir.Value:
 
 
 @down("LayerNormalization", 17)
-def layer_normalization(op: Builder, node: Call) -> list[ir.Value | None]:
+def layer_normalization(op: Builder, node: NodeView) -> list[ir.Value | None]:
     """(x − mean) / √(variance + ε) · scale + bias, the normalised part in the stash type."""
     x, scale, bias = node.need("X"), node.need("Scale"), node["B"]
     axes = _last_axes(node, "X")
@@ -57,7 +57,7 @@ def layer_normalization(op: Builder, node: Call) -> list[ir.Value | None]:
 
 
 @down("MeanVarianceNormalization", 9)
-def mean_variance_normalization(op: Builder, node: Call) -> ir.Value:
+def mean_variance_normalization(op: Builder, node: NodeView) -> ir.Value:
     """(x − mean) / (standard deviation + 1e-9)."""
     x, axes = node.need("X"), node.attr("axes", [0, 2, 3])
     centred = x - reduce(op, "ReduceMean", x, axes)

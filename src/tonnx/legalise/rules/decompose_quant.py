@@ -7,7 +7,7 @@ import math
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import clip, fixed, number, rounded, unsqueeze
 
@@ -36,7 +36,7 @@ def _centred(op: Builder, x: ir.Value, zero_point: ir.Value | None, dtype: ir.Da
 
 
 @down("DynamicQuantizeLinear", 11)
-def dynamic_quantize(op: Builder, node: Call) -> list[ir.Value]:
+def dynamic_quantize(op: Builder, node: NodeView) -> list[ir.Value]:
     """Scale and zero point from the range of the input, which always contains 0."""
     x = node.need("x")
     zero = number(op, 0, x)
@@ -48,13 +48,13 @@ def dynamic_quantize(op: Builder, node: Call) -> list[ir.Value]:
 
 
 @down("QuantizeLinear", 10)
-def quantize_linear(op: Builder, node: Call) -> ir.Value:
+def quantize_linear(op: Builder, node: NodeView) -> ir.Value:
     """saturate(round(x / scale) + zero_point)."""
     return _quantised(op, op.cast(node.need("x"), T.FLOAT) / node.need("y_scale"), node["y_zero_point"])
 
 
 @down("DequantizeLinear", 10)
-def dequantize_linear(op: Builder, node: Call) -> ir.Value:
+def dequantize_linear(op: Builder, node: NodeView) -> ir.Value:
     """(x − zero_point)·scale."""
     x = node.need("x")
     if node.dtype("x") == T.INT32:  # 32 bits do not fit a float32
@@ -63,14 +63,14 @@ def dequantize_linear(op: Builder, node: Call) -> ir.Value:
 
 
 @down("MatMulInteger", 10)
-def matmul_integer(op: Builder, node: Call) -> ir.Value:
+def matmul_integer(op: Builder, node: NodeView) -> ir.Value:
     """A product of int32 matrices."""
     a = _centred(op, node.need("A"), _per_row(op, node, "A", node["a_zero_point"]), T.INT32)
     return op.MatMul(a, _centred(op, node.need("B"), node["b_zero_point"], T.INT32))
 
 
 @down("QLinearMatMul", 10)
-def qlinear_matmul(op: Builder, node: Call) -> ir.Value:
+def qlinear_matmul(op: Builder, node: NodeView) -> ir.Value:
     """The product of integers, scaled and quantised."""
     a = _centred(op, node.need("a"), _per_row(op, node, "a", node["a_zero_point"]), T.INT32)
     product = op.MatMul(a, _centred(op, node.need("b"), node["b_zero_point"], T.INT32))
@@ -81,7 +81,7 @@ def qlinear_matmul(op: Builder, node: Call) -> ir.Value:
     return _quantised(op, ratio, node["y_zero_point"])
 
 
-def _per_row(op: Builder, node: Call, matrix: str, parameter: ir.Value | None) -> ir.Value | None:
+def _per_row(op: Builder, node: NodeView, matrix: str, parameter: ir.Value | None) -> ir.Value | None:
     """One value for each row of the left matrix, shaped to broadcast."""
     if parameter is None or parameter.shape is None or parameter.shape.rank() != 1 or fixed(parameter, 0) == 1:
         return parameter
@@ -89,7 +89,7 @@ def _per_row(op: Builder, node: Call, matrix: str, parameter: ir.Value | None) -
 
 
 @down("ConvInteger", 10)
-def conv_integer(op: Builder, node: Call) -> ir.Value:
+def conv_integer(op: Builder, node: NodeView) -> ir.Value:
     """Convolutions of whole numbers in float32, which are exact while all sums stay below 2²⁴."""
     w = node.need("w")
     x = _centred(op, node.need("x"), node["x_zero_point"], T.FLOAT)
@@ -107,7 +107,7 @@ def conv_integer(op: Builder, node: Call) -> ir.Value:
 
 
 @down("QLinearConv", 10)
-def qlinear_conv(op: Builder, node: Call) -> ir.Value:
+def qlinear_conv(op: Builder, node: NodeView) -> ir.Value:
     """The convolution of integers, scaled and quantised."""
     x = _centred(op, node.need("x"), node["x_zero_point"], T.FLOAT)
     weight = _centred(op, node.need("w"), _per_output(op, node, "w", node["w_zero_point"]), T.FLOAT)
@@ -119,14 +119,14 @@ def qlinear_conv(op: Builder, node: Call) -> ir.Value:
     return _quantised(op, sums * scale, node["y_zero_point"])
 
 
-def _per_output(op: Builder, node: Call, weight: str, parameter: ir.Value | None) -> ir.Value | None:
+def _per_output(op: Builder, node: NodeView, weight: str, parameter: ir.Value | None) -> ir.Value | None:
     """One value for each output channel, shaped to broadcast against the weights."""
     if parameter is None or parameter.shape is None or parameter.shape.rank() == 0 or fixed(parameter, 0) == 1:
         return parameter
     return op.Reshape(parameter, [-1] + [1] * (node.rank(weight) - 1))
 
 
-def _terms(node: Call, weight: str) -> int:
+def _terms(node: NodeView, weight: str) -> int:
     """How many products one output sums up."""
     sizes = [fixed(node[weight], axis) for axis in range(1, node.rank(weight))]
     if any(size is None for size in sizes):

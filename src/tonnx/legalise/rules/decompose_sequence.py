@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.rewrite import replace_node
 from tonnx.legalise.bodies import inline
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import cut, fixed, split, squeeze, unsqueeze
 
@@ -22,21 +22,21 @@ impossible(("SequenceAt", "SequenceErase", "SequenceInsert", "SequenceLength", "
 
 
 @down("SequenceConstruct", 11)
-def construct(op: Builder, node: Call) -> tuple[()]:
+def construct(op: Builder, node: NodeView) -> tuple[()]:
     """Whoever reads the sequence reads the values it was made of."""
     _hand_out(op, node.node, [value for value in node.inputs if value is not None])
     return ()
 
 
 @down("SequenceEmpty", 11)
-def empty(op: Builder, node: Call) -> tuple[()]:
+def empty(op: Builder, node: NodeView) -> tuple[()]:
     """Nothing, until something is inserted."""
     _hand_out(op, node.node, [])
     return ()
 
 
 @down("SplitToSequence", 11)
-def split_to_sequence(op: Builder, node: Call) -> tuple[()]:
+def split_to_sequence(op: Builder, node: NodeView) -> tuple[()]:
     """The parts as separate values."""
     x = node.need("input")
     axis = node.attr("axis", 0) % node.rank("input")
@@ -85,10 +85,10 @@ def _hand_out(op: Builder, node: ir.Node, elements: Sequence[ir.Value]) -> None:
 
 def _place(user: ir.Node, index: int, length: int) -> int:
     position = user.inputs[index]
-    known = constant_of(position) if position is not None else None
-    if known is None:
+    array = constant_of(position) if position is not None else None
+    if array is None:
         raise Blocked("sequences came with opset 11, and an element of this one is chosen at run time")
-    place = int(known.reshape(-1)[0])
+    place = int(array.reshape(-1)[0])
     return place + length if place < 0 else place
 
 
@@ -104,7 +104,7 @@ def _joined(op: Builder, user: ir.Node, elements: Sequence[ir.Value]) -> ir.Valu
 
 
 @down("Identity", 14)
-def identity(op: Builder, node: Call) -> ir.Value | None:
+def identity(op: Builder, node: NodeView) -> ir.Value | None:
     """Of a sequence: with one element more, and without it again."""
     x = node.need("input")
     if not isinstance(x.type, ir.SequenceType) or x.dtype is None:
@@ -116,7 +116,7 @@ def identity(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Optional", 15)
-def optional(op: Builder, node: Call) -> ir.Value:
+def optional(op: Builder, node: NodeView) -> ir.Value:
     """The value itself, when it is there and only asked for."""
     value = node["input"]
     output = node.node.outputs[0]
@@ -127,19 +127,19 @@ def optional(op: Builder, node: Call) -> ir.Value:
 
 
 @down("OptionalGetElement", 15)
-def get_element(op: Builder, node: Call) -> ir.Value:
+def get_element(op: Builder, node: NodeView) -> ir.Value:
     """The value itself."""
     return op.Identity(_plain(node))
 
 
 @down("OptionalHasElement", 15)
-def has_element(op: Builder, node: Call) -> ir.Value:
+def has_element(op: Builder, node: NodeView) -> ir.Value:
     """True, of a value that is there."""
     _plain(node)
     return op.constant(True)
 
 
-def _plain(node: Call) -> ir.Value:
+def _plain(node: NodeView) -> ir.Value:
     value = node.need("input")
     if isinstance(value.type, ir.OptionalType):
         raise Blocked("optionals came with opset 15, and whether this one is there is not known")
@@ -147,7 +147,7 @@ def _plain(node: Call) -> ir.Value:
 
 
 @down("SequenceMap", 17)
-def sequence_map(op: Builder, node: Call) -> list[ir.Value]:
+def sequence_map(op: Builder, node: NodeView) -> list[ir.Value]:
     """A Loop over the elements that puts each result at the end of a sequence."""
     values = [value for value in node.inputs if value is not None]
     inner: ir.Graph = node.attr("body")
@@ -179,14 +179,14 @@ def sequence_map(op: Builder, node: Call) -> list[ir.Value]:
             longer = body.SequenceInsert(so_far, result)
             longer.type = so_far.type
             body.graph.outputs.append(longer)
-    made = op.Loop(count, op.constant(np.asarray(True)), *starts, body=body.graph, _outputs=len(starts))
-    for output, start in zip(made, starts, strict=True):
+    outputs = op.Loop(count, op.constant(np.asarray(True)), *starts, body=body.graph, _outputs=len(starts))
+    for output, start in zip(outputs, starts, strict=True):
         output.type = start.type
-    return list(made)
+    return list(outputs)
 
 
 @down("Scan", 8)
-def scan_as_loop(op: Builder, node: Call) -> list[ir.Value]:
+def scan_as_loop(op: Builder, node: NodeView) -> list[ir.Value]:
     """A Loop that picks the element of every turn; for a batch of one."""
     lengths, *operands = node.inputs
     values = [value for value in operands if value is not None]
@@ -213,9 +213,9 @@ def scan_as_loop(op: Builder, node: Call) -> list[ir.Value]:
         results = inline(body.graph, inner, elements)
         outputs = [again, *results]
         body.graph.outputs.extend(body.Identity(value) for value in outputs)
-    made = op.Loop(count, op.constant(np.asarray(True)), *starts, body=body.graph, _outputs=len(results))
+    loop_outputs = op.Loop(count, op.constant(np.asarray(True)), *starts, body=body.graph, _outputs=len(results))
     final = []
-    for value, result in zip(made, results, strict=True):
+    for value, result in zip(loop_outputs, results, strict=True):
         value.type = result.type
         final.append(value)
     for value, start in zip(final, starts, strict=False):

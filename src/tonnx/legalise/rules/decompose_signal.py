@@ -8,58 +8,45 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, unsqueeze
 
 T = ir.DataType
 
 
-@down("HannWindow", 17)
-def hann_window(op: Builder, node: Call) -> ir.Value:
-    """½ − ½·cos(2πn/N)."""
-    return _window(op, node, [0.5, -0.5])
+_COSINES = {"HannWindow": [0.5, -0.5], "HammingWindow": [25 / 46, -21 / 46], "BlackmanWindow": [0.42, -0.5, 0.08]}
 
 
-@down("HammingWindow", 17)
-def hamming_window(op: Builder, node: Call) -> ir.Value:
-    """25/46 − 21/46·cos(2πn/N)."""
-    return _window(op, node, [25 / 46, -21 / 46])
-
-
-@down("BlackmanWindow", 17)
-def blackman_window(op: Builder, node: Call) -> ir.Value:
-    """0.42 − ½·cos(2πn/N) + 0.08·cos(4πn/N)."""
-    return _window(op, node, [0.42, -0.5, 0.08])
-
-
-def _window(op: Builder, node: Call, cosines: list[float]) -> ir.Value:
-    dtype = T(node.attr("output_datatype", 1))
-    if (known := evaluated(node)) is not None:
-        return op.constant(known)
+@down(tuple(_COSINES), 17)
+def window(op: Builder, node: NodeView) -> ir.Value:
+    """A sum of cosines: ½ − ½·cos(2πn/N) and its like."""
+    dtype, (constant, *factors) = T(node.attr("output_datatype", 1)), _COSINES[node.op_type]
+    if (values := evaluated(node)) is not None:
+        return op.constant(values)
     size = op.cast(node.need("size"), T.INT64)
     period = op.Cast(size, to=int(T.FLOAT))
     if not node.attr("periodic", 1):
         period = period - 1.0
     steps = op.Cast(arange(op, op.Reshape(size, [1])), to=int(T.FLOAT))
     angle = steps * (2 * math.pi) / period
-    result = op.Cos(angle) * cosines[1] + cosines[0]
-    for i, factor in enumerate(cosines[2:], 2):
+    result = op.Cos(angle) * factors[0] + constant
+    for i, factor in enumerate(factors[1:], 2):
         result = result + op.Cos(angle * float(i)) * factor
     return op.cast(result, dtype)
 
 
 @down("MelWeightMatrix", 17)
-def mel_weight_matrix(op: Builder, node: Call) -> ir.Value:
+def mel_weight_matrix(op: Builder, node: NodeView) -> ir.Value:
     """A constant, when its inputs are."""
-    known = evaluated(node)
-    if known is None:
+    matrix = evaluated(node)
+    if matrix is None:
         raise Blocked("its inputs are computed at run time, and nothing older makes mel weights")
-    return op.constant(known)
+    return op.constant(matrix)
 
 
 @down("DFT", 17)
-def fourier_transform(op: Builder, node: Call) -> ir.Value:
+def fourier_transform(op: Builder, node: NodeView) -> ir.Value:
     """x·(cos, ∓sin) along one axis."""
     x = node.need("input")
     rank = node.rank("input")
@@ -107,7 +94,7 @@ def _inverse_real(used: int, n: int) -> np.ndarray:
 
 
 @down("STFT", 17)
-def short_time_fourier_transform(op: Builder, node: Call) -> ir.Value:
+def short_time_fourier_transform(op: Builder, node: NodeView) -> ir.Value:
     """Windowed frames times the matrix of a Fourier transform: a convolution whose kernels are the waves."""
     signal, window = node.need("signal"), node["window"]
     parts = fixed(signal, 2) if node.rank("signal") == 3 else 1

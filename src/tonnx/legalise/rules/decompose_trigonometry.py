@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.broadcast import with_number
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down
 
 T = ir.DataType
@@ -20,7 +20,7 @@ _HALVINGS = 3
 _AS_GOOD_AS_INFINITE = 1e15
 
 
-def _wide(op: Builder, node: Call) -> ir.Value:
+def _wide(op: Builder, node: NodeView) -> ir.Value:
     if node.dtype("input") == T.DOUBLE:
         raise Blocked(f"{node.op_type} can be written out with the precision of float32, not of float64")
     return op.cast(node.need("input"), T.DOUBLE)
@@ -49,20 +49,20 @@ def _sine(op: Builder, x: ir.Value) -> ir.Value:
 
 
 @down("Sin", 7)
-def sine(op: Builder, node: Call) -> ir.Value:
+def sine(op: Builder, node: NodeView) -> ir.Value:
     """What is left after whole multiples of π, and the sine's series."""
     return op.cast(_sine(op, _wide(op, node)), node.dtype("input"))
 
 
 @down("Cos", 7)
-def cosine(op: Builder, node: Call) -> ir.Value:
+def cosine(op: Builder, node: NodeView) -> ir.Value:
     """sin(x + π/2)."""
     x = _wide(op, node)
     return op.cast(_sine(op, with_number(op, "Add", x, math.pi / 2)), node.dtype("input"))
 
 
 @down("Tan", 7)
-def tangent(op: Builder, node: Call) -> ir.Value:
+def tangent(op: Builder, node: NodeView) -> ir.Value:
     """sin(x) / cos(x)."""
     x = _wide(op, node)
     return op.cast(op.Div(_sine(op, x), _sine(op, with_number(op, "Add", x, math.pi / 2))), node.dtype("input"))
@@ -78,7 +78,7 @@ def _arcus_tangent(op: Builder, x: ir.Value, halvings: int) -> ir.Value:
 
 
 @down("Atan", 7)
-def arcus_tangent(op: Builder, node: Call) -> ir.Value:
+def arcus_tangent(op: Builder, node: NodeView) -> ir.Value:
     """Angles halved until the series of the arcus tangent is short."""
     x, dtype = node.need("input"), node.dtype("input")
     if dtype == T.DOUBLE:
@@ -95,13 +95,13 @@ def _arcus_sine(op: Builder, x: ir.Value) -> ir.Value:
 
 
 @down("Asin", 7)
-def arcus_sine(op: Builder, node: Call) -> ir.Value:
+def arcus_sine(op: Builder, node: NodeView) -> ir.Value:
     """2·atan(x / (1 + √(1 − x²)))."""
     return op.cast(_arcus_sine(op, _wide(op, node)), node.dtype("input"))
 
 
 @down("Acos", 7)
-def arcus_cosine(op: Builder, node: Call) -> ir.Value:
+def arcus_cosine(op: Builder, node: NodeView) -> ir.Value:
     """π/2 − asin(x)."""
     angle = op.Neg(_arcus_sine(op, _wide(op, node)))
     return op.cast(with_number(op, "Add", angle, math.pi / 2), node.dtype("input"))

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.sample import sample, sampled_grid, spatial_sizes
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import arange, fixed, reduce, split, unsqueeze
@@ -17,12 +17,12 @@ impossible("ImageDecoder", 20, "nothing older decodes images")
 
 
 @down("AffineGrid", 20)
-def affine_grid(op: Builder, node: Call) -> ir.Value:
+def affine_grid(op: Builder, node: NodeView) -> ir.Value:
     """θ·(x, y, 1) at every pixel: the columns of θ, weighted with coordinates that broadcast."""
     theta, size = node.need("theta"), node.need("size")
-    known = constant_of(size)
+    target = constant_of(size)
     dims = node.dims("theta")
-    spatial = len(known) - 2 if known is not None else dims[1] if dims is not None else None
+    spatial = len(target) - 2 if target is not None else dims[1] if dims is not None else None
     if not isinstance(spatial, int):
         spatial = 2 if size.shape is not None and size.shape[0] == 4 else 3
     *columns, grid = (
@@ -30,7 +30,7 @@ def affine_grid(op: Builder, node: Call) -> ir.Value:
     )
     for i, column in enumerate(columns):  # x belongs to the last axis, y to the one before it
         axis = spatial + 1 - i
-        count = int(known[axis]) if known is not None else op.Gather(size, [axis], axis=0)
+        count = int(target[axis]) if target is not None else op.Gather(size, [axis], axis=0)
         coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)))
         along = [1] * (spatial + 2)
         along[axis - 1] = -1
@@ -48,13 +48,13 @@ def _coordinates(op: Builder, count: int | ir.Value, align_corners: bool) -> ir.
 
 
 @down("GridSample", 16)
-def grid_sample(op: Builder, node: Call) -> ir.Value:
+def grid_sample(op: Builder, node: NodeView) -> ir.Value:
     """Coordinates from -1 … 1 to pixels, then one Gather for all the pixels around a point."""
     return sampled_grid(op, node, node.attr("mode", "bilinear").removeprefix("bi"))
 
 
 @down("Col2Im", 18)
-def col2im(op: Builder, node: Call) -> ir.Value:
+def col2im(op: Builder, node: NodeView) -> ir.Value:
     """A transposed convolution whose kernels each put one value in one place."""
     x = node.need("input")
     image, block = node.ints("image_shape"), node.ints("block_shape")
@@ -86,24 +86,24 @@ def col2im(op: Builder, node: Call) -> ir.Value:
 
 
 @down("CenterCropPad", 18)
-def center_crop_pad(op: Builder, node: Call) -> ir.Value:
+def center_crop_pad(op: Builder, node: NodeView) -> ir.Value:
     """Slice where the image is too large, Pad where it is too small; the odd pixel goes to the end."""
     x = node.need("input_data")
     rank = node.rank("input_data")
     axes = [a % rank for a in node.attr("axes", list(range(rank)))]
-    known = constant_of(node.need("shape"))
+    target = constant_of(node.need("shape"))
     sizes = [fixed(x, axis) for axis in axes]
-    if known is not None and all(s is not None for s in sizes):
-        wanted = op.constant(known.astype(np.int64))
+    if target is not None and all(s is not None for s in sizes):
+        asked = op.constant(target.astype(np.int64))
         have = op.constant(np.asarray(sizes, np.int64))
     else:
-        wanted = op.cast(node.need("shape"), T.INT64)
+        asked = op.cast(node.need("shape"), T.INT64)
         have = op.vector([op.size(x, axis) for axis in axes])
     zero = op.constant([0] * len(axes), T.INT64)
-    surplus, missing = op.Max(have - wanted, zero), op.Max(wanted - have, zero)
+    surplus, missing = op.Max(have - asked, zero), op.Max(asked - have, zero)
     start, before = op.Div(surplus, 2), op.Div(missing, 2)
     if not _is_zero(surplus):
-        x = op.Slice(x, start, start + op.Min(have, wanted), axes)
+        x = op.Slice(x, start, start + op.Min(have, asked), axes)
     if not _is_zero(missing):
         spread = _spread(op, before, axes, rank), _spread(op, missing - before, axes, rank)
         x = op.Pad(x, op.Concat(*spread, axis=0), op.constant(np.zeros((), node.dtype("input_data").numpy())))
@@ -111,8 +111,8 @@ def center_crop_pad(op: Builder, node: Call) -> ir.Value:
 
 
 def _is_zero(value: ir.Value) -> bool:
-    known = constant_of(value)
-    return known is not None and not known.any()
+    array = constant_of(value)
+    return array is not None and not array.any()
 
 
 def _spread(op: Builder, values: ir.Value, axes: list[int], rank: int) -> ir.Value:
@@ -124,7 +124,7 @@ def _spread(op: Builder, values: ir.Value, axes: list[int], rank: int) -> ir.Val
 
 
 @down("DeformConv", 19)
-def deform_conv(op: Builder, node: Call) -> ir.Value:
+def deform_conv(op: Builder, node: NodeView) -> ir.Value:
     """The image read at every kernel position's own place, then a product with the weights."""
     x, weight, offset = node.need("X"), node.need("W"), node.need("offset")
     if node.rank("X") != 4:
@@ -153,7 +153,7 @@ def deform_conv(op: Builder, node: Call) -> ir.Value:
     return result
 
 
-def _kernel_places(node: Call, kernel_h: int, kernel_w: int, height: int, width: int) -> np.ndarray:
+def _kernel_places(node: NodeView, kernel_h: int, kernel_w: int, height: int, width: int) -> np.ndarray:
     """Where a convolution reads: (1, kernel·outputs, (x, y))."""
     strides, dilations, pads = node.attr("strides", [1, 1]), node.attr("dilations", [1, 1]), node.attr("pads", [0] * 4)
     rows = np.arange(height)[:, None] * strides[0] - pads[0] + np.arange(kernel_h)[None] * dilations[0]
@@ -164,12 +164,12 @@ def _kernel_places(node: Call, kernel_h: int, kernel_w: int, height: int, width:
 
 
 @down("RoiAlign", 10)
-def roi_align(op: Builder, node: Call) -> ir.Value:
+def roi_align(op: Builder, node: NodeView) -> ir.Value:
     """Written out; regions are at least one pixel wide."""
     return region_means(op, node, half_pixel=False)
 
 
-def region_means(op: Builder, node: Call, *, half_pixel: bool) -> ir.Value:
+def region_means(op: Builder, node: NodeView, *, half_pixel: bool) -> ir.Value:
     """Every bin of a region: the mean of some points in it, read between the pixels."""
     x, rois = node.need("X"), node.need("rois")
     high, wide = node.attr("output_height", 1), node.attr("output_width", 1)

@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import broadcast, dims_of, same_dim
-from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.table import UP, down, same, up
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.table import UP, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import arange
 
 T = ir.DataType
@@ -21,7 +21,7 @@ _FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE, None)
 
 
 @down("Clip", 12)
-def clip_integers(op: Builder, node: Call) -> ir.Value | None:
+def clip_integers(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 12 only floats are clipped, and by ONNX Runtime no doubles; the others are chosen, which loses nothing."""
     x = node.need("input")
     if x.dtype in _FLOATS and x.dtype != T.DOUBLE:
@@ -34,7 +34,7 @@ def clip_integers(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Clip", 11)
-def clip_attributes(op: Builder, node: Call) -> ir.Value:
+def clip_attributes(op: Builder, node: NodeView) -> ir.Value:
     """The bounds become attributes; one that is computed at run time becomes a Max or Min."""
     x, low, high = node.need("input"), node["min"], node["max"]
     bounds: dict[str, float] = {}
@@ -53,7 +53,7 @@ def clip_attributes(op: Builder, node: Call) -> ir.Value:
 
 
 @up("Clip", 11)
-def clip_inputs(op: Builder, node: Call) -> ir.Value:
+def clip_inputs(op: Builder, node: NodeView) -> ir.Value:
     """The bounds become inputs."""
     dtype = node.dtype("input")
     low, high = (
@@ -66,7 +66,7 @@ def clip_inputs(op: Builder, node: Call) -> ir.Value:
 
 
 @down(("Max", "Min"), 12)
-def extremum_of_integers(op: Builder, node: Call) -> ir.Value | None:
+def extremum_of_integers(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 12 only floats are compared so; integers are chosen, which loses nothing."""
     inputs = [value for value in node.inputs if value is not None]
     if inputs[0].dtype in _FLOATS:
@@ -78,7 +78,7 @@ def extremum_of_integers(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Relu", 14)
-def relu_of_integers(op: Builder, node: Call) -> ir.Value | None:
+def relu_of_integers(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 14 for floats only."""
     x = node.need("X")
     if x.dtype in _FLOATS:
@@ -88,22 +88,22 @@ def relu_of_integers(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Equal", 11)
-def equal_floats(op: Builder, node: Call) -> ir.Value | None:
+def equal_floats(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 11 only integers are compared so: neither less nor greater, and both are numbers."""
     a, b = node.need("A"), node.need("B")
     if a.dtype is None or a.dtype not in _FLOATS:
         return None
     result = op.Not(op.Or(op.Less(a, b), op.Greater(a, b)))
     for value in (a, b):
-        known = constant_of(value)
-        if known is None or np.isnan(known).any():
+        array = constant_of(value)
+        if array is None or np.isnan(array).any():
             one, zero = op.constant(1.0, value.dtype), op.constant(0.0, value.dtype)
             result = op.And(result, op.Or(op.Less(value, one), op.Greater(value, zero)))
     return result
 
 
 @down("Pow", 12)
-def power_of_one_type(op: Builder, node: Call) -> ir.Value | None:
+def power_of_one_type(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 12 base and exponent are floats of one type; a whole power of integers is a product."""
     x, y = node.need("X"), node.need("Y")
     if (dtype := x.dtype) is None or y.dtype is None:
@@ -126,7 +126,7 @@ def power_of_one_type(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Flatten", 9)
-def flatten_any_type(op: Builder, node: Call) -> ir.Value | None:
+def flatten_any_type(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 9 for floats only; Reshape takes every type."""
     x, axis = node.need("input"), node.attr("axis", 1)
     if x.dtype in _FLOATS:
@@ -137,7 +137,7 @@ def flatten_any_type(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("BitShift", 28)
-def shift_unsigned(op: Builder, node: Call) -> None:
+def shift_unsigned(op: Builder, node: NodeView) -> None:
     """Signed integers came with 28, and what it means to shift them too far."""
     if node.dtype("X") not in (T.UINT8, T.UINT16, T.UINT32, T.UINT64):
         raise Blocked("before 28 only unsigned integers are shifted")
@@ -147,13 +147,13 @@ def shift_unsigned(op: Builder, node: Call) -> None:
 
 
 @down("Dropout", 12)
-def dropout_inference(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def dropout_inference(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """At inference it passes everything on."""
     x = node.need("data")
     training = node["training_mode"]
     if training is not None and (constant_of(training) is None or bool(constant_of(training))):
         ratio = node["ratio"]
-        if ratio is None or (known := constant_of(ratio)) is None or known.item() != 0:
+        if ratio is None or (array := constant_of(ratio)) is None or array.item() != 0:
             raise Blocked("before 12 dropout is for inference only")
     results = [op.Identity(x)]
     if node.outputs > 1:
@@ -162,13 +162,13 @@ def dropout_inference(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @up("Dropout", 12)
-def dropout_input(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def dropout_input(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """The ratio becomes an input."""
     return op.Dropout(node["data"], op.constant(node.attr("ratio", 0.5), T.FLOAT), _outputs=node.outputs)
 
 
 @up("Dropout", 10)
-def dropout_mask(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def dropout_mask(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """The mask was of the input's type."""
     results = list(op.Dropout(node["data"], ratio=node.attr("ratio"), _outputs=node.outputs))
     if node.used(1):
@@ -180,7 +180,7 @@ def dropout_mask(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @down("Gemm", 11, up="C became optional")
-def gemm_with_zero(op: Builder, node: Call) -> ir.Value | None:
+def gemm_with_zero(op: Builder, node: NodeView) -> ir.Value | None:
     """C may not be missing."""
     if node["C"] is not None:
         return None
@@ -190,9 +190,11 @@ def gemm_with_zero(op: Builder, node: Call) -> ir.Value | None:
 
 # TopK
 
+attributes_become_inputs("TopK", 10, "k")
+
 
 @down("TopK", 11, up="the largest, sorted, are the default")
-def top_k_smallest(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def top_k_smallest(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """The smallest are the largest of what is negated. Sorted is one of the orders that "unsorted" allows."""
     x, axis = node.need("X"), node.attr("axis", -1) % node.rank("X")
     if node.attr("largest", 1):
@@ -203,11 +205,11 @@ def top_k_smallest(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @down("TopK", 10)
-def top_k_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def top_k_attribute(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """K becomes an attribute; one computed at run time picks from all, sorted."""
     x, axis, k = node.need("X"), node.attr("axis", -1), node.need("K")
-    if (known := constant_of(k)) is not None:
-        return op.TopK(x, k=int(known.item()), axis=axis, _outputs=2)
+    if (array := constant_of(k)) is not None:
+        return op.TopK(x, k=int(array.item()), axis=axis, _outputs=2)
     axis %= node.rank("X")
     size = op.size(x, axis)
     if not isinstance(size, int):
@@ -216,36 +218,30 @@ def top_k_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     return tuple(op.Gather(value, first, axis=axis) for value in op.TopK(x, k=size, axis=axis, _outputs=2))
 
 
-@up("TopK", 10)
-def top_k_input(op: Builder, node: Call) -> tuple[ir.Value, ...]:
-    """K becomes an input."""
-    return op.TopK(node["X"], [node.attr("k")], axis=node.attr("axis"), _outputs=2)
-
-
 # Constant
 
 
 @down("Constant", 12, up="new attributes")
-def constant_tensor(op: Builder, node: Call) -> ir.Value | None:
+def constant_tensor(op: Builder, node: NodeView) -> ir.Value | None:
     """Numbers, lists and strings become a tensor."""
     if {"value", "sparse_value"} & set(node.node.attributes):
         return None
     tensor = ir.convenience.get_const_tensor(node.node.outputs[0])
     if tensor is None:
         raise Blocked("its value is a parameter of the enclosing function")
-    (made,) = op.node("Constant", [], [ir.AttrTensor("value", tensor)], [(tensor.dtype, [*tensor.numpy().shape])])
-    return made
+    (constant,) = op.node("Constant", [], [ir.AttrTensor("value", tensor)], [(tensor.dtype, [*tensor.numpy().shape])])
+    return constant
 
 
 @down("Constant", 11, up="a new attribute")
-def constant_dense(op: Builder, node: Call) -> None:
+def constant_dense(op: Builder, node: NodeView) -> None:
     """Sparse constants cannot be written."""
     if "sparse_value" in node.node.attributes:
         raise Blocked("sparse constants came with opset 11")
 
 
 @down("Constant", 9)
-def constant_float(op: Builder, node: Call) -> ir.Value | None:
+def constant_float(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 9 only floats are constants; initializers can be anything, but a function has none."""
     array = constant_of(node.node.outputs[0])
     if array is None:
@@ -259,15 +255,15 @@ def constant_float(op: Builder, node: Call) -> ir.Value | None:
     if not (wide.astype(array.dtype) == array).all():
         raise Blocked("its value does not fit a float, and a function has no initializers")
     tensor = ir.Tensor(wide)
-    (made,) = op.node("Constant", [], [ir.AttrTensor("value", tensor)], [(T.DOUBLE, [*array.shape])])
-    return op.Cast(made, to=int(dtype))
+    (constant,) = op.node("Constant", [], [ir.AttrTensor("value", tensor)], [(T.DOUBLE, [*array.shape])])
+    return op.Cast(constant, to=int(dtype))
 
 
 # Broadcasting
 
 
 @down(("Max", "Min"), 8)
-def extremum_of_equal_shapes(op: Builder, node: Call) -> ir.Value | None:
+def extremum_of_equal_shapes(op: Builder, node: NodeView) -> ir.Value | None:
     """All inputs must have one shape: each gets a zero of every other shape added to it."""
     inputs = [value for value in node.inputs if value is not None]
     if _one_shape(inputs):
@@ -284,16 +280,16 @@ def _lone_float(inputs: list[ir.Value]) -> tuple[ir.Value, float] | None:
     if len(inputs) != 2 or inputs[0].dtype != T.FLOAT:
         return None
     for value, other in (inputs, inputs[::-1]):
-        known = constant_of(other)
-        if known is None or known.size != 1 or value.shape is None or value.shape.rank() < known.ndim:
+        array = constant_of(other)
+        if array is None or array.size != 1 or value.shape is None or value.shape.rank() < array.ndim:
             continue
-        if np.isfinite(known).all():
-            return value, float(known.item())
+        if np.isfinite(array).all():
+            return value, float(array.item())
     return None
 
 
 @down(("Sum", "Mean"), 8)
-def sum_by_adding(op: Builder, node: Call) -> ir.Value | None:
+def sum_by_adding(op: Builder, node: NodeView) -> ir.Value | None:
     """Add broadcasts, Sum does not."""
     inputs = [value for value in node.inputs if value is not None]
     if _one_shape(inputs):
@@ -321,9 +317,9 @@ def _one_shape(values: list[ir.Value]) -> bool:
 def _broadcast(op: Builder, value: ir.Value, others: list[ir.Value]) -> ir.Value:
     """``value`` in the shape that all of ``others`` have together."""
     result = broadcast([dims_of(other) for other in others])
-    known = constant_of(value)
-    if known is not None and result is not None and all(isinstance(d, int) for d in result):
-        return op.constant(np.broadcast_to(known, [int(d) for d in result if isinstance(d, int)]).copy())
+    array = constant_of(value)
+    if array is not None and result is not None and all(isinstance(d, int) for d in result):
+        return op.constant(np.broadcast_to(array, [int(d) for d in result if isinstance(d, int)]).copy())
     if (dtype := value.dtype) is None:
         raise Blocked("the element type of its input is not known")
     for other in others:

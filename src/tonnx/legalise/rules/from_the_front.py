@@ -6,8 +6,8 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.axes import count_from_front, indices_from_front, never_negative
-from tonnx.legalise.call import Call, constant_of
 from tonnx.legalise.exact_integers import positions
+from tonnx.legalise.node_view import NodeView, constant_of
 from tonnx.legalise.rules.reduce import REDUCTIONS
 from tonnx.legalise.table import UP, down, same
 
@@ -20,7 +20,7 @@ down(_FAMILY, 11)(count_from_front)
 
 
 @down("Slice", 11)
-def slice_axes(op: Builder, node: Call) -> ir.Value | None:
+def slice_axes(op: Builder, node: NodeView) -> ir.Value | None:
     """Negative axes are counted from the front."""
     axes = node.ints("axes")
     if axes is None or all(axis >= 0 for axis in axes):
@@ -35,7 +35,7 @@ def slice_axes(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Gather", 11)
-def gather_indices(op: Builder, node: Call) -> ir.Value | None:
+def gather_indices(op: Builder, node: NodeView) -> ir.Value | None:
     """Negative indices and axes are counted from the front."""
     count_from_front(op, node)
     data, indices = node.need("data"), node.need("indices")
@@ -50,7 +50,7 @@ def gather_indices(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("OneHot", 11)
-def one_hot_indices(op: Builder, node: Call) -> ir.Value | None:
+def one_hot_indices(op: Builder, node: NodeView) -> ir.Value | None:
     """Negative indices and axes are counted from the front; -1 alone means the last axis as before."""
     if node.attr("axis", -1) != -1:
         count_from_front(op, node)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call
+from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
 
 _HALF = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -27,7 +27,7 @@ def normalise_groups(op: Builder, x: ir.Value, groups: int, epsilon: float) -> i
 
 
 @down("GroupNormalization", 21)
-def group_norm_per_channel(op: Builder, node: Call) -> ir.Value:
+def group_norm_per_channel(op: Builder, node: NodeView) -> ir.Value:
     """Scale and bias of each channel are applied outside; version 18 has them per group."""
     x, scale, bias = node.need("X"), node.need("scale"), node.need("bias")
     node.dtype("X")
@@ -38,7 +38,7 @@ def group_norm_per_channel(op: Builder, node: Call) -> ir.Value:
 
 
 @up("GroupNormalization", 21)
-def group_norm_per_group(op: Builder, node: Call) -> ir.Value:
+def group_norm_per_group(op: Builder, node: NodeView) -> ir.Value:
     """Every channel gets the scale and bias of its group."""
     groups = node.attr("num_groups")
     channels = node.dims("X")
@@ -64,21 +64,20 @@ _TRAINING_OUTPUTS = 3
 
 
 @down("BatchNormalization", 15, up="one type for all is allowed")
-def batch_norm_two_types(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...] | None:
+def batch_norm_two_types(op: Builder, node: NodeView) -> ir.Value | tuple[ir.Value, ...] | None:
     """Scale and bias have the type of X; where they differ, X is computed in theirs."""
     return _in_one_type(op, node, ("scale", "B"))
 
 
 @down("BatchNormalization", 14)
-def batch_norm_inference(op: Builder, node: Call) -> ir.Value | tuple[ir.Value, ...] | None:
+def batch_norm_inference(op: Builder, node: NodeView) -> ir.Value | tuple[ir.Value, ...] | None:
     """Training is written out; mean and variance have the type of X."""
     if node.attr("training_mode", 0):
         return _batch_norm_training(op, node)
-    node.node.attributes.pop("training_mode", None)
     return _in_one_type(op, node, ("scale", "B", "input_mean", "input_var"))
 
 
-def _in_one_type(op: Builder, node: Call, names: tuple[str, ...]) -> ir.Value | tuple[ir.Value, ...] | None:
+def _in_one_type(op: Builder, node: NodeView, names: tuple[str, ...]) -> ir.Value | tuple[ir.Value, ...] | None:
     x, dtype = node.need("X"), node.dtype("X")
     others = {node.dtype(name) for name in names}
     if others <= {dtype}:
@@ -90,11 +89,11 @@ def _in_one_type(op: Builder, node: Call, names: tuple[str, ...]) -> ir.Value | 
         if value is not None
     ]
     assert x is node.node.inputs[0]
-    first, *rest = op.BatchNormalization(*inputs, _outputs=node.outputs, **node.attributes())
+    first, *rest = op.BatchNormalization(*inputs, _outputs=node.outputs, **node.attributes("training_mode"))
     return (op.cast(first, dtype), *rest)
 
 
-def _batch_norm_training(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def _batch_norm_training(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     x, dtype = node.need("X"), node.dtype("X")
     rank = node.rank("X")
     momentum = node.attr("momentum", 0.9)
@@ -115,7 +114,7 @@ def _batch_norm_training(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @up("BatchNormalization", 14)
-def batch_norm_one_output(op: Builder, node: Call) -> ir.Value:
+def batch_norm_one_output(op: Builder, node: NodeView) -> ir.Value:
     """At inference there is one output."""
     if any(node.used(i) for i in range(1, node.outputs)):
         raise Blocked("the outputs of training had another meaning before opset 14")
@@ -123,15 +122,14 @@ def batch_norm_one_output(op: Builder, node: Call) -> ir.Value:
 
 
 @down("BatchNormalization", 9)
-def batch_norm_no_statistics(op: Builder, node: Call) -> None:
+def batch_norm_no_statistics(op: Builder, node: NodeView) -> None:
     """The statistics are per channel, which was the default."""
 
 
 @up("BatchNormalization", 9)
-def batch_norm_spatial(op: Builder, node: Call) -> ir.Value | None:
+def batch_norm_spatial(op: Builder, node: NodeView) -> ir.Value | None:
     """Statistics of every single position are written out."""
     if node.attr("spatial", 1):
-        node.node.attributes.pop("spatial", None)
         return None
     if any(node.used(i) for i in range(1, node.outputs)):
         raise Blocked("the outputs of training had another meaning before opset 14")

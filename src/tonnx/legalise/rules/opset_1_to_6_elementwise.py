@@ -10,8 +10,8 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN, Dims, same_dim
 from tonnx.legalise.broadcast import equal_shapes, limited, without_axes
-from tonnx.legalise.call import Blocked, Call, constant_of, schema_default
-from tonnx.legalise.table import DOWN, down, impossible, same, up
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, schema_default
+from tonnx.legalise.table import DOWN, attributes_go, down, impossible, same, up
 
 T = ir.DataType
 
@@ -22,14 +22,14 @@ _FORMALS = {"Pow": ("X", "Y")}
 
 
 @down(_BINARY, 7)
-def broadcast_on_request(op: Builder, node: Call) -> ir.Value | None:
+def broadcast_on_request(op: Builder, node: NodeView) -> ir.Value | None:
     """Only the right operand is broadcast, over a run of axes, and that has to be said."""
     a, b = (node.need(name) for name in _FORMALS.get(node.op_type, ("A", "B")))
     return None if equal_shapes(a, b) else limited(op, node.op_type, a, b)
 
 
 @up(_BINARY, 7)
-def broadcast_always(op: Builder, node: Call) -> ir.Value | None:
+def broadcast_always(op: Builder, node: NodeView) -> ir.Value | None:
     """The axis from which on the right operand runs becomes axes of size 1 behind it."""
     a, b = (node.need(name) for name in _FORMALS.get(node.op_type, ("A", "B")))
     axis = node.attr("axis") if node.attr("broadcast", 0) else None
@@ -40,33 +40,19 @@ def broadcast_always(op: Builder, node: Call) -> ir.Value | None:
         if behind > 0:
             b = op.Unsqueeze(b, axes=list(range(b.shape.rank(), b.shape.rank() + behind)))
             return getattr(op, node.op_type)(a, b)
-    for name in ("axis", "broadcast"):
-        node.node.attributes.pop(name, None)
     return None
 
 
 # consumed_inputs: which inputs may be overwritten. Nobody has to.
 
 _CONSUMING = (
-    "Abs", "Add", "Ceil", "Clip", "Div", "Dropout", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization",
-    "LeakyRelu", "Log", "Max", "Mean", "Min", "Mul", "Neg", "PRelu", "Reciprocal", "Relu", "Selu", "Sigmoid", "Sqrt",
-    "Sub", "Sum", "Tanh",
+    "Abs", "Add", "Ceil", "Div", "Dropout", "Elu", "Exp", "Floor", "HardSigmoid", "InstanceNormalization", "LeakyRelu",
+    "Log", "Max", "Mean", "Min", "Mul", "Neg", "PRelu", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Sub", "Sum", "Tanh",
 )  # fmt: skip
-_OTHERWISE_NEW = ("Clip", "Selu")
 
 
-def _nothing_consumed(op: Builder, node: Call) -> None:
-    """What may be overwritten is no longer said."""
-    node.node.attributes.pop("consumed_inputs", None)
-
-
-up(tuple(name for name in _CONSUMING if name not in _OTHERWISE_NEW), 6)(_nothing_consumed)
-same(
-    tuple(name for name in _CONSUMING if name not in _OTHERWISE_NEW),
-    6,
-    "consumed_inputs is optional, and types are the type rule's",
-    direction=DOWN,
-)
+up(_CONSUMING, 6)(attributes_go)
+same(_CONSUMING, 6, "consumed_inputs is optional, and types are the type rule's", direction=DOWN)
 
 # Clip and Selu: other defaults
 
@@ -74,7 +60,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 @down("Clip", 6)
-def clip_without_defaults(op: Builder, node: Call) -> None:
+def clip_without_defaults(op: Builder, node: NodeView) -> None:
     """Version 1 has no defaults: a bound that is not given is written down."""
     for name, bound in (("min", -_LARGEST), ("max", _LARGEST)):
         if name not in node.node.attributes:
@@ -82,30 +68,28 @@ def clip_without_defaults(op: Builder, node: Call) -> None:
 
 
 @up("Clip", 6)
-def clip_without_bound(op: Builder, node: Call) -> None:
+def clip_without_bound(op: Builder, node: NodeView) -> None:
     """A bound that is not given is infinite."""
-    _nothing_consumed(op, node)
     for name, bound in (("min", -math.inf), ("max", math.inf)):
         if name not in node.node.attributes:
             node.node.attributes.add(ir.AttrFloat32(name, bound))
 
 
-def _selu_defaults(node: Call, opset: int) -> None:
+def _selu_defaults(node: NodeView, opset: int) -> None:
     for name in ("alpha", "gamma"):
         if name not in node.node.attributes:
             node.node.attributes.add(ir.AttrFloat32(name, schema_default("Selu", opset, name)))
 
 
 @down("Selu", 6)
-def selu_new_defaults(op: Builder, node: Call) -> None:
+def selu_new_defaults(op: Builder, node: NodeView) -> None:
     """The defaults had fewer digits: they are written down."""
     _selu_defaults(node, 6)
 
 
 @up("Selu", 6)
-def selu_old_defaults(op: Builder, node: Call) -> None:
+def selu_old_defaults(op: Builder, node: NodeView) -> None:
     """The defaults had fewer digits: they are written down."""
-    _nothing_consumed(op, node)
     _selu_defaults(node, 1)
 
 
@@ -113,7 +97,7 @@ def selu_old_defaults(op: Builder, node: Call) -> None:
 
 
 @down("PRelu", 7)
-def prelu_per_channel(op: Builder, node: Call) -> ir.Value:
+def prelu_per_channel(op: Builder, node: NodeView) -> ir.Value:
     """The slope is one number; any other is written out.
 
     Before 7 it can also be one a channel, but onnx's version converter takes that for the last axis.
@@ -130,8 +114,8 @@ def prelu_per_channel(op: Builder, node: Call) -> ir.Value:
 
 
 def _as_vector(op: Builder, slope: ir.Value) -> ir.Value:
-    if (known := constant_of(slope)) is not None:
-        return slope if known.ndim == 1 else op.constant(known.reshape(1))
+    if (array := constant_of(slope)) is not None:
+        return slope if array.ndim == 1 else op.constant(array.reshape(1))
     rank = op.rank(slope)
     if rank == 0:
         return op.Unsqueeze(slope, axes=[0])
@@ -139,7 +123,7 @@ def _as_vector(op: Builder, slope: ir.Value) -> ir.Value:
 
 
 @up("PRelu", 7)
-def prelu_broadcast(op: Builder, node: Call) -> ir.Value | None:
+def prelu_broadcast(op: Builder, node: NodeView) -> ir.Value | None:
     """One slope a channel gets axes of size 1 behind it."""
     x, slope = node.need("X"), node.need("slope")
     dims = node.dims("slope")
@@ -155,7 +139,7 @@ def prelu_broadcast(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Gemm", 7)
-def gemm_broadcast(op: Builder, node: Call) -> ir.Value:
+def gemm_broadcast(op: Builder, node: NodeView) -> ir.Value:
     """C is broadcast on request, and only as a row or as one number."""
     a, b, c = (node.need(name) for name in ("A", "B", "C"))
     attributes = node.attributes()
@@ -175,32 +159,27 @@ def gemm_broadcast(op: Builder, node: Call) -> ir.Value:
     return op.Gemm(a, b, c, broadcast=1, **attributes)
 
 
-def _gemm_shape(node: Call) -> Dims:
+def _gemm_shape(node: NodeView) -> Dims:
     a, b = node.dims("A"), node.dims("B")
     rows = UNKNOWN if a is None else a[1 if node.attr("transA", 0) else 0]
     columns = UNKNOWN if b is None else b[0 if node.attr("transB", 0) else 1]
     return [rows, columns]
 
 
-@up("Gemm", 7)
-def gemm_numpy(op: Builder, node: Call) -> None:
-    """C is always broadcast."""
-    node.node.attributes.pop("broadcast", None)
-
-
+up("Gemm", 7)(attributes_go)  # C is always broadcast
 same("Gemm", 6, "nothing but the text changed")
 
 # Cast
 
 
 @down("Cast", 6)
-def cast_to_name(op: Builder, node: Call) -> None:
+def cast_to_name(op: Builder, node: NodeView) -> None:
     """The type is written as a word."""
     node.node.attributes.add(ir.AttrString("to", T(node.attr("to")).name))
 
 
 @up("Cast", 6)
-def cast_to_number(op: Builder, node: Call) -> None:
+def cast_to_number(op: Builder, node: NodeView) -> None:
     """The word becomes a number."""
     name = node.attr("to")
     dtype = {dtype.name: dtype for dtype in T}.get(name.upper())

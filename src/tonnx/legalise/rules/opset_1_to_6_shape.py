@@ -7,9 +7,9 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import Dims, dims_of, same_dim
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, down, same, up
-from tonnx.legalise.versioned_ops import zeros_by_loop
+from tonnx.legalise.versioned_ops import counted_by_loop
 
 T = ir.DataType
 _FLOATS = (T.FLOAT16, T.FLOAT, T.DOUBLE, None)
@@ -18,19 +18,19 @@ _FLOATS = (T.FLOAT16, T.FLOAT, T.DOUBLE, None)
 
 
 @down("Reshape", 5)
-def reshape_attribute(op: Builder, node: Call) -> ir.Value:
+def reshape_attribute(op: Builder, node: NodeView) -> ir.Value:
     """The shape becomes an attribute; sizes known only at run time are copied ("0") or inferred ("-1")."""
     x = node.need("data")
-    known = constant_of(node.need("shape"))
+    target = constant_of(node.need("shape"))
     after = dims_of(node.node.outputs[0])
-    sizes = [int(size) for size in known] if known is not None else _sizes(node, after)
-    whole = after if known is None or after is not None else None
+    sizes = [int(size) for size in target] if target is not None else _sizes(node, after)
+    whole = after if target is None or after is not None else None
     if (plain := _by_ones(op, x, whole)) is not None:
         return plain
     return op.Reshape(x, shape=sizes, _shape=after)
 
 
-def _sizes(node: Call, after: Dims | None) -> list[int]:
+def _sizes(node: NodeView, after: Dims | None) -> list[int]:
     """The target from what is known of the result."""
     before = node.dims("data")
     if after is None:
@@ -71,7 +71,7 @@ def _ones_between(before: Dims, after: Dims) -> tuple[list[int] | None, list[int
 
 
 @up("Reshape", 5)
-def reshape_input(op: Builder, node: Call) -> ir.Value:
+def reshape_input(op: Builder, node: NodeView) -> ir.Value:
     """The shape becomes an input."""
     shape = node.attr("shape")
     if shape is None:
@@ -83,7 +83,7 @@ def reshape_input(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Tile", 6)
-def tile_by_gathering(op: Builder, node: Call) -> ir.Value:
+def tile_by_gathering(op: Builder, node: NodeView) -> ir.Value:
     """Version 1 repeats one axis, by a fraction: reading every element so many times is clearer, and takes any type."""
     x = node.need("input")
     repeats = constant_of(node.need("repeats"))
@@ -93,7 +93,7 @@ def tile_by_gathering(op: Builder, node: Call) -> ir.Value:
             if size != 1:
                 raise Blocked("how often it repeats more than one element is known only at run time")
             count = op.Slice(node["repeats"], axes=[0], starts=[axis], ends=[axis + 1])
-            x = op.Gather(x, zeros_by_loop(op, op.Squeeze(count, axes=[0])), axis=axis)
+            x = op.Gather(x, counted_by_loop(op, op.Squeeze(count, axes=[0]), zeros=True), axis=axis)
         elif repeats[axis] != 1:
             x = _repeated(op, x, axis, size, int(repeats[axis]))
     return op.Identity(x) if x is node["input"] else x
@@ -108,7 +108,7 @@ def _repeated(op: Builder, x: ir.Value, axis: int, size: Size, times: int) -> ir
 
 
 @up("Tile", 6)
-def tile_all_axes(op: Builder, node: Call) -> ir.Value:
+def tile_all_axes(op: Builder, node: NodeView) -> ir.Value:
     """One axis and how often: a list for all axes."""
     tiles, axis = node.const("tiles"), node.const("axis")
     assert tiles is not None and axis is not None
@@ -123,14 +123,14 @@ same("Concat", 4, "an axis that is said, and types are the type rule's", directi
 
 
 @up("Concat", 4)
-def concat_default_axis(op: Builder, node: Call) -> None:
+def concat_default_axis(op: Builder, node: NodeView) -> None:
     """The axis was 1 if nothing was said."""
     if "axis" not in node.node.attributes:
         node.node.attributes.add(ir.AttrInt64("axis", 1))
 
 
 @down("Split", 2)
-def split_by_slicing(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def split_by_slicing(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """Version 1 takes its sizes twice, and floats only; slices are plain, and take any type."""
     x, axis, sizes = node.need("input"), node.attr("axis", 0), node.attr("split")
     if sizes is None:
@@ -148,16 +148,16 @@ def split_by_slicing(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @up("Split", 2)
-def split_sizes_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def split_sizes_attribute(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """Sizes that are an input become an attribute."""
     sizes, axis = node.attr("split"), node.attr("axis")
     if axis is None:
         raise Blocked("it says no axis, and version 1 has no default")
-    if len(node.inputs) > 1 and (given := node.inputs[1]) is not None:
-        known = constant_of(given)
-        if known is None:
+    if len(node.inputs) > 1 and (vector := node.inputs[1]) is not None:
+        array = constant_of(vector)
+        if array is None:
             raise Blocked("its sizes are computed at run time")
-        sizes = [int(size) for size in known.reshape(-1)]
+        sizes = [int(size) for size in array.reshape(-1)]
     return op.Split(node.inputs[0], axis=axis, split=sizes, _outputs=node.outputs)
 
 
@@ -165,13 +165,13 @@ def split_sizes_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 
 @down("Pad", 2)
-def pad_paddings(op: Builder, node: Call) -> ir.Value:
+def pad_paddings(op: Builder, node: NodeView) -> ir.Value:
     """The attribute had another name."""
     shape = dims_of(node.node.outputs[0])
     return op.Pad(node["data"], paddings=node.attr("pads"), **node.attributes("pads"), _shape=shape)
 
 
 @up("Pad", 2)
-def pad_pads(op: Builder, node: Call) -> ir.Value:
+def pad_pads(op: Builder, node: NodeView) -> ir.Value:
     """The attribute got another name."""
     return op.Pad(node["data"], pads=node.attr("paddings"), **node.attributes("paddings"))

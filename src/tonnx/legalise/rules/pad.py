@@ -6,31 +6,31 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, up
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE, None)  # or not known
 
 
-def _pads(op: Builder, node: Call) -> list[Size]:
+def _pads(op: Builder, node: NodeView) -> list[Size]:
     """The amounts for all axes, befores then afters; those of a run-time vector as slices of it."""
     rank = node.rank("data")
     axes = list(range(rank))
     if len(node.inputs) > 3 and node["axes"] is not None:
         axes = [a % rank for a in node.ints("axes") or []]
-    known = constant_of(node.need("pads"))
+    array = constant_of(node.need("pads"))
     result: list[Size] = [0] * (2 * rank)
     for i, axis in enumerate(axes):
         for at, into in ((i, axis), (len(axes) + i, rank + axis)):
-            if known is not None:
-                result[into] = int(known.reshape(-1)[at])
+            if array is not None:
+                result[into] = int(array.reshape(-1)[at])
             else:
                 result[into] = op.Slice(node["pads"], [at], [at + 1])
     return result
 
 
 @down("Pad", 19, up="a new mode")
-def pad_wrap(op: Builder, node: Call) -> ir.Value | None:
+def pad_wrap(op: Builder, node: NodeView) -> ir.Value | None:
     """Wrapping around: gather every position modulo the size."""
     if node.attr("mode", "constant") != "wrap":
         return None
@@ -62,7 +62,7 @@ def _at_most(x: ir.Value, axis: int, pad: int) -> bool:
 
 
 @down("Pad", 18, up="a new optional input")
-def pad_axes(op: Builder, node: Call) -> ir.Value | None:
+def pad_axes(op: Builder, node: NodeView) -> ir.Value | None:
     """Pads of some axes become pads of all, zero for the others."""
     axes = node["axes"]
     if axes is None:
@@ -80,7 +80,7 @@ def pad_axes(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Pad", 11)
-def pad_attributes(op: Builder, node: Call) -> ir.Value:
+def pad_attributes(op: Builder, node: NodeView) -> ir.Value:
     """Pads and value become attributes, for floats; what they cannot say is written out."""
     mode, dtype = node.attr("mode", "constant"), node.need("data").dtype
     value = node["constant_value"]
@@ -96,16 +96,16 @@ def pad_attributes(op: Builder, node: Call) -> ir.Value:
     return _pad_by_gathering(op, node, [int(p) for p in pads], mode)
 
 
-def _pad_with_blocks(op: Builder, node: Call, fill: ir.Value) -> ir.Value:
+def _pad_with_blocks(op: Builder, node: NodeView, fill: ir.Value) -> ir.Value:
     """Constant padding is a block of the constant before and after."""
     x, rank = node.need("data"), node.rank("data")
     fill = op.Reshape(fill, [1] * rank)
-    known = constant_of(node.need("pads"))
+    array = constant_of(node.need("pads"))
     for axis in range(rank):
         sizes = op.sizes(x)
 
         def block(at: int, axis: int = axis, sizes: list[Size] = sizes) -> list[ir.Value]:
-            pad: Size = int(known[at]) if known is not None else op.Slice(node["pads"], [at], [at + 1], [0])
+            pad: Size = int(array[at]) if array is not None else op.Slice(node["pads"], [at], [at + 1], [0])
             if isinstance(pad, int) and pad < 0:
                 raise Blocked("a negative pad of this type")
             return [] if pad == 0 else [op.Expand(fill, op.vector([*sizes[:axis], pad, *sizes[axis + 1 :]]))]
@@ -115,7 +115,7 @@ def _pad_with_blocks(op: Builder, node: Call, fill: ir.Value) -> ir.Value:
     return op.Identity(x) if x is node["data"] else x
 
 
-def _pad_by_gathering(op: Builder, node: Call, pads: list[int], mode: str) -> ir.Value:
+def _pad_by_gathering(op: Builder, node: NodeView, pads: list[int], mode: str) -> ir.Value:
     """Every position looks at the one that it repeats."""
     x, rank = node.need("data"), node.rank("data")
     for axis in range(rank):
@@ -130,7 +130,7 @@ def _pad_by_gathering(op: Builder, node: Call, pads: list[int], mode: str) -> ir
 
 
 @up("Pad", 11)
-def pad_inputs(op: Builder, node: Call) -> ir.Value:
+def pad_inputs(op: Builder, node: NodeView) -> ir.Value:
     """Pads and value become inputs."""
     value = node.attr("value", 0.0)
     dtype = node.dtype("data")

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Blocked, Call, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import UP, down, same
 
 T = ir.DataType
@@ -55,9 +55,7 @@ def along_axis(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int) 
     """A scale or zero point with one element for every slice along ``axis``, shaped to broadcast."""
     if parameter is None or is_per_tensor(parameter):
         return parameter
-    if x.shape is None:
-        raise Blocked("the rank of its input is not known")
-    rank = x.shape.rank()
+    rank = op.rank(x)
     return op.Reshape(parameter, [-1] + [1] * (rank - 1 - axis % rank))
 
 
@@ -65,9 +63,7 @@ def in_blocks(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int, b
     """A scale or zero point with one element for every ``block`` along ``axis``, repeated to the shape of ``x``."""
     if parameter is None:
         return None
-    if x.shape is None:
-        raise Blocked("the rank of its input is not known")
-    rank = x.shape.rank()
+    rank = op.rank(x)
     axis %= rank
     each = op.Unsqueeze(parameter, [axis + 1])
     repeated = op.Expand(each, [1] * (axis + 1) + [block] + [1] * (rank - 1 - axis))
@@ -78,7 +74,7 @@ def in_blocks(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int, b
     return op.Slice(merged, [0], op.vector([op.size(x, axis)]), [axis])
 
 
-def _target(node: Call) -> ir.DataType:
+def _target(node: NodeView) -> ir.DataType:
     zero_point = node["y_zero_point"]
     if zero_point is not None and zero_point.dtype is not None:
         return zero_point.dtype
@@ -86,7 +82,7 @@ def _target(node: Call) -> ir.DataType:
 
 
 @down("QuantizeLinear", 23)
-def quantize_precision(op: Builder, node: Call) -> ir.Value:
+def quantize_precision(op: Builder, node: NodeView) -> ir.Value:
     """The division in the precision that was asked for; before 23, input and scale share one type."""
     scale = node.need("y_scale")
     precision = T(node.attr("precision", 0) or int(node.dtype("y_scale")))
@@ -99,7 +95,7 @@ def quantize_precision(op: Builder, node: Call) -> ir.Value:
 
 
 @down("QuantizeLinear", 21)
-def quantize_blocks(op: Builder, node: Call) -> ir.Value:
+def quantize_blocks(op: Builder, node: NodeView) -> ir.Value:
     """Blocks, and types of 4 and 16 bits, are written out; an output type becomes a zero point of that type."""
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     axis, block, dtype = node.attr("axis", 1), node.attr("block_size", 0), _target(node)
@@ -126,7 +122,7 @@ def _there(value: ir.Value | None) -> ir.Value:
 
 
 @down("QuantizeLinear", 19)
-def quantize_half(op: Builder, node: Call) -> ir.Value:
+def quantize_half(op: Builder, node: NodeView) -> ir.Value:
     """Input and scale are float32."""
     x = node.need("x")
     x = x if x.dtype == T.INT32 else op.cast(x, T.FLOAT)
@@ -135,7 +131,7 @@ def quantize_half(op: Builder, node: Call) -> ir.Value:
 
 
 @down("QuantizeLinear", 13)
-def quantize_per_tensor(op: Builder, node: Call) -> ir.Value:
+def quantize_per_tensor(op: Builder, node: NodeView) -> ir.Value:
     """One scale for each slice along an axis is written out."""
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     if not is_per_tensor(scale):
@@ -155,18 +151,18 @@ def _as_scalar(op: Builder, value: ir.Value) -> ir.Value:
 
 
 @down("DequantizeLinear", 23)
-def dequantize_output_type(op: Builder, node: Call) -> ir.Value:
+def dequantize_output_type(op: Builder, node: NodeView) -> ir.Value:
     """The result is of the scale's type, cast where another was asked for."""
     scale = node.need("x_scale")
-    wanted = T(node.attr("output_dtype", 0) or int(node.dtype("x_scale")))
+    output_dtype = T(node.attr("output_dtype", 0) or int(node.dtype("x_scale")))
     if scale.dtype == T.FLOAT8E8M0:
         scale = op.cast(scale, T.FLOAT)
     result = op.DequantizeLinear(node["x"], scale, node["x_zero_point"], **node.attributes("output_dtype"))
-    return op.cast(result, wanted)
+    return op.cast(result, output_dtype)
 
 
 @down("DequantizeLinear", 21)
-def dequantize_blocks(op: Builder, node: Call) -> ir.Value:
+def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value:
     """Blocks, and types of 4 and 16 bits, are written out."""
     scale, zero_point = node.need("x_scale"), node["x_zero_point"]
     x, axis, block = _without_nibbles(op, node.need("x")), node.attr("axis", 1), node.attr("block_size", 0)
@@ -191,7 +187,7 @@ def _without_nibbles(op: Builder, value: ir.Value) -> ir.Value:
 
 
 @down("DequantizeLinear", 19)
-def dequantize_half(op: Builder, node: Call) -> ir.Value:
+def dequantize_half(op: Builder, node: NodeView) -> ir.Value:
     """The scale is float32."""
     scale = node.need("x_scale")
     result = op.DequantizeLinear(node["x"], op.cast(scale, T.FLOAT), node["x_zero_point"], **node.attributes())
@@ -199,7 +195,7 @@ def dequantize_half(op: Builder, node: Call) -> ir.Value:
 
 
 @down("DequantizeLinear", 13)
-def dequantize_per_tensor(op: Builder, node: Call) -> ir.Value:
+def dequantize_per_tensor(op: Builder, node: NodeView) -> ir.Value:
     """One scale for each slice along an axis is written out."""
     x, scale, zero_point = node.need("x"), node.need("x_scale"), node["x_zero_point"]
     if not is_per_tensor(scale):

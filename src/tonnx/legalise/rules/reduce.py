@@ -5,21 +5,21 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
-from tonnx.legalise.table import down, up
+from tonnx.legalise.node_view import NodeView
+from tonnx.legalise.table import attributes_become_inputs, down
 from tonnx.legalise.versioned_ops import END
 
 REDUCTIONS = tuple(f"Reduce{kind}" for kind in "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split())
 _SINCE_18 = tuple(name for name in REDUCTIONS if name != "ReduceSum")
 
 
-def _axes_to_attribute(op: Builder, node: Call) -> ir.Value:
+def _axes_to_attribute(op: Builder, node: NodeView) -> ir.Value:
     """The axes become an attribute."""
     x, axes = node.need("data"), node["axes"]
     emit = getattr(op, node.op_type)
-    known = None if axes is None or axes.shape == (0,) else node.ints("axes")
-    if known:
-        return emit(x, axes=known, keepdims=node.attr("keepdims"))
+    fixed_axes = None if axes is None or axes.shape == (0,) else node.ints("axes")
+    if fixed_axes:
+        return emit(x, axes=fixed_axes, keepdims=node.attr("keepdims"))
     if node.attr("noop_with_empty_axes", 0):
         # Nothing is summed, but the logarithm or square still applies: reduce over a new axis of size 1.
         rank = node.rank("data")
@@ -27,19 +27,14 @@ def _axes_to_attribute(op: Builder, node: Call) -> ir.Value:
     return emit(x, keepdims=node.attr("keepdims"))
 
 
-def _axes_to_input(op: Builder, node: Call) -> ir.Value:
-    """The axes become an input."""
-    return getattr(op, node.op_type)(node["data"], node.attr("axes"), keepdims=node.attr("keepdims"))
-
-
 down(_SINCE_18, 18)(_axes_to_attribute)
 down("ReduceSum", 13)(_axes_to_attribute)
-up(_SINCE_18, 18)(_axes_to_input)
-up("ReduceSum", 13)(_axes_to_input)
+attributes_become_inputs(_SINCE_18, 18, "axes")
+attributes_become_inputs("ReduceSum", 13, "axes")
 
 
 @down(("ReduceMax", "ReduceMin"), 20)
-def extremum_of_booleans(op: Builder, node: Call) -> ir.Value | None:
+def extremum_of_booleans(op: Builder, node: NodeView) -> ir.Value | None:
     """Booleans as numbers; the maximum of nothing, the smallest number, is false."""
     if node.dtype("data") != ir.DataType.BOOL:
         return None
@@ -49,10 +44,9 @@ def extremum_of_booleans(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down(("ArgMax", "ArgMin"), 12, up="the first of equals is the default")
-def arg_last_index(op: Builder, node: Call) -> ir.Value | None:
+def arg_last_index(op: Builder, node: NodeView) -> ir.Value | None:
     """The last of equals is the first of the reversed axis."""
     if not node.attr("select_last_index", 0):
-        node.node.attributes.pop("select_last_index", None)
         return None
     x = node.need("data")
     axis = node.attr("axis", 0) % node.rank("data")

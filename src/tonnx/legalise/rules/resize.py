@@ -8,20 +8,20 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
 from tonnx.legalise.interpolate import Style, antialias_axis, resize_axis
-from tonnx.legalise.table import down, up
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.table import attributes_become_inputs, down, up
 
 T = ir.DataType
 
 
-def _given(node: Call, name: str) -> ir.Value | None:
+def _given(node: NodeView, name: str) -> ir.Value | None:
     """An input that is there and not empty: before 13 an empty tensor stood for a missing one."""
     value = node[name]
     return None if value is None or (value.shape is not None and value.shape == (0,)) else value
 
 
-def _style(node: Call) -> Style:
+def _style(node: NodeView) -> Style:
     return Style(
         mode=node.attr("mode", "nearest"),
         coordinates=node.attr("coordinate_transformation_mode", "half_pixel"),
@@ -41,18 +41,18 @@ class Plan:
     """The output size of every axis, and its scale where that was given instead of a size."""
 
     def __init__(
-        self, op: Builder, node: Call, axes: list[int], scales: ir.Value | None, sizes: ir.Value | None
+        self, op: Builder, node: NodeView, axes: list[int], scales: ir.Value | None, sizes: ir.Value | None
     ) -> None:
         self.node, self.axes = node, axes
         x = node.need("X")
         self.inputs = [op.size(x, axis) for axis in axes]
         self.sizes: list[Size] = []
         self.scales: list[ir.Value | float | None] = [None] * len(axes)
-        known = constant_of(sizes) if sizes is not None else None
+        fixed_sizes = constant_of(sizes) if sizes is not None else None
         factors = constant_of(scales) if scales is not None else None
         for i in range(len(axes)):
             if sizes is not None:
-                self.sizes.append(int(known[i]) if known is not None else _element(op, sizes, i))
+                self.sizes.append(int(fixed_sizes[i]) if fixed_sizes is not None else _element(op, sizes, i))
                 continue
             assert scales is not None
             self.scales[i] = float(factors[i]) if factors is not None else _element(op, scales, i)
@@ -96,8 +96,8 @@ def _scaled_known(size: Size, scale: ir.Value | float | None) -> int | None:
 
 def _scaled(op: Builder, size: Size, scale: ir.Value | float | None) -> Size:
     """floor(size · scale), in float32 as runtimes do."""
-    if (known := _scaled_known(size, scale)) is not None:
-        return known
+    if (now := _scaled_known(size, scale)) is not None:
+        return now
     if scale == 1.0:
         return size
     factor = scale if isinstance(scale, ir.Value) else op.constant([scale], T.FLOAT)
@@ -106,7 +106,7 @@ def _scaled(op: Builder, size: Size, scale: ir.Value | float | None) -> Size:
 
 
 @down("Resize", 19, up="a new coordinate mode")
-def resize_symmetric(op: Builder, node: Call) -> ir.Value | None:
+def resize_symmetric(op: Builder, node: NodeView) -> ir.Value | None:
     """half_pixel_symmetric differs from half_pixel only when the exact output size is not whole."""
     if node.attr("coordinate_transformation_mode", "half_pixel") != "half_pixel_symmetric":
         return None
@@ -126,7 +126,7 @@ def resize_symmetric(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("Resize", 18, up="new attributes that are off by default")
-def resize_all_axes(op: Builder, node: Call) -> ir.Value:
+def resize_all_axes(op: Builder, node: NodeView) -> ir.Value:
     """Scales and sizes of all axes; aspect ratio and antialiasing written out."""
     attributes = node.attributes("axes", "antialias", "keep_aspect_ratio_policy")
     roi, scales, sizes = (_given(node, name) for name in ("roi", "scales", "sizes"))
@@ -166,17 +166,17 @@ def resize_all_axes(op: Builder, node: Call) -> ir.Value:
 def _keep_aspect(op: Builder, plan: Plan, policy: str) -> None:
     """One scale for all axes, the smallest (or largest) that was asked for; sizes are rounded to the nearest."""
     if all(isinstance(s, int) for s in (*plan.sizes, *plan.inputs)):
-        known = [out / size for out, size in zip(plan.sizes, plan.inputs, strict=True)]  # type: ignore[operator]
-        scale = min(known) if policy == "not_larger" else max(known)
+        ratios = [out / size for out, size in zip(plan.sizes, plan.inputs, strict=True)]  # type: ignore[operator]
+        scale = min(ratios) if policy == "not_larger" else max(ratios)
         plan.sizes = [int(np.floor(scale * size + 0.5)) for size in plan.inputs]  # type: ignore[operator]
-        plan.scales = [scale] * len(known)
+        plan.scales = [scale] * len(ratios)
         return
     lengths = op.cast(op.vector(plan.inputs), T.FLOAT)
     asked = op.cast(op.vector(plan.sizes), T.FLOAT) / lengths
     kind = op.ReduceMin if policy == "not_larger" else op.ReduceMax
     common = kind(asked, axes=[0], keepdims=1)
-    wanted = op.cast(op.Floor(common * lengths + 0.5), T.INT64)
-    plan.sizes = [_element(op, wanted, i) for i in range(len(plan.axes))]
+    rounded_sizes = op.cast(op.Floor(common * lengths + 0.5), T.INT64)
+    plan.sizes = [_element(op, rounded_sizes, i) for i in range(len(plan.axes))]
     plan.scales = [common] * len(plan.axes)
 
 
@@ -190,7 +190,7 @@ def _antialias(op: Builder, plan: Plan, style: Style) -> ir.Value:
 
 
 @down("Resize", 13)
-def resize_empty_inputs(op: Builder, node: Call) -> ir.Value:
+def resize_empty_inputs(op: Builder, node: NodeView) -> ir.Value:
     """Inputs that are missing become empty tensors."""
     empty = op.constant([], T.FLOAT)
     roi, scales, sizes = (_given(node, name) for name in ("roi", "scales", "sizes"))
@@ -200,7 +200,7 @@ def resize_empty_inputs(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Resize", 11)
-def resize_old_coordinates(op: Builder, node: Call) -> ir.Value:
+def resize_old_coordinates(op: Builder, node: NodeView) -> ir.Value:
     """Version 10 knows asymmetric coordinates only; what is not the same in them is written out."""
     scales, sizes = _given(node, "scales"), _given(node, "sizes")
     plan = Plan(op, node, list(range(node.rank("X"))), scales if sizes is None else None, sizes)
@@ -213,7 +213,7 @@ def resize_old_coordinates(op: Builder, node: Call) -> ir.Value:
 
 def _version_10_scales(plan: Plan, style: Style) -> list[float] | None:
     """The scales with which Resize-10 does the same; None if there are none."""
-    found = []
+    scales = []
     for i, ratio in enumerate(plan.ratios):
         if ratio is None:
             return None
@@ -227,8 +227,8 @@ def _version_10_scales(plan: Plan, style: Style) -> list[float] | None:
                 factor = np.nextafter(factor, np.float32(np.inf))
             if np.floor(np.float32(size) * factor) != out:
                 return None
-        found.append(float(factor))
-    return found
+        scales.append(float(factor))
+    return scales
 
 
 def _same_in_version_10(ratio: float, style: Style) -> bool:
@@ -244,11 +244,11 @@ def _same_in_version_10(ratio: float, style: Style) -> bool:
 
 
 @down("Resize", 10)
-def resize_as_upsample(op: Builder, node: Call) -> ir.Value:
+def resize_as_upsample(op: Builder, node: NodeView) -> ir.Value:
     """Making an image larger is Upsample; making it smaller is written out."""
     scales, mode = node.need("scales"), node.attr("mode", "nearest")
-    known = constant_of(scales)
-    if known is not None and (known >= 1).all():
+    factors = constant_of(scales)
+    if factors is not None and (factors >= 1).all():
         return op.Upsample(node["X"], scales, mode=mode)
     plan = Plan(op, node, list(range(node.rank("X"))), scales, None)
     if mode == "nearest" and any(ratio is None for ratio in plan.ratios):
@@ -261,7 +261,7 @@ def resize_as_upsample(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Upsample", 9)
-def upsample_attribute(op: Builder, node: Call) -> ir.Value:
+def upsample_attribute(op: Builder, node: NodeView) -> ir.Value:
     """The scales become an attribute."""
     scales = node.const("scales")
     assert scales is not None
@@ -270,25 +270,21 @@ def upsample_attribute(op: Builder, node: Call) -> ir.Value:
 
 # Up
 
-
-@up("Upsample", 9)
-def upsample_input(op: Builder, node: Call) -> ir.Value:
-    """The scales become an input."""
-    return op.Upsample(node["X"], op.constant(node.attr("scales"), T.FLOAT), mode=node.attr("mode"))
+attributes_become_inputs("Upsample", 9, "scales")
 
 
 @up("Upsample", 10)
-def upsample_as_resize(op: Builder, node: Call) -> ir.Value:
+def upsample_as_resize(op: Builder, node: NodeView) -> ir.Value:
     """Upsample became Resize."""
     return op.Resize(node["X"], node["scales"], mode=node.attr("mode"))
 
 
 @up("Resize", 11)
-def resize_new_coordinates(op: Builder, node: Call) -> ir.Value:
+def resize_new_coordinates(op: Builder, node: NodeView) -> ir.Value:
     """The coordinates of version 10 have to be said."""
-    known, nearest = constant_of(node.need("scales")), "floor"
-    if node.attr("mode", "nearest") == "nearest" and known is not None and (known < 1).any():
-        if (known > 1).any():
+    factors, nearest = constant_of(node.need("scales")), "floor"
+    if node.attr("mode", "nearest") == "nearest" and factors is not None and (factors < 1).any():
+        if (factors > 1).any():
             raise Blocked("it makes one axis larger and another smaller, which are rounded in different ways")
         nearest = "ceil"
     return op.Resize(
@@ -302,7 +298,7 @@ def resize_new_coordinates(op: Builder, node: Call) -> ir.Value:
 
 
 @up("Resize", 13)
-def resize_missing_inputs(op: Builder, node: Call) -> ir.Value:
+def resize_missing_inputs(op: Builder, node: NodeView) -> ir.Value:
     """Empty tensors become missing inputs."""
     inputs = [_given(node, name) for name in ("roi", "scales", "sizes")]
     return op.Resize(node["X"], *inputs, **node.attributes())

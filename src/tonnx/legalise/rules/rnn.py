@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
+from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down
 
 _FAMILY = ("LSTM", "GRU", "RNN")
@@ -13,19 +13,18 @@ _BATCH_FIRST = ("X", "initial_h", "initial_c")
 
 
 @down(_FAMILY, 14, up="time first is the default")
-def time_first(op: Builder, node: Call) -> tuple[ir.Value | None, ...] | None:
+def time_first(op: Builder, node: NodeView) -> tuple[ir.Value | None, ...] | None:
     """Batch first is transposed to time first, and back."""
     if not node.attr("layout", 0):
-        node.node.attributes.pop("layout", None)
         return None
     inputs = [
         op.Transpose(value, perm=[1, 0, 2]) if value is not None and formal.name in _BATCH_FIRST else value
         for value, formal in zip(node.inputs, node.signature.inputs, strict=False)
     ]
     emit = getattr(op, node.op_type)
-    made = emit(*inputs, _outputs=node.outputs, **node.attributes("layout"))
+    outputs = emit(*inputs, _outputs=node.outputs, **node.attributes("layout"))
     results: list[ir.Value | None] = []
-    for i, value in enumerate(made):
+    for i, value in enumerate(outputs):
         if not node.used(i):
             results.append(None)
         else:  # time, direction, batch, hidden; the states have no time

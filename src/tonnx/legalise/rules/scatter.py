@@ -9,8 +9,8 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dim
-from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.table import UP, down, same
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, reduce, unsqueeze
 
 T = ir.DataType
@@ -18,41 +18,23 @@ _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 
 
-@down("ScatterElements", 18)
-def scatter_elements_extremes(op: Builder, node: Call) -> ir.Value | None:
+@down(("ScatterElements", "ScatterND"), 18, up="no reduction is the default")
+def scatter_extremes(op: Builder, node: NodeView) -> ir.Value | None:
     """Maximum and minimum are written out."""
-    return _elements(op, node) if node.attr("reduction", "none") in ("max", "min") else None
+    return _written_out(op, node) if node.attr("reduction", "none") in ("max", "min") else None
 
 
-@down("ScatterElements", 16)
-def scatter_elements_reductions(op: Builder, node: Call) -> ir.Value | None:
+@down(("ScatterElements", "ScatterND"), 16, up="no reduction is the default")
+def scatter_reductions(op: Builder, node: NodeView) -> ir.Value | None:
     """Reductions are written out."""
-    if node.attr("reduction", "none") == "none":
-        node.node.attributes.pop("reduction", None)
-        return None
-    return _elements(op, node)
+    return None if node.attr("reduction", "none") == "none" else _written_out(op, node)
 
 
-@down("ScatterND", 18)
-def scatter_nd_extremes(op: Builder, node: Call) -> ir.Value | None:
-    """Maximum and minimum are written out."""
-    return _nd(op, node) if node.attr("reduction", "none") in ("max", "min") else None
+def _written_out(op: Builder, node: NodeView) -> ir.Value:
+    return _elements(op, node) if node.op_type == "ScatterElements" else _nd(op, node)
 
 
-@down("ScatterND", 16)
-def scatter_nd_reductions(op: Builder, node: Call) -> ir.Value | None:
-    """Reductions are written out."""
-    if node.attr("reduction", "none") == "none":
-        node.node.attributes.pop("reduction", None)
-        return None
-    return _nd(op, node)
-
-
-for _since in (16, 18):
-    same(("ScatterElements", "ScatterND"), _since, "no reduction is the default", direction=UP)
-
-
-def _elements(op: Builder, node: Call) -> ir.Value:
+def _elements(op: Builder, node: NodeView) -> ir.Value:
     data, indices, updates = node.need("data"), node.need("indices"), node.need("updates")
     rank = node.rank("data")
     axis = node.attr("axis", 0) % rank
@@ -77,13 +59,13 @@ def _elements(op: Builder, node: Call) -> ir.Value:
     return combine(data, _spread(op, node, hit, unsqueeze(op, updates, axis + 1), axis))
 
 
-def _nd(op: Builder, node: Call) -> ir.Value:
+def _nd(op: Builder, node: NodeView) -> ir.Value:
     data, indices, updates = node.need("data"), node.need("indices"), node.need("updates")
     kind = node.attr("reduction")
     combine = getattr(op, _COMBINE[kind])
-    known = constant_of(indices)
-    if known is not None and (known >= 0).all():
-        rows = known.reshape(-1, known.shape[-1])
+    array = constant_of(indices)
+    if array is not None and (array >= 0).all():
+        rows = array.reshape(-1, array.shape[-1])
         if len(np.unique(rows, axis=0)) == len(rows):
             return op.ScatterND(data, indices, combine(op.GatherND(data, indices), updates))
     dims = dims_of(indices)
@@ -108,7 +90,7 @@ def _nd(op: Builder, node: Call) -> ir.Value:
     return op.Reshape(combine(flat, spread), op.Shape(data))
 
 
-def _spread(op: Builder, node: Call, hit: ir.Value, updates: ir.Value, axis: int) -> ir.Value:
+def _spread(op: Builder, node: NodeView, hit: ir.Value, updates: ir.Value, axis: int) -> ir.Value:
     """All updates at their places, those of one place combined."""
     kind, dtype = node.attr("reduction"), node.dtype("data")
     neutral = op.constant(_neutral(kind, dtype))
@@ -128,14 +110,14 @@ def _neutral(kind: str, dtype: ir.DataType) -> np.ndarray:
 
 def _all_different(indices: ir.Value, data: ir.Value, axis: int) -> bool:
     """Whether constant indices never name one element twice."""
-    known = constant_of(indices)
+    array = constant_of(indices)
     dims = dims_of(data)
-    if known is None or dims is None:
+    if array is None or dims is None:
         return False
     size = dims[axis]
-    if (known < 0).any():
+    if (array < 0).any():
         if not isinstance(size, int):
             return False
-        known = np.where(known < 0, known + size, known)
-    ordered = np.sort(known, axis=axis)
+        array = np.where(array < 0, array + size, array)
+    ordered = np.sort(array, axis=axis)
     return not bool((np.diff(ordered, axis=axis) == 0).any())

@@ -6,30 +6,28 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.call import Blocked, Call, constant_of
-from tonnx.legalise.table import DOWN, down, same, up
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.table import DOWN, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import END, arange
 
 T = ir.DataType
 
 
 @down(("Squeeze", "Unsqueeze"), 13)
-def squeeze_attribute(op: Builder, node: Call) -> ir.Value:
+def squeeze_attribute(op: Builder, node: NodeView) -> ir.Value:
     """The axes become an attribute."""
     return getattr(op, node.op_type)(node["data"], axes=node.ints("axes"))
 
 
-@up(("Squeeze", "Unsqueeze"), 13)
-def squeeze_input(op: Builder, node: Call) -> ir.Value:
-    """The axes become an input."""
-    return getattr(op, node.op_type)(node["data"], node.attr("axes"))
-
+attributes_become_inputs(("Squeeze", "Unsqueeze"), 13, "axes")
 
 # Split
 
+attributes_become_inputs("Split", 13, "split")
+
 
 @down("Split", 18)
-def split_sizes(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
+def split_sizes(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | None:
     """So many parts, the last one smaller: their sizes are computed."""
     if node["split"] is not None or "num_outputs" not in node.node.attributes:
         return None
@@ -47,7 +45,7 @@ def split_sizes(op: Builder, node: Call) -> tuple[ir.Value, ...] | None:
 
 
 @down("Split", 13)
-def split_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def split_attribute(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """Sizes become an attribute; those known only at run time make slices."""
     x, axis, sizes = node.need("input"), node.attr("axis", 0), node["split"]
     if sizes is None or constant_of(sizes) is not None:
@@ -61,14 +59,8 @@ def split_attribute(op: Builder, node: Call) -> tuple[ir.Value, ...]:
     return tuple(parts)
 
 
-@up("Split", 13)
-def split_input(op: Builder, node: Call) -> tuple[ir.Value, ...]:
-    """Sizes become an input."""
-    return op.Split(node["input"], node.attr("split"), axis=node.attr("axis"), _outputs=node.outputs)
-
-
 @up("Split", 18)
-def split_count(op: Builder, node: Call) -> tuple[ir.Value, ...]:
+def split_count(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     """The number of equal parts must be said."""
     count = node.outputs if node["split"] is None else None
     return op.Split(node["input"], node["split"], axis=node.attr("axis"), num_outputs=count, _outputs=node.outputs)
@@ -76,9 +68,11 @@ def split_count(op: Builder, node: Call) -> tuple[ir.Value, ...]:
 
 # Slice
 
+attributes_become_inputs("Slice", 10, "starts", "ends", "axes")
+
 
 @down("Slice", 10)
-def slice_attributes(op: Builder, node: Call) -> ir.Value:
+def slice_attributes(op: Builder, node: NodeView) -> ir.Value:
     """Bounds become attributes; steps and bounds known only at run time become indices to gather."""
     x = node.need("data")
     starts, ends = node.need("starts"), node.need("ends")
@@ -135,10 +129,10 @@ def _slice_at_run_time(op: Builder, x: ir.Value, axis: int, start: ir.Value, end
     size = op.vector([op.size(x, axis)])
 
     def within(bound: ir.Value) -> ir.Value:
-        if (known := constant_of(bound)) is not None:
-            if (known == 0).all():
+        if (array := constant_of(bound)) is not None:
+            if (array == 0).all():
                 return bound
-            if (known >= 2**31 - 1).all():
+            if (array >= 2**31 - 1).all():
                 return size
         bound = op.Where(op.Less(bound, 0), bound + size, bound)
         bound = op.Where(op.Less(bound, 0), op.constant([0], T.INT64), bound)
@@ -151,17 +145,11 @@ def _slice_at_run_time(op: Builder, x: ir.Value, axis: int, start: ir.Value, end
     return part if step == 1 else _slice_with_step(op, part, axis, 0, END, step)
 
 
-@up("Slice", 10)
-def slice_inputs(op: Builder, node: Call) -> ir.Value:
-    """Bounds become inputs."""
-    return op.Slice(node["data"], node.attr("starts"), node.attr("ends"), node.attr("axes"))
-
-
 # Shape and Reshape
 
 
 @down("Shape", 15, up="all of the shape is the default")
-def shape_part(op: Builder, node: Call) -> ir.Value:
+def shape_part(op: Builder, node: NodeView) -> ir.Value:
     """A part of the shape is sliced from all of it."""
     x, start, end = node.need("data"), node.attr("start", 0), node.attr("end")
     whole = op.Shape(x)
@@ -175,19 +163,18 @@ def shape_part(op: Builder, node: Call) -> ir.Value:
 
 
 @down("Reshape", 14, up="zero means copy by default")
-def reshape_to_zero(op: Builder, node: Call) -> ir.Value | None:
+def reshape_to_zero(op: Builder, node: NodeView) -> ir.Value | None:
     """A size of zero that is not "copy": the result has no elements, so any empty tensor of that shape is it.
 
     A size that is computed at run time is taken to be positive, as with every exporter that writes allowzero=1.
     """
     allowed = node.attr("allowzero", 0)
-    node.node.attributes.pop("allowzero", None)
-    known, dims = constant_of(node.need("shape")), node.dims("data")
+    target, dims = constant_of(node.need("shape")), node.dims("data")
     is_empty = dims is not None and 0 in dims
-    if not allowed or (known is None and not is_empty) or (known is not None and (known != 0).all()):
+    if not allowed or (target is None and not is_empty) or (target is not None and (target != 0).all()):
         return None
-    if known is not None and dims is not None:
-        copied = [i < len(dims) and dims[i] == 0 for i in np.flatnonzero(known == 0)]
+    if target is not None and dims is not None:
+        copied = [i < len(dims) and dims[i] == 0 for i in np.flatnonzero(target == 0)]
         if all(copied):  # "copy" gives the same
             return None
     fill = ir.Tensor(np.zeros([1], dtype=node.dtype("data").numpy()))
@@ -198,11 +185,10 @@ def reshape_to_zero(op: Builder, node: Call) -> ir.Value | None:
 
 
 @down("DepthToSpace", 11, up="the old order is the default")
-def depth_to_space_columns(op: Builder, node: Call) -> ir.Value | None:
+def depth_to_space_columns(op: Builder, node: NodeView) -> ir.Value | None:
     """The column-row-depth order is two reshapes around a transpose."""
     mode = node.attr("mode", "DCR")
     if mode == "DCR":
-        node.node.attributes.pop("mode", None)
         return None
     x, block = node.need("input"), node.attr("blocksize")
     batch, channels, height, width = op.sizes(x)
@@ -221,10 +207,9 @@ def _times(op: Builder, size: Size, by: int) -> Size:
 
 
 @down("GatherND", 12, up="no batch axes by default")
-def gather_nd_batches(op: Builder, node: Call) -> ir.Value | None:
+def gather_nd_batches(op: Builder, node: NodeView) -> ir.Value | None:
     """The position in every batch axis becomes part of the index."""
     batch_dims = node.attr("batch_dims", 0)
-    node.node.attributes.pop("batch_dims", None)
     if not batch_dims:
         return None
     indices = node.need("indices")
@@ -243,6 +228,6 @@ same("Scatter", 11, "removed there; a file that has it is older", direction=DOWN
 
 
 @up("Scatter", 11)
-def scatter_renamed(op: Builder, node: Call) -> ir.Value:
+def scatter_renamed(op: Builder, node: NodeView) -> ir.Value:
     """Scatter was renamed."""
     return op.ScatterElements(node["data"], node["indices"], node["updates"], axis=node.attr("axis"))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.call import Call
+from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down, up
 
 _FAMILY = ("Softmax", "LogSoftmax", "Hardmax")
 
 
 @down(_FAMILY, 13)
-def softmax_flattening(op: Builder, node: Call) -> ir.Value:
+def softmax_flattening(op: Builder, node: NodeView) -> ir.Value:
     """The last axis means the same in both; another one is transposed to be the last."""
     x, axis = node.need("input"), node.attr("axis", -1)
     emit = getattr(op, node.op_type)
@@ -29,7 +29,7 @@ def softmax_flattening(op: Builder, node: Call) -> ir.Value:
 
 
 @up(_FAMILY, 13)
-def softmax_one_axis(op: Builder, node: Call) -> ir.Value:
+def softmax_one_axis(op: Builder, node: NodeView) -> ir.Value:
     """Everything from the axis on is one axis of a matrix."""
     x, axis = node.need("input"), node.attr("axis", 1)
     emit = getattr(op, node.op_type)

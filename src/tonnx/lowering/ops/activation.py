@@ -82,6 +82,7 @@ def native_dropout(op: Builder, x: ir.Value, p: float, train: bool | None) -> tu
     kept = op.Expand(op.constant(True), op.vector(op.sizes(x)))
     return dropout(op, x, p, bool(train)), kept
 
+
 relu = lower("aten.relu")(lambda op, x: op.Relu(x) if is_float(x.dtype) else op.Max(x, 0))
 hardtanh = lower("aten.hardtanh")(lambda op, x, min_val=-1, max_val=1: op.Clip(x, min_val, max_val))
 relu6 = lower("aten.relu6")(lambda op, x: hardtanh(op, x, 0, 6))

@@ -11,16 +11,14 @@ from tonnx.lowering import sizes
 from tonnx.lowering.complex import as_pairs, is_complex, part
 from tonnx.lowering.ops.complex import conj
 from tonnx.lowering.ops.fft import factor, fft_c2c, fft_c2r, fft_r2c, resized
-from tonnx.lowering.rules import Lowering, lower
+from tonnx.lowering.rules import lower
 
 
 def _rank(op: Builder, x: ir.Value) -> int:
     return op.rank(x) - is_complex(x)
 
 
-def _axes(
-    op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: int | Sequence[int] | None
-) -> list[int]:
+def _axes(op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: int | Sequence[int] | None) -> list[int]:
     """The axes to transform: those asked for, or the last ones that have a size, or all."""
     rank = _rank(op, x)
     if dim is None:
@@ -36,77 +34,45 @@ def _of_sizes(op: Builder, x: ir.Value, s: Sequence[Size] | None, axes: Sequence
     return x
 
 
-def _family(name: str, *, forward: bool) -> Callable[[Lowering], Lowering]:
+def _family(name: str, kind: Callable[..., ir.Value], *, forward: bool) -> None:
     """Enter a transform of one axis, of two and of any, for signals of reals and of complex numbers."""
 
-    def enter(function: Lowering) -> Lowering:
-        for suffix, default in (("", (-1,)), ("2", (-2, -1)), ("n", None)):
-            names = (f"aten.fft_{name}{suffix}", f"aten.fft_{name}{suffix}@complex")
-            lower(*names, forward=forward, default=default)(function)
-        return function
+    def transform(
+        op: Builder,
+        x: ir.Value,
+        n: Size | None = None,
+        s: Sequence[Size] | None = None,
+        dim: int | Sequence[int] | None = None,
+        norm: str | None = None,
+        *,
+        default: Sequence[int] | None,
+    ) -> ir.Value:
+        s = s if n is None else [n]
+        axes = _axes(op, x, s, default if dim is None else dim)
+        return kind(op, x, s, axes, factor(norm, forward), forward)
 
-    return enter
+    for suffix, default in (("", (-1,)), ("2", (-2, -1)), ("n", None)):
+        lower(f"aten.fft_{name}{suffix}", f"aten.fft_{name}{suffix}@complex", default=default)(transform)
 
 
-@_family("fft", forward=True)
-@_family("ifft", forward=False)
-def fft(
-    op: Builder,
-    x: ir.Value,
-    n: Size | None = None,
-    s: Sequence[Size] | None = None,
-    dim: int | Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    forward: bool,
-    default: Sequence[int] | None,
-) -> ir.Value:
-    s = s if n is None else [n]
-    axes = _axes(op, x, s, default if dim is None else dim)
+def _to_all(op: Builder, x: ir.Value, s: Sequence[Size] | None, axes: list[int], by: int, forward: bool) -> ir.Value:
     x = _of_sizes(op, x, s, axes)
     if not axes:
         return as_pairs(op, x)
     if not is_complex(x) and forward:
-        return fft_r2c(op, x, axes, factor(norm, forward), False)
-    return fft_c2c(op, as_pairs(op, x), axes, factor(norm, forward), forward)
+        return fft_r2c(op, x, axes, by, False)
+    return fft_c2c(op, as_pairs(op, x), axes, by, forward)
 
 
-@_family("rfft", forward=True)
-@_family("ihfft", forward=False)
-def rfft(
-    op: Builder,
-    x: ir.Value,
-    n: Size | None = None,
-    s: Sequence[Size] | None = None,
-    dim: int | Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    forward: bool,
-    default: Sequence[int] | None,
-) -> ir.Value:
-    s = s if n is None else [n]
-    axes = _axes(op, x, s, default if dim is None else dim)
-    spectrum = fft_r2c(op, _of_sizes(op, x, s, axes), axes, factor(norm, forward), True)
+def _to_half(op: Builder, x: ir.Value, s: Sequence[Size] | None, axes: list[int], by: int, forward: bool) -> ir.Value:
+    spectrum = fft_r2c(op, _of_sizes(op, x, s, axes), axes, by, True)
     return spectrum if forward else conj(op, spectrum)  # of reals, the inverse is the mirror image
 
 
-@_family("irfft", forward=False)
-@_family("hfft", forward=True)
-def irfft(
-    op: Builder,
-    x: ir.Value,
-    n: Size | None = None,
-    s: Sequence[Size] | None = None,
-    dim: int | Sequence[int] | None = None,
-    norm: str | None = None,
-    *,
-    forward: bool,
-    default: Sequence[int] | None,
-) -> ir.Value:
-    """To reals. Forwards (hfft) it is that of the mirror image."""
-    s = s if n is None else [n]
+def _to_reals(op: Builder, x: ir.Value, s: Sequence[Size] | None, axes: list[int], by: int, forward: bool) -> ir.Value:
+    """Forwards (hfft) it is that of the mirror image."""
     x = as_pairs(op, x)
-    *others, last = axes = _axes(op, x, s, default if dim is None else dim)
+    *others, last = axes
     count = None if s is None else s[-1]
     if count is None or (isinstance(count, int) and count == -1):
         count = sizes.multiply(op, sizes.add(op, op.size(x, last), -1), 2)
@@ -115,5 +81,13 @@ def irfft(
     if forward:
         x = conj(op, x)
     if isinstance(count, int) and count == 1:
-        return part(op, fft_c2c(op, x, axes, factor(norm, forward), False), 0)
-    return fft_c2r(op, x, axes, factor(norm, forward), count)
+        return part(op, fft_c2c(op, x, axes, by, False), 0)
+    return fft_c2r(op, x, axes, by, count)
+
+
+_family("fft", _to_all, forward=True)
+_family("ifft", _to_all, forward=False)
+_family("rfft", _to_half, forward=True)
+_family("ihfft", _to_half, forward=False)
+_family("irfft", _to_reals, forward=False)
+_family("hfft", _to_reals, forward=True)

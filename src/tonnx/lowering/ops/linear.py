@@ -80,9 +80,7 @@ def _weighted_sum(op: Builder, x: ir.Value, product: ir.Value, beta: Number, alp
 
 
 @lower("aten.addmm")
-def addmm(
-    op: Builder, x: ir.Value, mat1: ir.Value, mat2: ir.Value, beta: Number = 1, alpha: Number = 1
-) -> ir.Value:
+def addmm(op: Builder, x: ir.Value, mat1: ir.Value, mat2: ir.Value, beta: Number = 1, alpha: Number = 1) -> ir.Value:
     is_empty = mat1.shape is not None and mat1.shape[1] == 0  # ONNX Runtime's Gemm forgets beta then
     if is_float(x.dtype) and not is_empty:
         return op.Gemm(mat1, mat2, x if beta != 0 else None, alpha=alpha, beta=beta)
@@ -106,16 +104,12 @@ def baddbmm(
 
 
 @lower("aten.addmv")
-def addmv(
-    op: Builder, x: ir.Value, mat: ir.Value, vec: ir.Value, beta: Number = 1, alpha: Number = 1
-) -> ir.Value:
+def addmv(op: Builder, x: ir.Value, mat: ir.Value, vec: ir.Value, beta: Number = 1, alpha: Number = 1) -> ir.Value:
     return _weighted_sum(op, x, matmul(op, mat, vec), beta, alpha)
 
 
 @lower("aten.addr")
-def addr(
-    op: Builder, x: ir.Value, vec1: ir.Value, vec2: ir.Value, beta: Number = 1, alpha: Number = 1
-) -> ir.Value:
+def addr(op: Builder, x: ir.Value, vec1: ir.Value, vec2: ir.Value, beta: Number = 1, alpha: Number = 1) -> ir.Value:
     product = outer(op, vec1, vec2)
     if alpha != 1:
         product = mul(op, product, alpha)

@@ -23,12 +23,7 @@ STEP = "tonnx.step"
 """Key in ``Value.meta`` of a quantised tensor: its `Step`."""
 
 _INT32 = (-(2**31), 2**31 - 1)
-_RANGES = {
-    T.UINT8: (0, 255),
-    T.INT8: (-128, 127),
-    T.UINT16: (0, 65535),
-    T.INT16: (-32768, 32767),
-}
+_RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
 
 
 def _kind(low: int, high: int) -> ir.DataType | None:

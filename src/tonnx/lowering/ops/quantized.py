@@ -175,9 +175,7 @@ def linear_half(op: Builder, x: ir.Value, W_prepack: Pack, *, after: str) -> ir.
 @lower("quantized.conv1d_dynamic", "quantized.conv_transpose1d_dynamic", one=True)
 @lower("quantized.conv2d_dynamic", "quantized.conv3d_dynamic", one=False)
 @lower("quantized.conv_transpose2d_dynamic", "quantized.conv_transpose3d_dynamic", one=False)
-def conv_dynamic(
-    op: Builder, x: ir.Value, packed_weight: Pack, reduce_range: bool = False, *, one: bool
-) -> ir.Value:
+def conv_dynamic(op: Builder, x: ir.Value, packed_weight: Pack, reduce_range: bool = False, *, one: bool) -> ir.Value:
     return _convolved(op, op.DequantizeLinear(*on_the_fly(op, x, reduce_range)), packed_weight, one)
 
 

@@ -64,9 +64,7 @@ def bernoulli(op: Builder, x: ir.Value, p: Operand | None = None) -> ir.Value:
 
 
 @lower("aten.normal", "aten.normal_functional")
-def normal_(
-    op: Builder, x: Operand | None = None, std: Operand = 1.0, mean: Operand | None = None
-) -> ir.Value:
+def normal_(op: Builder, x: Operand | None = None, std: Operand = 1.0, mean: Operand | None = None) -> ir.Value:
     # In place, `x` gives only the shape; else there is none, and the mean gives it.
     mean = x if mean is None else mean
     x = mean if x is None else x

@@ -125,9 +125,7 @@ def aminmax(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = Fa
 
 @lower("aten.argmax", kind="Max")
 @lower("aten.argmin", kind="Min")
-def place_of_extreme(
-    op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, *, kind: str
-) -> ir.Value:
+def place_of_extreme(op: Builder, x: ir.Value, dim: int | None = None, keepdim: bool = False, *, kind: str) -> ir.Value:
     rank, find = op.rank(x), getattr(op, f"Arg{kind}")
     if dim is not None and rank:
         return find(x, axis=axis_of(op, x, dim), keepdims=int(keepdim))
@@ -200,12 +198,7 @@ def norm(
 
 @lower("aten.linalg_vector_norm")
 def vector_norm(
-    op: Builder,
-    x: ir.Value,
-    ord: float = 2,
-    dim: Dims = None,
-    keepdim: bool = False,
-    dtype: ir.DataType | None = None,
+    op: Builder, x: ir.Value, ord: float = 2, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
     if x.dtype in (T.COMPLEX64, T.COMPLEX128):
         raise UnsupportedArgument("complex numbers have no arithmetic in ONNX")

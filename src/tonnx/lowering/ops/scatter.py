@@ -72,9 +72,7 @@ def _reducing(
 
 @lower("aten.scatter.src", "aten.scatter.reduce")
 @lower("aten.scatter_add", reduce="add")
-def scatter(
-    op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduce: str | None = None
-) -> ir.Value:
+def scatter(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, reduce: str | None = None) -> ir.Value:
     return _elements(op, x, dim, index, src, _OLD_REDUCTIONS[reduce])
 
 
@@ -252,12 +250,7 @@ def _masked_put(op: Builder, x: ir.Value, mask: ir.Value, axis: int, values: ir.
 @lower("aten.put")
 def put(op: Builder, x: ir.Value, index: ir.Value, source: ir.Value, accumulate: bool = False) -> ir.Value:
     flat = _rows(
-        op,
-        op.reshape(x, [-1]),
-        0,
-        op.reshape(index, [-1]),
-        op.reshape(source, [-1]),
-        "add" if accumulate else "none",
+        op, op.reshape(x, [-1]), 0, op.reshape(index, [-1]), op.reshape(source, [-1]), "add" if accumulate else "none"
     )
     return op.reshape(flat, op.sizes(x))
 

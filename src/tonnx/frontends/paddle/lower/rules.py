@@ -79,7 +79,7 @@ def lower(*names: str, unused: str = "", operands: str = "", **settled: Any) -> 
     return enter
 
 
-def direct(schema: str, function: Lowering) -> None:
+def direct(schema: str, function: Lowering, unused: str = "") -> None:
     """Enter an operator by its signature, as text, and the function that gets its arguments in that order.
 
         direct("leaky_relu(x, *, negative_slope: float = 0.02)", lambda op, x, slope: op.LeakyRelu(x, alpha=slope))
@@ -99,7 +99,7 @@ def direct(schema: str, function: Lowering) -> None:
         arguments = values | bound
         return function(op, *(arguments[argument] for argument in kinds))
 
-    RULES.add(name, Rule(call, tuple(a.arg for a in before), kinds))
+    RULES.add(name, Rule(call, tuple(a.arg for a in before), kinds | dict.fromkeys(unused.split(), "Unused")))
 
 
 def _kind(annotation: str, where: str) -> str:

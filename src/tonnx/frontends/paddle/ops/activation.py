@@ -33,11 +33,16 @@ direct("hardshrink(x, *, threshold: float = 0.5)", lambda op, x, threshold: op.S
 direct("softplus(x, *, beta: float = 1.0, threshold: float = 20.0)", like_torch.softplus)
 direct("softsign(x)", lambda op, x: op.Softsign(x))
 direct("fused_softmax_mask(x, mask)", lambda op, x, mask: op.Softmax(x + mask, axis=-1))
-
-
-@lower("leaky_relu")
-def leaky_relu(op: Builder, x: Value, *, negative_slope: float = 0.02) -> ir.Value:
-    return op.LeakyRelu(x, alpha=negative_slope)
+direct("leaky_relu(x, *, negative_slope: float = 0.02)", lambda op, x, slope: op.LeakyRelu(x, alpha=slope))
+direct("gelu(x, *, approximate: bool = False)", lambda op, x, fast: op.Gelu(x, approximate="tanh" if fast else "none"))
+direct("stanh(x, *, scale_a: float = 0.67, scale_b: float = 1.7159)", lambda op, x, a, b: op.Tanh(x * a) * b)
+direct("mish(x)", like_torch.mish, unused="lambda_")
+direct(
+    "hardsigmoid(x, *, slope: float = 0.2, offset: float = 0.5)",
+    lambda op, x, slope, offset: op.HardSigmoid(x, alpha=slope, beta=offset),
+)
+direct("softshrink(x, *, threshold: float = 0.5)", lambda op, x, edge: op.Shrink(x, bias=edge, lambd=edge))
+direct("soft_relu(x, *, threshold: float = 40.0)", lambda op, x, t: op.Log(op.Exp(op.Clip(x, -t, t)) + 1.0))
 
 
 @lower("prelu")
@@ -58,26 +63,11 @@ def rrelu(op: Builder, x: Value, *, lower: float = 1 / 8, upper: float = 1 / 3, 
     return op.LeakyRelu(x, alpha=(lower + upper) / 2)
 
 
-@lower("gelu")
-def gelu(op: Builder, x: Value, *, approximate: bool = False) -> ir.Value:
-    return op.Gelu(x, approximate="tanh" if approximate else "none")
-
-
-@lower("stanh")
-def stanh(op: Builder, x: Value, *, scale_a: float = 0.67, scale_b: float = 1.7159) -> ir.Value:
-    return op.Tanh(x * scale_a) * scale_b
-
-
 @lower("swiglu")
 def swiglu(op: Builder, x: Value, y: Value | None = None) -> ir.Value:
     if y is None:
         x, y = op.Split(x, axis=-1, num_outputs=2, _outputs=2)
     return like_torch.silu(op, x) * y
-
-
-@lower("mish", unused="lambda_")
-def mish(op: Builder, x: Value) -> ir.Value:
-    return op.Mish(x)
 
 
 @lower("hardswish")
@@ -87,26 +77,11 @@ def hardswish(op: Builder, x: Value, *, threshold: float = 6.0, scale: float = 6
     return x * op.Clip(x + offset, 0.0, threshold) / scale
 
 
-@lower("hardsigmoid")
-def hardsigmoid(op: Builder, x: Value, *, slope: float = 0.2, offset: float = 0.5) -> ir.Value:
-    return op.HardSigmoid(x, alpha=slope, beta=offset)
-
-
-@lower("softshrink")
-def softshrink(op: Builder, x: Value, *, threshold: float = 0.5) -> ir.Value:
-    return op.Shrink(x, bias=threshold, lambd=threshold)
-
-
 @lower("thresholded_relu")
 def thresholded_relu(op: Builder, x: Value, *, threshold: float = 1.0, value: float = 0.0) -> ir.Value:
     if value == 0:
         return op.ThresholdedRelu(x, alpha=threshold)
     return op.Where(op.Greater(x, threshold), x, value)
-
-
-@lower("soft_relu")
-def soft_relu(op: Builder, x: Value, *, threshold: float = 40.0) -> ir.Value:
-    return op.Log(op.Exp(op.Clip(x, -threshold, threshold)) + 1.0)
 
 
 @lower("softmax", op_type="Softmax")

@@ -71,26 +71,19 @@ def conj(op: Builder, x: Value) -> ir.Value:
 
 # Arithmetic
 
+direct("add@complex(x, y)", lambda op, x, y: op.Add(x, y), unused="axis")
+direct("subtract@complex(x, y)", lambda op, x, y: op.Sub(x, y), unused="axis")
+direct(
+    "divide@complex(x, y)",
+    lambda op, x, y: op.Div(multiply(op, x, conj(op, y)), op.ReduceSumSquare(y, [-1])),
+    unused="axis",
+)
+
 
 @lower("multiply@complex", unused="axis")
 def multiply(op: Builder, x: Value, y: Value) -> ir.Value:
     (a, b), (c, d) = split(op, x), split(op, y)
     return op.Concat(op.Sub(op.Mul(a, c), op.Mul(b, d)), op.Add(op.Mul(a, d), op.Mul(b, c)), axis=-1)
-
-
-@lower("divide@complex", unused="axis")
-def divide(op: Builder, x: Value, y: Value) -> ir.Value:
-    return op.Div(multiply(op, x, conj(op, y)), op.ReduceSumSquare(y, [-1]))
-
-
-@lower("add@complex", unused="axis")
-def add(op: Builder, x: Value, y: Value) -> ir.Value:
-    return op.Add(x, y)
-
-
-@lower("subtract@complex", unused="axis")
-def subtract(op: Builder, x: Value, y: Value) -> ir.Value:
-    return op.Sub(x, y)
 
 
 @lower("scale@complex", unused="bias_after_scale")
@@ -123,9 +116,7 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
 
 
 @lower("slice@complex")
-def slice_(
-    op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()
-) -> ir.Value:
+def slice_(op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()) -> ir.Value:
     cut = op.Slice(input, op.vector(starts), op.vector(ends), [_axis(op, input, a) for a in axes])
     return op.Squeeze(cut, [_axis(op, input, a) for a in decrease_axis]) if len(decrease_axis) else cut
 

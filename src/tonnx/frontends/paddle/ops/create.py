@@ -84,6 +84,9 @@ direct("full_like(x, value: Number = 0.0, *, dtype: ir.DataType = None)", like_t
 direct("zeros_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
 direct("ones_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 1, dtype))
 direct("empty_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
+direct("zeros(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
+direct("ones(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 1, dtype))
+direct("empty(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
 
 
 @lower("full_int_array")
@@ -137,21 +140,6 @@ def full_batch_size_like(
     return like_torch.full(op, sizes, _parsed(str_value, dtype) if str_value else value, dtype)
 
 
-@lower("zeros")
-def zeros(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 0, dtype)
-
-
-@lower("ones")
-def ones(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 1, dtype)
-
-
-@lower("empty")
-def empty(op: Builder, shape: Sizes = (), *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), 0, dtype)
-
-
 # Counted
 
 direct(
@@ -175,9 +163,7 @@ def _whole(op: Builder, number: Number) -> Number:
 
 
 @lower("linspace")
-def linspace(
-    op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None
-) -> ir.Value:
+def linspace(op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None) -> ir.Value:
     if isinstance(number, int):
         return like_torch.linspace(op, start, stop, number, dtype)
     dtype = dtype or T.FLOAT
@@ -193,9 +179,7 @@ def linspace(
 
 
 @lower("eye")
-def eye(
-    op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None
-) -> ir.Value:
+def eye(op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataType | None = None) -> ir.Value:
     same = isinstance(num_columns, int) and num_columns < 0
     return like_torch.eye(op, num_rows, None if same else num_columns, dtype)
 

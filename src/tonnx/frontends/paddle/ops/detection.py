@@ -175,9 +175,7 @@ def _priors(
     across, down = centres
     shape = op.vector([op.size(down, 0), op.size(across, 0), 1, 1])
     centre = joined(
-        op,
-        op.Expand(op.Unsqueeze(across, [0, 2, 3]), shape),
-        op.Expand(op.Unsqueeze(down, [1, 2, 3]), shape),
+        op, op.Expand(op.Unsqueeze(across, [0, 2, 3]), shape), op.Expand(op.Unsqueeze(down, [1, 2, 3]), shape)
     )
     return joined(op, centre + op.constant(low, dtype), centre + op.constant(high, dtype))
 

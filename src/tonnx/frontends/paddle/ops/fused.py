@@ -189,7 +189,7 @@ def add_position_encoding(op: Builder, x: Value, *, alpha: float = 1.0, beta: fl
     if not isinstance(width, int):
         raise UnsupportedArgument("add_position_encoding of a number of features that is known only at run time")
     half = width // 2
-    rate = [10000.0 ** (-i / (half - 1)) if half > 1 else 10000.0 ** -1 for i in range(half)]
+    rate = [10000.0 ** (-i / (half - 1)) if half > 1 else 10000.0**-1 for i in range(half)]
     angle = op.Mul(op.Unsqueeze(op.cast(sizes.arange(op, length), x.dtype), [1]), op.constant(rate, x.dtype))
     return op.Add(op.Mul(x, alpha), op.Mul(op.Concat(op.Sin(angle), op.Cos(angle), axis=1), beta))
 

@@ -18,16 +18,11 @@ T = ir.DataType
 
 # Slices
 
-direct(
-    "view_slice(input, *, begin_idx: int, end_idx: int)",
-    lambda op, x, begin, end: sizes.cut(op, x, 0, begin, end),
-)
+direct("view_slice(input, *, begin_idx: int, end_idx: int)", lambda op, x, begin, end: sizes.cut(op, x, 0, begin, end))
 
 
 @lower("slice")
-def slice_(
-    op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()
-) -> ir.Value:
+def slice_(op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints, decrease_axis: Ints = ()) -> ir.Value:
     return _sliced(op, input, axes, starts, ends, [1] * len(axes), decrease_axis)
 
 
@@ -47,9 +42,7 @@ def old_end(op: Builder, x: ir.Value, axis: int, end: Size, step: Size) -> Size:
     return -sizes.END if end == -1 else sizes.larger(op, end, sizes.subtract(op, 0, op.size(x, axis)))
 
 
-def _sliced(
-    op: Builder, x: ir.Value, axes: Ints, starts: Sizes, ends: Sizes, strides: Sizes, gone: Ints
-) -> ir.Value:
+def _sliced(op: Builder, x: ir.Value, axes: Ints, starts: Sizes, ends: Sizes, strides: Sizes, gone: Ints) -> ir.Value:
     at = [axis_of(op, x, axis) for axis in axes]
     if SIZES in x.meta and op.rank(x) == 1 and all(isinstance(v, int) for v in (*starts, *ends, *strides)):
         return _of_sizes(op, x.meta[SIZES][starts[0] : ends[0] : strides[0]], bool(len(gone)), x.dtype)
@@ -162,9 +155,7 @@ direct("masked_select(x, mask)", like_torch.masked_select)
 
 
 @lower("sequence_mask")
-def sequence_mask(
-    op: Builder, x: Value, maxlen: Size = -1, *, out_dtype: ir.DataType | None = None
-) -> ir.Value:
+def sequence_mask(op: Builder, x: Value, maxlen: Size = -1, *, out_dtype: ir.DataType | None = None) -> ir.Value:
     """For each length a row with that many ones."""
     lengths = op.cast(x, T.INT64)
     longest = op.scalar(maxlen)
@@ -181,8 +172,7 @@ direct("diag_embed(input, *, offset: int = 0, dim1: int = -2, dim2: int = -1)", 
 direct("repeat_interleave_with_tensor_index(x, repeats, *, axis: int = 0)", like_torch.repeat_interleave_tensor)
 direct("bincount(x, weights=None, minlength: Size = 0)", like_torch.bincount)
 direct(
-    "searchsorted(sorted_sequence, values, *, out_int32: bool = False, right: bool = False)",
-    torch_sort.searchsorted,
+    "searchsorted(sorted_sequence, values, *, out_int32: bool = False, right: bool = False)", torch_sort.searchsorted
 )
 
 

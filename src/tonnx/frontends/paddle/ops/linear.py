@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
+from tonnx.frontends.paddle.lower.rules import Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import linear as like_torch
 from tonnx.lowering.ops import parts as torch_parts
@@ -16,6 +16,7 @@ direct("mv(x, vec)", lambda op, x, vec: op.MatMul(x, vec))
 direct("batch_fc(input, w, bias)", lambda op, input, w, bias: op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1])))
 direct("kron(x, y)", torch_parts.kron)
 direct("multi_dot(x: Values)", like_torch.chain_matmul)
+direct("einsum(operands: Values, *, equation: str)", lambda op, operands, text: like_torch.einsum(op, text, operands))
 
 
 def _turned(op: Builder, x: ir.Value) -> ir.Value:
@@ -94,8 +95,3 @@ def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
     at = next(i for i, dim in enumerate(x.shape) if dim == 3) if axis == 9 else axis % op.rank(x)
     (a, b), (c, d) = ([op.Gather(v, order, axis=at) for order in ([1, 2, 0], [2, 0, 1])] for v in (x, y))
     return op.Sub(op.Mul(a, d), op.Mul(b, c))
-
-
-@lower("einsum")
-def einsum(op: Builder, operands: Values, *, equation: str) -> ir.Value:
-    return like_torch.einsum(op, equation, list(operands))

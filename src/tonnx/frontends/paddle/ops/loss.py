@@ -101,9 +101,7 @@ def huber_loss(op: Builder, input: Value, label: Value, *, delta: float) -> tupl
 
 
 @lower("kldiv_loss")
-def kldiv_loss(
-    op: Builder, x: Value, label: Value, *, reduction: str = "mean", log_target: bool = False
-) -> ir.Value:
+def kldiv_loss(op: Builder, x: Value, label: Value, *, reduction: str = "mean", log_target: bool = False) -> ir.Value:
     if log_target:
         return _reduced(op, op.Mul(op.Exp(label), op.Sub(label, x)), reduction)
     zero = op.constant(0, x.dtype)

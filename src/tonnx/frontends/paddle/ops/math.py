@@ -29,6 +29,7 @@ direct("bitwise_not(x)", lambda op, x: op.Not(x) if x.dtype == T.BOOL else op.Bi
 direct("lerp(x, y, weight)", like_torch.lerp)
 direct("add_n(inputs: Values)", lambda op, inputs: reduce(op.Add, inputs))
 direct("equal_all(x, y)", lambda op, x, y: op.cast(op.ReduceMin(op.cast(op.Equal(x, y), T.INT32), keepdims=0), T.BOOL))
+direct("bitwise_left_shift(x, y)", torch_compare.left_shift, unused="is_arithmetic")
 
 
 def _binary(*names: str, by: Binary) -> None:
@@ -99,11 +100,6 @@ _binary("bitwise_xor", by=lambda op, x, y: op.Xor(x, y) if x.dtype == T.BOOL els
 def trunc_divide(op: Builder, x: Value, y: Value) -> ir.Value:
     a, b = aligned(op, x, y)
     return like_torch.trunc(op, op.Div(a, b)) if is_float(a.dtype) else op.Div(a, b)
-
-
-@lower("bitwise_left_shift", unused="is_arithmetic")
-def left_shift(op: Builder, x: Value, y: Value) -> ir.Value:
-    return torch_compare.left_shift(op, x, y)
 
 
 @lower("bitwise_right_shift")

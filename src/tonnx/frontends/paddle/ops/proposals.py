@@ -114,11 +114,7 @@ def _moved(op: Builder, prior: ir.Value, code: ir.Value, more: float) -> ir.Valu
 
 
 def _large_enough(
-    op: Builder,
-    boxes: ir.Value,
-    least: float,
-    more: float,
-    picture: tuple[ir.Value, ir.Value, ir.Value | None],
+    op: Builder, boxes: ir.Value, least: float, more: float, picture: tuple[ir.Value, ir.Value, ir.Value | None]
 ) -> ir.Value:
     """(pictures, boxes): whether a box has both sides, and with pixels its middle in the picture."""
     height, width, scale = picture
@@ -143,11 +139,7 @@ def _with_one_more(
     spare = op.Where(op.cast(nothing, T.BOOL), op.constant(0, scores.dtype), never)
     zero = nothing * 0.0
     empty = op.Unsqueeze(op.Concat(zero, zero, zero, zero, axis=1), [1])
-    return (
-        op.Concat(boxes, empty, axis=1),
-        op.Concat(scores, zero, axis=1),
-        op.Concat(rating, spare, axis=1),
-    )
+    return (op.Concat(boxes, empty, axis=1), op.Concat(scores, zero, axis=1), op.Concat(rating, spare, axis=1))
 
 
 @lower("distribute_fpn_proposals")

@@ -45,9 +45,7 @@ def _zero(op: Builder, zero_point: ir.Value | None, step: ir.Value, dtype: ir.Da
     return op.constant(np.broadcast_to(numbers.reshape(-1) if shape else numbers.reshape(-1)[0], shape), dtype)
 
 
-def quantized(
-    op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int, bits: int
-) -> ir.Value:
+def quantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int, bits: int) -> ir.Value:
     """Integers, as the floats that Paddle has in their place."""
     if bits > 8:
         return _rounded(op, x, step, axis, bits)

@@ -113,9 +113,7 @@ def uniform_inplace(op: Builder, x: Value, *, min: float = -1.0, max: float = 1.
 
 
 @lower("gumbel_softmax")
-def gumbel_softmax(
-    op: Builder, x: Value, *, temperature: float = 1.0, hard: bool = False, axis: int = -1
-) -> ir.Value:
+def gumbel_softmax(op: Builder, x: Value, *, temperature: float = 1.0, hard: bool = False, axis: int = -1) -> ir.Value:
     """Softmax of (x + noise) / temperature; hard: 1 where it is largest."""
     chance = like_torch.uniform(op, op.sizes(x), 1e-9, 1.0)
     noise = op.Neg(op.Log(op.Neg(op.Log(op.Min(chance, 1 - 1e-7)))))

@@ -81,13 +81,7 @@ def p_norm(
 
 @lower("frobenius_norm")
 def frobenius_norm(
-    op: Builder,
-    x: Value,
-    axis: Ints = (),
-    *,
-    keepdim: bool = False,
-    keep_dim: bool = False,
-    reduce_all: bool = False,
+    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, keep_dim: bool = False, reduce_all: bool = False
 ) -> ir.Value:
     return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
 
@@ -214,13 +208,7 @@ def var(
 @lower("max_with_index", kind="Max")
 @lower("min_with_index", kind="Min")
 def extreme_with_index(
-    op: Builder,
-    x: Value,
-    *,
-    dim: int = -1,
-    keepdim: bool = False,
-    flatten: bool = False,
-    kind: str,
+    op: Builder, x: Value, *, dim: int = -1, keepdim: bool = False, flatten: bool = False, kind: str
 ) -> tuple[ir.Value, ir.Value]:
     x, dim = (op.reshape(x, [-1]), 0) if flatten else (x, dim)
     values, places = like_torch.extreme_and_place(op, x, dim, keepdim, kind=kind)
@@ -252,9 +240,7 @@ def histogram(
 
 
 @lower("nanmedian")
-def nanmedian(
-    op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = True, mode: str = "avg"
-) -> ir.Value:
+def nanmedian(op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = True, mode: str = "avg") -> ir.Value:
     """The middle of what is a number, or the mean of the two in the middle."""
     x = to_float(op, x)
     axes = axes_of(op, x, axis)
@@ -283,13 +269,7 @@ def _flat(op: Builder, x: ir.Value, flatten: bool) -> ir.Value:
 
 @lower("cumsum")
 def cumsum(
-    op: Builder,
-    x: Value,
-    axis: int = -1,
-    *,
-    flatten: bool = False,
-    exclusive: bool = False,
-    reverse: bool = False,
+    op: Builder, x: Value, axis: int = -1, *, flatten: bool = False, exclusive: bool = False, reverse: bool = False
 ) -> ir.Value:
     x = _flat(op, x, flatten)
     if op.rank(x) == 0:

@@ -109,7 +109,7 @@ def _join(block: Block, group: _Group) -> None:
 def _joined(group: _Group) -> Op:
     selects, sides = group.selects, group.sides
     outputs = [select.outputs["Out"][0] for select in selects]
-    given = [[_inner(side, select.inputs["X"][1 - at]) for select in selects] for at, side in enumerate(sides)]
+    results_of = [[_inner(side, select.inputs["X"][1 - at]) for select in selects] for at, side in enumerate(sides)]
     writes, earlier = list[Write](), dict[Value, tuple[Value | None, Value | None]]()
     for at, side in enumerate(sides):
         for place, write in enumerate(side.writes if side is not None else ()):
@@ -120,14 +120,14 @@ def _joined(group: _Group) -> Op:
             if at == 0:
                 earlier[write.after] = (before, result)
             writes.append(Write(before, write.after))
-            given[at].append(result)
-            given[1 - at].append(other)
+            results_of[at].append(result)
+            results_of[1 - at].append(other)
     names = {after: before for after, (before, _) in earlier.items() if before is not None}
     blocks = []
     for at, side in enumerate(sides):
         inner = side.blocks[0] if side is not None else Block([])
         inner = _renamed(inner, names) if at else inner
-        results = [names.get(value, value) if at and value is not None else value for value in given[at]]
+        results = [names.get(value, value) if at and value is not None else value for value in results_of[at]]
         blocks.append(replace(inner, results=results))
     first = next(op for op in sides if op is not None)
     inputs: dict[str, list[Value | None]] = {POSITIONAL: [group.condition]}

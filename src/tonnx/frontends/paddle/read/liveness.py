@@ -23,16 +23,16 @@ class Counters:
 
 
 class Needed:
-    """The values and operators that ``wanted`` depends on."""
+    """The values and operators that ``outputs`` depend on."""
 
-    def __init__(self, root: Block, wanted: Iterable[Value]) -> None:
+    def __init__(self, root: Block, outputs: Iterable[Value]) -> None:
         self._makers: dict[Value, tuple[Op, int]] = {}
         self._arguments: dict[Value, tuple[Op, int]] = {}
         self._users: dict[Value, list[Op | None]] = {}
         self._values: set[Value] = set()
         self._ops: set[Op] = set()
         self._list(root)
-        self._work = list(wanted)
+        self._work = list(outputs)
         while self._work:
             self._visit(self._work.pop())
 
@@ -43,10 +43,10 @@ class Needed:
     def kept(self, op: Op) -> list[int]:
         """Which results of a loop or branch are needed: places among its outputs and then its writes."""
         inside = op.blocks[0].arguments if op.name in LOOPS else []
-        made = results_of(op)
+        results = results_of(op)
         return [
             i
-            for i, value in enumerate(made)
+            for i, value in enumerate(results)
             if value in self._values or (i < len(inside) and inside[i] in self._values)
         ]
 
@@ -76,8 +76,8 @@ class Needed:
                 return None
             ops.add(op)
             work.extend(operand for slot in op.inputs.values() for operand in slot)
-        found = sorted(places[value] for value in seen if value in places)
-        return Counters([op for op in body.ops if op in ops], found)
+        carried = sorted(places[value] for value in seen if value in places)
+        return Counters([op for op in body.ops if op in ops], carried)
 
     def is_only_stacked(self, array: Value | None) -> bool:
         """Whether all that is done with an array is to stack its elements, which then have one shape."""
@@ -111,10 +111,10 @@ class Needed:
         if value in self._values:
             return
         self._values.add(value)
-        found = self._makers.get(value) or self._arguments.get(value)
-        if found is None:
+        maker = self._makers.get(value) or self._arguments.get(value)
+        if maker is None:
             return
-        op, i = found
+        op, i = maker
         if op not in self._ops:
             self._ops.add(op)
             if op.name in LOOPS:

@@ -45,13 +45,13 @@ def load(path: str | os.PathLike[str], params: str | os.PathLike[str] | None = N
     """
     file = find_program(Path(path))
     with at(str(file)):
-        found = read_program(file)
-    given = Path(params) if params is not None else _find_weights(found, file)
-    tensors = {} if given is None else _read_weights(found, given)
+        program_read = read_program(file)
+    weights_path = Path(params) if params is not None else _find_weights(program_read, file)
+    tensors = {} if weights_path is None else _read_weights(program_read, weights_path)
     for name, tensor in tensors.items():
         with at(f"parameter {name!r}"):
-            _fit(found, name, tensor)
-    return Loaded(found, tensors, file, given)
+            _fit(program_read, name, tensor)
+    return Loaded(program_read, tensors, file, weights_path)
 
 
 def find_program(path: Path) -> Path:
@@ -64,15 +64,15 @@ def find_program(path: Path) -> Path:
     if path.is_file():
         return path
     if path.is_dir():
-        found = sorted(f for f in path.iterdir() if f.is_file() and (f.name == _OLD_NAME or f.suffix in _SUFFIXES))
-        found = [f for f in found if f.suffix != ".json" or _is_pir(f)]  # configurations are JSON too
+        candidates = sorted(f for f in path.iterdir() if f.is_file() and (f.name == _OLD_NAME or f.suffix in _SUFFIXES))
+        candidates = [f for f in candidates if f.suffix != ".json" or _is_pir(f)]  # configurations are JSON too
     else:
-        found = [f for suffix in _SUFFIXES if (f := path.with_name(path.name + suffix)).is_file()]
-    if len(found) == 1:
-        return found[0]
-    if found:
+        candidates = [f for suffix in _SUFFIXES if (f := path.with_name(path.name + suffix)).is_file()]
+    if len(candidates) == 1:
+        return candidates[0]
+    if candidates:
         raise InvalidArgument(
-            f"{path} has several Paddle programs: {', '.join(f.name for f in found[:10])}", hint="give one of them"
+            f"{path} has several Paddle programs: {', '.join(f.name for f in candidates[:10])}", hint="give one of them"
         )
     what = "has no Paddle program" if path.is_dir() else "does not exist"
     raise InvalidArgument(
@@ -103,17 +103,17 @@ def _is_pir(file: Path) -> bool:
         return False
 
 
-def _read_weights(found: Program, given: Path) -> dict[str, ir.Tensor]:
-    names = list(found.parameters)
-    if given.is_dir():
-        return weights.separate(given, [name for name in names if name not in found.unsaved])
-    if not given.is_file():
-        raise InvalidArgument(f"the weights {given} do not exist")
-    return weights.combined(given, names, found.unsaved)
+def _read_weights(program: Program, path: Path) -> dict[str, ir.Tensor]:
+    names = list(program.parameters)
+    if path.is_dir():
+        return weights.separate(path, [name for name in names if name not in program.unsaved])
+    if not path.is_file():
+        raise InvalidArgument(f"the weights {path} do not exist")
+    return weights.combined(path, names, program.unsaved)
 
 
-def _find_weights(found: Program, file: Path) -> Path | None:
-    if all(name in found.unsaved for name in found.parameters):
+def _find_weights(program: Program, file: Path) -> Path | None:
+    if all(name in program.unsaved for name in program.parameters):
         return None  # Paddle writes no file for no weights
     folder = file.parent
     stem = file.name.removesuffix(file.suffix) if file.suffix in _SUFFIXES else file.name
@@ -125,18 +125,18 @@ def _find_weights(found: Program, file: Path) -> Path | None:
     alone = sorted(f for f in folder.iterdir() if f.suffix in _WEIGHTS and f.is_file())
     if len(alone) == 1:
         return alone[0]
-    paths = (weights.file_of(folder, name) for name in found.parameters if name not in found.unsaved)
+    paths = (weights.file_of(folder, name) for name in program.parameters if name not in program.unsaved)
     if any(path is not None and path.is_file() for path in paths):
         return folder
     raise InvalidArgument(
         f"the weights of {file} were not found",
-        why=f"it has {len(found.parameters)} parameters, and there is no {candidates[0].name} beside it",
+        why=f"it has {len(program.parameters)} parameters, and there is no {candidates[0].name} beside it",
         hint="give the weights file with params=",
     )
 
 
-def _fit(found: Program, name: str, tensor: ir.Tensor) -> None:
-    value = found.parameters[name]
+def _fit(program: Program, name: str, tensor: ir.Tensor) -> None:
+    value = program.parameters[name]
     shape = tuple(int(dim) for dim in tensor.shape.numpy())
     said = value.shape
     if said is not None and _solid(said) == _solid(shape):

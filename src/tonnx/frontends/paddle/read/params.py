@@ -55,16 +55,16 @@ def combined(path: Path, names: Sequence[str], unsaved: frozenset[str] = frozens
     """
     with at(str(path)):
         data = mapped(path)
-        wanted = sorted(names)
-        records = _records(data, len(wanted))
-        if len(records) != len(wanted):
-            wanted = [name for name in wanted if name not in unsaved]
-        if len(records) != len(wanted):
+        expected = sorted(names)
+        records = _records(data, len(expected))
+        if len(records) != len(expected):
+            expected = [name for name in expected if name not in unsaved]
+        if len(records) != len(expected):
             raise damaged(
-                f"it holds {len(records)} tensors and the program has {len(wanted)} parameters",
+                f"it holds {len(records)} tensors and the program has {len(expected)} parameters",
                 hint="give the weights file that was saved together with this program",
             )
-        return {name: _tensor(data, record, name) for name, record in zip(wanted, records, strict=True)}
+        return {name: _tensor(data, record, name) for name, record in zip(expected, records, strict=True)}
 
 
 def separate(folder: Path, names: Sequence[str]) -> dict[str, ir.Tensor]:

@@ -83,9 +83,9 @@ class _Reader:
             raise damaged(f"a region has {len(blocks)} blocks, not one")
         number, self._count = self._count, self._count + 1
         block = blocks[0]
-        made = RawBlock()
+        raw = RawBlock()
         with at(f"block {number}"):
-            self._arguments(block, made)
+            self._arguments(block, raw)
             ops = item(block, "ops", list)
         for i, op in enumerate(ops):
             name = op.get("#") if isinstance(op, dict) else None
@@ -95,21 +95,21 @@ class _Reader:
                 if not isinstance(name, str):
                     raise damaged("the operator has no name")
                 if name == "p" or shown == "builtin.parameter":
-                    self._parameter(op, made, depth)
+                    self._parameter(op, raw, depth)
                 else:
-                    self._op(op, shown, made, place, depth)
-        return made
+                    self._op(op, shown, raw, place, depth)
+        return raw
 
-    def _arguments(self, block: Any, made: RawBlock) -> None:
+    def _arguments(self, block: Any, raw: RawBlock) -> None:
         for argument in item(block, "args", list):
-            made.arguments.append(self._define(argument, made))
+            raw.arguments.append(self._define(argument, raw))
         named = block.get("kwargs", [])
         for argument in named if isinstance(named, list) else ():
             # 3.3 writes the positional arguments again in the place of the named ones.
             if _id(argument) not in self._variables:
-                made.arguments.append(self._define(argument, made))
+                raw.arguments.append(self._define(argument, raw))
 
-    def _define(self, value: Any, made: RawBlock, name: str | None = None, parameter: bool = False) -> Key:
+    def _define(self, value: Any, raw: RawBlock, name: str | None = None, parameter: bool = False) -> Key:
         number = _id(value)
         if number == 0 or number in self._variables:
             raise damaged(f"two values have the id {number}" if number else "an argument has the id 0")
@@ -118,10 +118,10 @@ class _Reader:
         if name in self._names:
             raise damaged(f"two values have the name {quoted(name)}")
         self._names.add(name)
-        made.variables[number] = Variable(name, _type(value), parameter)
+        raw.variables[number] = Variable(name, _type(value), parameter)
         return number
 
-    def _parameter(self, op: dict[str, Any], made: RawBlock, depth: int) -> None:
+    def _parameter(self, op: dict[str, Any], raw: RawBlock, depth: int) -> None:
         if depth:
             raise damaged("a parameter is inside of a region")
         output = op.get("O")
@@ -136,21 +136,21 @@ class _Reader:
             decoded = _attributes(op)
             name, persistable = text(decoded.get("parameter_name")), decoded.get("persistable", 1)
             persistable = persistable[0] if isinstance(persistable, list) and persistable else persistable
-        self._define(output, made, name, parameter=True)
+        self._define(output, raw, name, parameter=True)
         if not persistable or name.endswith(_UNSAVED):
             self.unsaved.add(name)
 
-    def _op(self, op: dict[str, Any], name: str, made: RawBlock, place: str, depth: int) -> None:
+    def _op(self, op: dict[str, Any], name: str, raw: RawBlock, place: str, depth: int) -> None:
         operands = [self._use(operand) for operand in item(op, "I", list)]
         attributes = _attributes(op)
         if name == "cf.yield":
-            made.results = operands
+            raw.results = operands
             return
         outputs = op.get("O") or []
         if not isinstance(outputs, list):
             raise damaged("its outputs are not a list")
         if depth == 0 and name in ("pd_op.data", "pd_op.feed"):
-            self._input(outputs, attributes, made)
+            self._input(outputs, attributes, raw)
             return
         if depth == 0 and name in ("pd_op.fetch", "builtin.shadow_output"):
             self._output(operands, attributes)
@@ -163,11 +163,11 @@ class _Reader:
         _check_control(name, blocks, len(operands), len(outputs))
         results: list[Key | None] = []
         for i, output in enumerate(outputs):
-            results.append(self._result(output, made, _changed(name, i, operands)))
+            results.append(self._result(output, raw, _changed(name, i, operands)))
         source = attributes.pop("struct_name", "")
         types = [_type(output) for output in outputs]
         source = source if isinstance(source, str) else ""
-        made.ops.append(
+        raw.ops.append(
             RawOp(name, {POSITIONAL: operands}, {POSITIONAL: results}, attributes, blocks, place, source, types)
         )
 
@@ -179,23 +179,23 @@ class _Reader:
             raise damaged(f"it uses the value {number}, which nothing before it defines")
         return self._variables[number]
 
-    def _result(self, output: Any, made: RawBlock, changed: Key | None) -> Key | None:
+    def _result(self, output: Any, raw: RawBlock, changed: Key | None) -> Key | None:
         number = _id(output)
         if number == 0:
             return None
         if changed is None:
-            return self._define(output, made)
+            return self._define(output, raw)
         if number in self._variables:
             raise damaged(f"two values have the id {number}")
         assert isinstance(changed, int)
         self._variables[number] = changed
         return changed
 
-    def _input(self, outputs: list[Any], attributes: dict[str, Any], made: RawBlock) -> None:
+    def _input(self, outputs: list[Any], attributes: dict[str, Any], raw: RawBlock) -> None:
         if len(outputs) != 1:
             raise damaged(f"an input has {len(outputs)} values")
         name = text(attributes.get("name"))
-        made.arguments.append(self._define(outputs[0], made, name))
+        raw.arguments.append(self._define(outputs[0], raw, name))
         self.inputs.append(name)
 
     def _output(self, operands: list[Key | None], attributes: dict[str, Any]) -> None:
@@ -251,11 +251,11 @@ def _type(value: Any) -> Type:
 
 
 def _attributes(op: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for attribute in item(op, "A", list):
         name = item(attribute, "N", str)
-        if name in found:
+        if name in attributes:
             raise damaged(f"two attributes have the name {quoted(name)}")
         with at(f"attribute {quoted(name)}"):
-            found[name] = attribute_of(item(attribute, "AT", dict))
-    return found
+            attributes[name] = attribute_of(item(attribute, "AT", dict))
+    return attributes

@@ -76,8 +76,8 @@ def attribute_of(entry: dict[str, Any], depth: int = 0) -> Any:
         # "Undefined(ALL_DTYPE)" means: the type of the input.
         return dtypes.NAMES.get(item(entry, "D", str).lower())
     if name == "a_type":
-        found = type_of(item(entry, "D", dict))
-        return found.dtype if found.kind is Kind.SCALAR else found
+        type_ = type_of(item(entry, "D", dict))
+        return type_.dtype if type_.kind is Kind.SCALAR else type_
     if name in ("a_c64", "a_c128"):
         parts = item(entry, "D", list)
         if len(parts) != 2:

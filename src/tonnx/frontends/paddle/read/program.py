@@ -98,9 +98,9 @@ def read(data: memoryview) -> Program:
     versions = Versions(root)
     block = versions.program()
     parameters = {value.name: value for value in versions.parameters.values()}
-    given = dict(zip(inputs, block.arguments, strict=True))
+    inputs_by_name = dict(zip(inputs, block.arguments, strict=True))
     taken = {name: value for name, value in zip(outputs, block.results, strict=True) if value is not None}
-    return Program("pdmodel", version, block, given, taken, parameters)
+    return Program("pdmodel", version, block, inputs_by_name, taken, parameters)
 
 
 @dataclass(slots=True)
@@ -159,12 +159,12 @@ class _Blocks:
         if len(around) >= MAX_DEPTH:
             raise damaged(f"blocks are nested more than {MAX_DEPTH} deep")
         block.used = True
-        made = RawBlock(block.variables)
+        raw = RawBlock(block.variables)
         scopes = (*around, block.variables)
         for i, message in enumerate(block.ops):
             with at(f"block {index}, op {i}"):
-                made.ops.append(self._op(message, index, i, scopes))
-        return made
+                raw.ops.append(self._op(message, index, i, scopes))
+        return raw
 
     def _op(self, message: memoryview, block: int, i: int, scopes: tuple[dict[Key, Variable], ...]) -> RawOp:
         desc = decode(message, _OP)
@@ -262,9 +262,9 @@ def _scalar(message: memoryview) -> Any:
 def _source(frames: Iterable[str | bytes]) -> str:
     """The user's line in a stack trace: the innermost one outside of Paddle."""
     for frame in reversed(list(frames)):
-        found = _FRAME.search(frame) if isinstance(frame, str) else None
-        if found and not _PADDLE.search(found[1]):
-            return f"{found[1]}:{found[2]}"
+        match = _FRAME.search(frame) if isinstance(frame, str) else None
+        if match and not _PADDLE.search(match[1]):
+            return f"{match[1]}:{match[2]}"
     return ""
 
 

@@ -22,7 +22,6 @@ elementwise_mul multiply
 elementwise_div divide
 elementwise_floordiv floor_divide
 elementwise_mod remainder
-elementwise_pow elementwise_pow
 elementwise_max maximum
 elementwise_min minimum
 elementwise_fmax fmax
@@ -33,22 +32,17 @@ sum add_n X=inputs
 scale scale ScaleTensor=scale
 pow pow factor=y FactorTensor=y
 round round_old
-clip clip Min=min Max=max
 increment increment step=value
 matmul matmul_with_alpha transpose_X=transpose_x transpose_Y=transpose_y
 matmul_v2 matmul trans_x=transpose_x trans_y=transpose_y
-addmm addmm Beta=beta Alpha=alpha
 isfinite_v2 isfinite
 isinf_v2 isinf
 isnan_v2 isnan
 atan2 atan2 X1=x X2=y
-isclose isclose Input=x Other=y Rtol=rtol Atol=atol
-allclose allclose Input=x Other=y Rtol=rtol Atol=atol
+isclose isclose Input=x Other=y
+allclose allclose Input=x Other=y
 cross cross dim=axis
 size numel Input=x
-lerp lerp
-is_empty is_empty
-clip_by_norm clip_by_norm
 
 # Activations
 hard_shrink hardshrink
@@ -58,12 +52,7 @@ brelu hardtanh
 softshrink softshrink lambda=threshold
 mish mish threshold=lambda_
 leaky_relu leaky_relu alpha=negative_slope
-tanh_shrink tanh_shrink
-maxout maxout
-prelu prelu
-rrelu rrelu
 dropout dropout dropout_prob=p Seed=seed_tensor > Out Mask
-fused_softmax_mask fused_softmax_mask
 label_smooth label_smooth X=label
 
 # Reductions
@@ -81,19 +70,17 @@ frobenius_norm frobenius_norm dim=axis keep_dim=keepdim
 arg_max argmax
 arg_min argmin
 norm norm > Out Norm
-cumprod cumprod
 cummax cummax > out indices
 cummin cummin > out indices
-top_k topk_v1 K=k > Out Indices
-top_k_v2 topk K=k > Out Indices
+top_k topk_v1 > Out Indices
+top_k_v2 topk > Out Indices
 argsort argsort > Out Indices
 kthvalue kthvalue > Out Indices
 mode mode > Out Indices
-dist dist
 
 # Shapes
-reshape reshape Shape=shape ShapeTensor=shape
-reshape2 reshape Shape=shape ShapeTensor=shape > Out
+reshape reshape ShapeTensor=shape
+reshape2 reshape ShapeTensor=shape > Out
 transpose transpose axis=perm
 transpose2 transpose axis=perm > Out
 flatten flatten_at > Out
@@ -108,42 +95,32 @@ split split_old AxisTensor=axis SectionsTensorList=sections
 stack stack > Y
 unstack unstack > Y
 expand tile expand_times=repeat_times ExpandTimes=repeat_times expand_times_tensor=repeat_times
-expand_v2 expand Shape=shape expand_shapes_tensor=shape
+expand_v2 expand expand_shapes_tensor=shape
 expand_as expand_as target_tensor=y
 expand_as_v2 expand_as
-tile tile RepeatTimes=repeat_times repeat_times_tensor=repeat_times
-shape shape
-flip flip
-reverse reverse
+tile tile repeat_times_tensor=repeat_times
 roll roll ShiftsTensor=shifts
-repeat_interleave repeat_interleave Repeats=repeats RepeatsTensor=repeats_tensor dim=axis
+repeat_interleave repeat_interleave dim=axis
 unbind unbind X=input
-shuffle_channel shuffle_channel
 meshgrid meshgrid X=inputs
 trace trace Input=x
 diagonal diagonal Input=x
 diag_v2 diag
-diag_embed diag_embed
-crop_tensor crop Shape=shape ShapeTensor=shape Offsets=offsets OffsetsTensor=offsets
+crop_tensor crop ShapeTensor=shape OffsetsTensor=offsets
 broadcast_tensors broadcast_tensors X=input
-as_strided as_strided
 unfold unfold > Y
 fold fold > Y
-view_shape view_shape
 
 # Reading and writing by index
 slice slice StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends
 strided_slice strided_slice Input=x StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends \
 StridesTensor=strides StridesTensorList=strides
-set_value set_value Input=x ValueTensor=value_tensor StartsTensorList=starts EndsTensorList=ends StepsTensorList=steps
-gather gather Axis=axis
+set_value set_value Input=x StartsTensorList=starts EndsTensorList=ends StepsTensorList=steps
 index_select index_select dim=axis
-take_along_axis take_along_axis Input=arr Index=indices Axis=axis > Result
-put_along_axis put_along_axis Input=arr Index=indices Value=values Axis=axis Reduce=reduce \
-Include_self=include_self > Result
+take_along_axis take_along_axis Input=arr Index=indices > Result
+put_along_axis put_along_axis Input=arr Index=indices Value=values \
+> Result
 scatter scatter Ids=index
-index_add index_add AddValue=add_value
-index_put index_put
 where_index nonzero
 masked_select masked_select > Y
 lookup_table lookup_table_v1 Ids=x W=weight
@@ -151,10 +128,8 @@ lookup_table_v2 embedding Ids=x W=weight
 one_hot one_hot_v1 depth=num_classes depth_tensor=num_classes
 one_hot_v2 one_hot depth=num_classes depth_tensor=num_classes
 unique unique > Out Indices Index Counts
-searchsorted searchsorted
 shard_index shard_index X=input
 multiplex multiplex X=inputs Ids=index
-tril_triu tril_triu
 sequence_mask sequence_mask MaxLenTensor=maxlen > Y
 
 # Arrays and recurrence
@@ -163,23 +138,19 @@ read_from_array array_read X=array
 lod_array_length array_length
 tensor_array_to_tensor array_to_tensor > Out OutIndex
 array_pop array_pop X=input
-select_output select_output
-rnn rnn Input=x PreState=pre_state WeightList=weight_list DropoutState=dropout_state_in > Out DropoutState State Reserve
+rnn rnn Input=x DropoutState=dropout_state_in > Out DropoutState State Reserve
 
 # Made from nothing
-fill_constant fill_constant ValueTensor=value_tensor ShapeTensor=shape ShapeTensorList=shape
+fill_constant fill_constant ShapeTensor=shape ShapeTensorList=shape
 fill_any_like full_like
 fill_zeros_like zeros_like
-fill_any fill_any
 fill_constant_batch_size_like full_batch_size_like
 assign_value assign_value_old
 range arange
 linspace linspace Num=number
-eye eye
 empty empty ShapeTensor=shape ShapeTensorList=shape
 uniform_random uniform ShapeTensor=shape ShapeTensorList=shape
 gaussian_random gaussian ShapeTensor=shape ShapeTensorList=shape
-uniform_random_batch_size_like uniform_random_batch_size_like
 randint randint ShapeTensor=shape ShapeTensorList=shape
 cast cast out_dtype=dtype
 share_data assign
@@ -195,28 +166,25 @@ pool2d pool2d ksize=kernel_size
 pool3d pool3d ksize=kernel_size
 max_pool2d_with_index max_pool2d_with_index ksize=kernel_size > Out Mask
 max_pool3d_with_index max_pool3d_with_index ksize=kernel_size > Out Mask
-batch_norm batch_norm data_layout=data_format MomentumTensor=momentum_tensor > Y
+batch_norm batch_norm data_layout=data_format > Y
 sync_batch_norm batch_norm data_layout=data_format > Y
 layer_norm layer_norm > Y Mean Variance
 group_norm group_norm data_layout=data_format > Y Mean Variance
 instance_norm instance_norm > Y
-affine_channel affine_channel
 lrn lrn > Out
-pad2d pad2d Paddings=paddings
-pad3d pad3d Paddings=paddings value=pad_value
-pad pad
+pad3d pad3d value=pad_value
 grid_sampler grid_sample
-affine_grid affine_grid Theta=input OutputShape=output_shape > Output
-nearest_interp nearest_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-bilinear_interp bilinear_interp_v1 OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-linear_interp linear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-trilinear_interp trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-bicubic_interp bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-linear_interp_v2 linear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-nearest_interp_v2 nearest_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-bilinear_interp_v2 bilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-bicubic_interp_v2 bicubic_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
-trilinear_interp_v2 trilinear_interp OutSize=out_size SizeTensor=size_tensor Scale=scale_tensor data_layout=data_format
+affine_grid affine_grid Theta=input > Output
+nearest_interp nearest_interp_v1 Scale=scale_tensor data_layout=data_format
+bilinear_interp bilinear_interp_v1 Scale=scale_tensor data_layout=data_format
+linear_interp linear_interp Scale=scale_tensor data_layout=data_format
+trilinear_interp trilinear_interp Scale=scale_tensor data_layout=data_format
+bicubic_interp bicubic_interp Scale=scale_tensor data_layout=data_format
+linear_interp_v2 linear_interp Scale=scale_tensor data_layout=data_format
+nearest_interp_v2 nearest_interp Scale=scale_tensor data_layout=data_format
+bilinear_interp_v2 bilinear_interp Scale=scale_tensor data_layout=data_format
+bicubic_interp_v2 bicubic_interp Scale=scale_tensor data_layout=data_format
+trilinear_interp_v2 trilinear_interp Scale=scale_tensor data_layout=data_format
 deformable_conv deformable_conv Input=x > Output
 deformable_conv_v1 deformable_conv Input=x > Output
 unpool unpool paddings=padding
@@ -227,11 +195,11 @@ box_coder box_coder > OutputBox
 prior_box prior_box > Boxes Variances
 density_prior_box density_prior_box > Boxes Variances
 anchor_generator anchor_generator > Anchors Variances
-multiclass_nms multiclass_nms BBoxes=bboxes > Out
-multiclass_nms2 multiclass_nms2 BBoxes=bboxes > Out Index
-multiclass_nms3 multiclass_nms3 BBoxes=bboxes RoisNum=rois_num > Out Index NmsRoisNum
-matrix_nms matrix_nms BBoxes=bboxes > Out Index RoisNum
-nms nms Boxes=boxes > KeepBoxesIdxs
+multiclass_nms multiclass_nms > Out
+multiclass_nms2 multiclass_nms2 > Out Index
+multiclass_nms3 multiclass_nms3 > Out Index NmsRoisNum
+matrix_nms matrix_nms > Out Index RoisNum
+nms nms > KeepBoxesIdxs
 roi_align roi_align ROIs=boxes RoisNum=boxes_num
 roi_pool roi_pool ROIs=boxes RoisNum=boxes_num > Out Argmax
 psroi_pool psroi_pool ROIs=boxes RoisNum=boxes_num
@@ -242,7 +210,6 @@ generate_proposals_v2 generate_proposals pre_nms_topN=pre_nms_top_n post_nms_top
 distribute_fpn_proposals distribute_fpn_proposals > MultiFpnRois MultiLevelRoIsNum RestoreIndex
 collect_fpn_proposals collect_fpn_proposals MultiLevelRoIsNum=multi_level_rois_num post_nms_topN=post_nms_topn \
 > FpnRois RoisNum
-im2sequence im2sequence
 viterbi_decode viterbi_decode Input=potentials Transition=transition_params Length=lengths > Scores Path
 
 crf_decoding crf_decoding > ViterbiPath
@@ -252,9 +219,7 @@ ctc_align ctc_align > Output OutputLength
 inverse inverse Input=x > Output
 determinant det Input=x
 slogdeterminant slogdet Input=x
-spectral_norm spectral_norm
 bilinear_tensor_product bilinear
-fc fc
 
 # Losses
 softmax_with_cross_entropy cross_entropy_with_softmax Logits=input > Softmax Loss
@@ -277,19 +242,14 @@ fake_quantize_moving_average_abs_max fake_quantize_moving_average_abs_max > Out 
 fake_quantize_dequantize_moving_average_abs_max fake_quantize_dequantize_moving_average_abs_max > Out OutScale
 
 # Random, and what is rare
-randperm randperm
 histogram histogram X=input
 complex complex X=real Y=imag
 print print In=x
-multinomial multinomial
-truncated_gaussian_random truncated_gaussian_random
-gumbel_softmax gumbel_softmax
 unique_consecutive unique_consecutive > Out Index Counts
 segment_pool segment_pool > Out
 nanmedian nanmedian > Out
 data_norm data_norm > Y
 cvm cvm > Y
-fill_diagonal_tensor fill_diagonal_tensor
 """
 
 
@@ -312,15 +272,15 @@ def _snake(name: str) -> str:
 
 
 def _parse(table: str) -> dict[str, Synonyms]:
-    found = {}
+    parsed = {}
     for line in table.replace("\\\n", "").splitlines():
         words, _, outputs = line.partition(">")
         old, *rest = words.split() or ["#"]
         if old != "#":
             renamed = dict(word.split("=") for word in rest[1:])
-            assert old not in found, old
-            found[old] = Synonyms(rest[0], renamed, tuple(outputs.split()))
-    return found
+            assert old not in parsed, old
+            parsed[old] = Synonyms(rest[0], renamed, tuple(outputs.split()))
+    return parsed
 
 
 OLD = _parse(_TABLE)

@@ -77,8 +77,8 @@ class _Scope:
     def variable(self, key: Key) -> Variable:
         scope: _Scope | None = self
         while scope is not None:
-            if (found := scope.raw.variables.get(key)) is not None:
-                return found
+            if (variable := scope.raw.variables.get(key)) is not None:
+                return variable
             scope = scope.parent
         raise damaged(f"the variable {quoted(key)} is not declared")
 

@@ -247,8 +247,8 @@ def on_string(kind: str, arguments: list[Any]) -> Any:
         raise LoweringError(f"{kind.removeprefix('aten::')} of a string with a number that only the run knows")
     if kind in _WITHIN and len(rest) == 3 and rest[2] < 0:  # TorchScript counts an end from behind the last character
         rest[2] += len(text) + 1
-    made = getattr(str, kind.removeprefix("aten::"))(text, *rest)
-    return List(made) if isinstance(made, list) else made
+    result = getattr(str, kind.removeprefix("aten::"))(text, *rest)
+    return List(result) if isinstance(result, list) else result
 
 
 ALWAYS: dict[str, Handler] = {

@@ -23,91 +23,32 @@ from tonnx.lowering.rules import rule_for
 T = ir.DataType
 
 
-def _int_part(x: Any) -> int:
-    return int(x)
-
-
 def _pow(a: Any, b: Any) -> Any:
     return float(a) ** float(b) if isinstance(a, float) or isinstance(b, float) or b < 0 else a**b
 
 
-def _range_length(low: int, high: int, step: int) -> int:
-    return len(range(low, high, step))
-
-
-def _derive_index(index: int, start: int, step: int) -> int:
-    return start + index * step
-
+_OPERATORS = "add sub mul floordiv neg abs eq ne lt le gt ge __and__ __or__ __xor__ __lshift__ __rshift__ __not__"
+_MATH = """fmod floor ceil trunc sqrt exp log log2 log10 log1p sin cos tan tanh sinh cosh asin acos atan asinh acosh
+    atanh atan2 expm1 erf erfc fabs isnan isinf isfinite gcd factorial copysign degrees radians"""
 
 # What a TorchScript operator is in Python.
 _PYTHON: dict[str, Callable[..., Any]] = {
-    "aten::add": operator.add,
-    "aten::sub": operator.sub,
-    "aten::mul": operator.mul,
-    "aten::floordiv": operator.floordiv,
+    **{f"aten::{name}": getattr(operator, name) for name in _OPERATORS.split()},
+    **{f"aten::{name}": getattr(math, name) for name in _MATH.split()},
     "aten::div": operator.truediv,
     "aten::remainder": operator.mod,
-    "aten::fmod": math.fmod,
-    "aten::neg": operator.neg,
     "aten::pow": _pow,
     "prim::abs": operator.abs,
-    "aten::abs": operator.abs,
-    "aten::eq": operator.eq,
-    "aten::ne": operator.ne,
-    "aten::lt": operator.lt,
-    "aten::le": operator.le,
-    "aten::gt": operator.gt,
-    "aten::ge": operator.ge,
-    "aten::__and__": operator.and_,
-    "aten::__or__": operator.or_,
-    "aten::__xor__": operator.xor,
-    "aten::__lshift__": operator.lshift,
-    "aten::__rshift__": operator.rshift,
-    "aten::__not__": operator.not_,
     "aten::bitwise_not": operator.invert,
-    "aten::floor": math.floor,
-    "aten::ceil": math.ceil,
     "aten::round": lambda a: float(builtins.round(a)),
-    "aten::trunc": math.trunc,
-    "aten::sqrt": math.sqrt,
-    "aten::exp": math.exp,
-    "aten::log": math.log,
-    "aten::log2": math.log2,
-    "aten::log10": math.log10,
-    "aten::log1p": math.log1p,
-    "aten::sin": math.sin,
-    "aten::cos": math.cos,
-    "aten::tan": math.tan,
-    "aten::tanh": math.tanh,
-    "aten::sinh": math.sinh,
-    "aten::cosh": math.cosh,
-    "aten::asin": math.asin,
-    "aten::acos": math.acos,
-    "aten::atan": math.atan,
-    "aten::asinh": math.asinh,
-    "aten::acosh": math.acosh,
-    "aten::atanh": math.atanh,
-    "aten::atan2": math.atan2,
-    "aten::expm1": math.expm1,
-    "aten::erf": math.erf,
-    "aten::erfc": math.erfc,
-    "aten::fabs": math.fabs,
-    "aten::isnan": math.isnan,
-    "aten::isinf": math.isinf,
-    "aten::isfinite": math.isfinite,
-    "aten::gcd": math.gcd,
-    "aten::factorial": math.factorial,
     "prim::max": builtins.max,
     "prim::min": builtins.min,
-    "aten::Int": _int_part,
+    "aten::Int": int,
     "aten::Float": float,
     "aten::Bool": bool,
-    "aten::__range_length": _range_length,
-    "aten::__derive_index": _derive_index,
+    "aten::__range_length": lambda low, high, step: len(range(low, high, step)),
+    "aten::__derive_index": lambda index, start, step: start + index * step,
     "aten::divmod": divmod,
-    "aten::copysign": math.copysign,
-    "aten::degrees": math.degrees,
-    "aten::radians": math.radians,
     "aten::__round_to_zero_floordiv": lambda a, b: int(a / b),
 }
 
@@ -120,8 +61,8 @@ def compute(op: Builder, kind: str, arguments: Sequence[Any]) -> Any:
     arguments = list(map(known, arguments))
     if not any(isinstance(argument, ir.Value) for argument in arguments):
         return _at_once(kind, function, arguments)
-    made = _at_run_time(op, kind, function, arguments)
-    return tuple(map(_number, made)) if isinstance(made, tuple) else _named(op, kind, arguments, made)
+    result = _at_run_time(op, kind, function, arguments)
+    return tuple(map(_number, result)) if isinstance(result, tuple) else _named(op, kind, arguments, result)
 
 
 def known(thing: Any) -> Any:
@@ -141,20 +82,20 @@ def _at_once(kind: str, function: Callable[..., Any], arguments: Sequence[Any]) 
         ) from error
 
 
-def _number(made: Any) -> Any:
-    if isinstance(made, ir.Value) and DIM not in made.meta:
-        made.meta[symbolic_sizes.NUMBER] = True
-    return made
+def _number(result: Any) -> Any:
+    if isinstance(result, ir.Value) and DIM not in result.meta:
+        result.meta[symbolic_sizes.NUMBER] = True
+    return result
 
 
 # An expression of named dimensions is a name: it stands for one size in the whole file.
 _SIGNS = {"aten::add": "+", "aten::sub": "-", "aten::mul": "*", "aten::floordiv": "//"}
 
 
-def _named(op: Builder, kind: str, arguments: Sequence[Any], made: Any) -> Any:
-    if not isinstance(made, ir.Value) or DIM in made.meta:
-        return made
-    if kind in _SIGNS and made.dtype == T.INT64 and len(arguments) == 2:
+def _named(op: Builder, kind: str, arguments: Sequence[Any], result: Any) -> Any:
+    if not isinstance(result, ir.Value) or DIM in result.meta:
+        return result
+    if kind in _SIGNS and result.dtype == T.INT64 and len(arguments) == 2:
         texts = [a.meta.get(DIM) if isinstance(a, ir.Value) else str(a) for a in arguments]
         if None not in texts:
             texts = [text if str(text).isidentifier() or str(text).isdigit() else f"({text})" for text in texts]
@@ -162,9 +103,9 @@ def _named(op: Builder, kind: str, arguments: Sequence[Any], made: Any) -> Any:
             known_size = op.known_size(name)
             if known_size is not None:
                 return known_size
-            op.name_size(made, name)
-            return made
-    return _number(made)
+            op.name_size(result, name)
+            return result
+    return _number(result)
 
 
 def _at_run_time(op: Builder, kind: str, function: Callable[..., Any], arguments: list[Any]) -> Any:
@@ -217,8 +158,8 @@ def _arithmetic(op_type: str) -> Callable[..., ir.Value]:
 def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
     if _is_real(a) or _is_real(b):
         return op.Floor(op.Div(_double(op, a), _double(op, b)))
-    made: ir.Value = symbolic_sizes.compute(op, operator.floordiv, [_int64(op, a) if _is_bool(a) else a, b])
-    return made
+    quotient: ir.Value = symbolic_sizes.compute(op, operator.floordiv, [_int64(op, a) if _is_bool(a) else a, b])
+    return quotient
 
 
 def _remainder(op: Builder, a: Any, b: Any) -> ir.Value:
@@ -278,11 +219,11 @@ def _derive_index_nodes(op: Builder, index: Any, start: Any, step: Any) -> Any:
     if start == 0 and step == 1:
         return index
     scaled = index if step == 1 else op.Mul(_int64(op, index), _int64(op, step))
-    made = scaled if start == 0 else op.Add(_int64(op, scaled), _int64(op, start))
+    place = scaled if start == 0 else op.Add(_int64(op, scaled), _int64(op, start))
     counts_up = isinstance(start, int) and isinstance(step, int) and start >= 0 and step >= 0
     if counts_up and isinstance(index, ir.Value) and index.meta.get("tonnx.nonnegative"):
-        made.meta["tonnx.nonnegative"] = True
-    return made
+        place.meta["tonnx.nonnegative"] = True
+    return place
 
 
 def _power(op: Builder, a: Any, b: Any) -> ir.Value:

@@ -70,8 +70,8 @@ def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
 
 
 def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
-    made = walk.op.product(_sizes(walk, _value(walk, tensor)))
-    return made if isinstance(made, int) or DIM in made.meta else as_number(made)
+    count = walk.op.product(_sizes(walk, _value(walk, tensor)))
+    return count if isinstance(count, int) or DIM in count.meta else as_number(count)
 
 
 def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
@@ -96,10 +96,10 @@ def item(walk: Walk, node: Any, tensor: Any) -> Any:
     if not isinstance(tensor, Tensor):
         return numbers.compute(walk.op, node.kind(), [tensor])
     value = _value(walk, tensor)
-    wanted = {"aten::Int": T.INT64, "aten::IntImplicit": T.INT64, "aten::Float": T.DOUBLE}
-    wanted |= {"aten::FloatImplicit": T.DOUBLE, "aten::Bool": T.BOOL}
+    dtypes = {"aten::Int": T.INT64, "aten::IntImplicit": T.INT64, "aten::Float": T.DOUBLE}
+    dtypes |= {"aten::FloatImplicit": T.DOUBLE, "aten::Bool": T.BOOL}
     own = T.DOUBLE if is_float(value.dtype) else T.BOOL if value.dtype == T.BOOL else T.INT64
-    to = wanted.get(node.kind(), own)
+    to = dtypes.get(node.kind(), own)
     if value.const_value is not None and value.const_value.size == 1:
         number = value.const_value.numpy().reshape(-1)[0]
         return {T.INT64: int, T.DOUBLE: float, T.BOOL: bool}[to](number)
@@ -161,8 +161,8 @@ def tolist(walk: Walk, node: Any, tensor: Any, *rest: Any) -> Any:
 def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
     op = walk.op
     if isinstance(number, ir.Value):
-        made = op.cast(number, T.FLOAT) if number.dtype == T.DOUBLE else number
-        return Tensor(op.Squeeze(made, [0]))
+        value = op.cast(number, T.FLOAT) if number.dtype == T.DOUBLE else number
+        return Tensor(op.Squeeze(value, [0]))
     to = T.BOOL if isinstance(number, bool) else T.INT64 if isinstance(number, int) else T.FLOAT
     return Tensor(op.constant(number, to))
 
@@ -170,13 +170,13 @@ def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
 def tensor_of(walk: Walk, node: Any, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
     """torch.tensor of numbers or nested lists of them; torch.as_tensor of a tensor."""
     op = walk.op
-    wanted = None if dtype is None else DTYPES[CODES[dtype]]
+    target = None if dtype is None else DTYPES[CODES[dtype]]
     if isinstance(data, Tensor):
         value = _value(walk, data)
-        return data if wanted in (None, value.dtype) else Tensor(op.cast(value, wanted))  # type: ignore[arg-type]
+        return data if target in (None, value.dtype) else Tensor(op.cast(value, target))  # type: ignore[arg-type]
     value = _array(walk, data)
     natural = T.FLOAT if value.dtype == T.DOUBLE else value.dtype
-    return Tensor(op.cast(value, wanted or natural))  # type: ignore[arg-type]
+    return Tensor(op.cast(value, target or natural))  # type: ignore[arg-type]
 
 
 def _array(walk: Walk, data: Any) -> ir.Value:
@@ -196,8 +196,8 @@ def _array(walk: Walk, data: Any) -> ir.Value:
     if not content:
         return op.constant(np.zeros([0]), T.DOUBLE)
     parts = [_array(walk, part) for part in content]
-    known = [part.dtype for part in parts if part.dtype is not None]
-    kind = T.DOUBLE if any(is_float(k) for k in known) else T.INT64 if T.INT64 in known else known[0]
+    kinds = [part.dtype for part in parts if part.dtype is not None]
+    kind = T.DOUBLE if any(is_float(k) for k in kinds) else T.INT64 if T.INT64 in kinds else kinds[0]
     parts = [op.Unsqueeze(op.cast(part, kind), [0]) for part in parts]
     return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=0)
 
@@ -254,25 +254,25 @@ def _split(text: str) -> list[str]:
 
 
 def is_instance_of(thing: Any, types: list[str]) -> bool:
-    for wanted in types:
-        if thing is None and wanted == "NoneType":
+    for name in types:
+        if thing is None and name == "NoneType":
             return True
-        if isinstance(thing, Tensor) and wanted == "Tensor":
+        if isinstance(thing, Tensor) and name == "Tensor":
             return True
-        if (isinstance(thing, List) and wanted == "list") or (isinstance(thing, tuple) and wanted == "tuple"):
+        if (isinstance(thing, List) and name == "list") or (isinstance(thing, tuple) and name == "tuple"):
             return True
-        if isinstance(thing, List) and wanted.endswith("[]"):
-            return _elements_are(thing, wanted.removesuffix("[]"))
-        if isinstance(thing, tuple) and wanted.startswith(("(", "Tuple", "NamedTuple")):
+        if isinstance(thing, List) and name.endswith("[]"):
+            return _elements_are(thing, name.removesuffix("[]"))
+        if isinstance(thing, tuple) and name.startswith(("(", "Tuple", "NamedTuple")):
             return True
-        if isinstance(thing, Dict) and wanted.startswith("Dict"):
+        if isinstance(thing, Dict) and name.startswith("Dict"):
             return True
-        if isinstance(thing, str) and wanted == "str":
+        if isinstance(thing, str) and name == "str":
             return True
-        if is_number(thing) and wanted in _number_types(thing):
+        if is_number(thing) and name in _number_types(thing):
             return True
         if isinstance(thing, Object) and thing.handle is not None:
-            return wanted == thing.handle._type().str()
+            return name == thing.handle._type().str()
     return False
 
 
@@ -284,10 +284,10 @@ def _number_types(thing: Any) -> tuple[str, ...]:
     )
 
 
-def _elements_are(cell: List, wanted: str) -> bool:
+def _elements_are(cell: List, name: str) -> bool:
     if isinstance(cell.content, DynamicList):
-        return (wanted == "Tensor") == (not cell.content.numbers)
-    return all(is_instance_of(element, [wanted]) for element in cell.content)
+        return (name == "Tensor") == (not cell.content.numbers)
+    return all(is_instance_of(element, [name]) for element in cell.content)
 
 
 def _constant(answer: Any) -> Callable[..., Any]:
@@ -316,76 +316,51 @@ def text(walk: Walk, node: Any, *parts: Any) -> str:
     parts = tuple(map(numbers.known, parts))
     plain = all(isinstance(part, (str, bool, int, type(None))) and not isinstance(part, Vague) for part in parts)
     form = {"aten::str": "{}", "aten::add": "{}{}"}.get(node.kind())
-    given = parts if form is not None else parts[1:]
+    inserted = parts if form is not None else parts[1:]
     try:
         if node.kind() == "aten::percentFormat":
-            made = str(parts[0]) % given
+            result = str(parts[0]) % inserted
         else:
-            made = (form or str(parts[0])).format(*map(str, given))
+            result = (form or str(parts[0])).format(*map(str, inserted))
     except (IndexError, KeyError, TypeError, ValueError):
         return Vague(parts[0])
-    return made if plain else Vague(made)
+    return result if plain else Vague(result)
 
+
+def _all(names: str, handler: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    return dict.fromkeys(names.split(), handler)
+
+
+_DEVICES = "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu mtia vulkan nested leaf".split()
 
 FACTS: dict[str, Callable[..., Any]] = {
-    "aten::size": size,
-    "prim::shape": size,
-    "aten::sym_size": size,
-    "aten::dim": rank,
-    "prim::ndim": rank,
-    "aten::ndimension": rank,
-    "aten::numel": numel,
-    "aten::sym_numel": numel,
+    **_all("aten::size prim::shape aten::sym_size", size),
+    **_all("aten::dim prim::ndim aten::ndimension", rank),
+    **_all("aten::numel aten::sym_numel", numel),
     "prim::dtype": dtype,
     "aten::is_floating_point": is_floating,
-    "aten::Int": item,
-    "aten::Float": item,
-    "aten::Bool": item,
-    "aten::IntImplicit": item,
-    "aten::FloatImplicit": item,
-    "aten::ScalarImplicit": item,
-    "aten::item": item,
+    **_all("aten::Int aten::Float aten::Bool aten::IntImplicit aten::FloatImplicit", item),
+    **_all("aten::ScalarImplicit aten::item", item),
     "prim::tolist": tolist,
     "prim::NumToTensor": num_to_tensor,
-    "aten::scalar_tensor": tensor_of,
-    "aten::tensor": tensor_of,
-    "aten::as_tensor": tensor_of,
+    **_all("aten::scalar_tensor aten::tensor aten::as_tensor", tensor_of),
     "aten::__is__": is_,
     "aten::__isnot__": is_not,
-    "prim::unchecked_cast": cast,
-    "prim::unchecked_unwrap_optional": cast,
-    "aten::_unwrap_optional": cast,
+    **_all("prim::unchecked_cast prim::unchecked_unwrap_optional aten::_unwrap_optional", cast),
     "prim::isinstance": is_instance,
     "prim::EnumValue": lambda walk, node, thing: thing.value,
     "prim::EnumName": lambda walk, node, thing: thing.name,
-    "prim::device": _constant("cpu"),
-    "aten::device": _first,
-    "prim::type": _constant("cpu"),
+    **_all("prim::device prim::type", _constant("cpu")),
     "prim::layout": _constant(0),
-    "prim::is_cpu": _constant(True),
-    **{
-        f"prim::is_{kind}": _constant(False)
-        for kind in "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu mtia vulkan nested leaf".split()
-    },
-    "prim::requires_grad": _is_weight,
-    "aten::requires_grad": _is_weight,
-    "aten::is_contiguous": _constant(True),
+    **_all("aten::device aten::wait", _first),
+    **_all("prim::is_cpu aten::is_contiguous aten::is_scripting", _constant(True)),
+    **{f"prim::is_{kind}": _constant(False) for kind in _DEVICES},
+    **_all("prim::requires_grad aten::requires_grad", _is_weight),
     "aten::is_complex": is_complex_number,
-    "aten::is_scripting": _constant(True),
     "aten::is_grad_enabled": _grad,
-    "aten::is_autocast_enabled": _constant(False),
-    "aten::is_autocast_cpu_enabled": _constant(False),
-    "aten::has_torch_function": _constant(False),
-    "aten::_get_tracing_state": _constant(False),
-    "prim::grad": _constant(None),
+    **_all("aten::is_autocast_enabled aten::is_autocast_cpu_enabled", _constant(False)),
+    **_all("aten::has_torch_function aten::_get_tracing_state", _constant(False)),
     "prim::Uninitialized": _constant(UNSET),
-    "prim::Print": _constant(None),
-    "aten::warn": _constant(None),
-    "aten::set_grad_enabled": _constant(None),
-    "prim::Enter": _constant(None),
-    "prim::Exit": _constant(None),
-    "aten::format": text,
-    "aten::str": text,
-    "aten::percentFormat": text,
-    "aten::wait": _first,
+    **_all("prim::grad prim::Print aten::warn aten::set_grad_enabled prim::Enter prim::Exit", _constant(None)),
+    **_all("aten::format aten::str aten::percentFormat", text),
 }

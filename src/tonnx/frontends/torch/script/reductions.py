@@ -101,10 +101,10 @@ def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> DynamicList:
     count = op.vector([op.size(value, 0)])
     if isinstance(reverse, ir.Value):
         down, up = (op.TopK(kept, count, axis=0, largest=largest, sorted=1)[0] for largest in (1, 0))
-        made = op.Where(number_value(op, reverse, T.BOOL), down, up)
+        ordered = op.Where(number_value(op, reverse, T.BOOL), down, up)
     else:
-        made, _ = op.TopK(kept, count, axis=0, largest=int(bool(reverse)), sorted=1)
-    return DynamicList(op.cast(made, dtype), dtype, (), numbers=True)
+        ordered, _ = op.TopK(kept, count, axis=0, largest=int(bool(reverse)), sorted=1)
+    return DynamicList(op.cast(ordered, dtype), dtype, (), numbers=True)
 
 
 def _marks(walk: Walk, content: Any, item: Any, doing: str) -> ir.Value:

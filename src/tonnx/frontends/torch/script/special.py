@@ -37,16 +37,16 @@ def parts_at_run_time(walk: Walk, operator: Operator, arguments: list[Any]) -> L
     if operator.name == "unbind":
         order = [axis, *(i for i in range(len(dims)) if i != axis)]
         stacked = op.Transpose(value, perm=order) if axis else value
-        made = List(DynamicList(stacked, value.dtype, tuple(d for i, d in enumerate(dims) if i != axis)))
+        parts_list = List(DynamicList(stacked, value.dtype, tuple(d for i, d in enumerate(dims) if i != axis)))
     elif isinstance(arguments[1], int):
         size = op.constant(arguments[1], ir.DataType.INT64)
         parts = sequence(op.SplitToSequence(value, size, axis=axis), value.dtype)
         dims[axis] = ir.SymbolicDim(None)
-        made = List(DynamicList(parts, value.dtype, tuple(dims), stacked=False))
+        parts_list = List(DynamicList(parts, value.dtype, tuple(dims), stacked=False))
     else:
         return None
-    link(made, arguments[0].root)
-    return made
+    link(parts_list, arguments[0].root)
+    return parts_list
 
 
 def is_grown(walk: Walk, thing: Any) -> bool:
@@ -71,7 +71,7 @@ def recurrent(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]
 
     if train is True and walk.settings.training != "EVAL":
         raise UnsupportedArgument("a recurrent layer in training is not supported")
-    made = rule.function(
+    outputs = rule.function(
         walk.op,
         walk.store.read(walk.op, x),
         hx=values(hx),
@@ -81,4 +81,4 @@ def recurrent(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]
         bidirectional=bidirectional,
         batch_first=batch_first,
     )
-    return [Tensor(value) for value in made]
+    return [Tensor(value) for value in outputs]

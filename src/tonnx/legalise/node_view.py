@@ -20,7 +20,7 @@ class Blocked(Exception):
         super().__init__(reason)
 
 
-class Call:
+class NodeView:
     """A node, read through the schema of the version that it is written in."""
 
     __slots__ = ("node", "signature")
