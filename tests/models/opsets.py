@@ -10,19 +10,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from tests.models import zoo
 from tonnx.errors import RetargetError, TonnxError
+from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.convert import convert
 from tonnx.io import write as onnx_writer
 from tonnx.ir.target import CANON, OLDEST_RUN, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
+from tonnx.stages import Stages
 
 COMMON = (9, 11, 13, 17, 18, 20, 23, 26)
 EVERY = tuple(range(OLDEST_RUN, CANON + 1))
@@ -55,18 +57,20 @@ def measure(name: str, opsets: Sequence[int] = ()) -> Row:
     """Capture and lower once; then legalise, write and prove a copy for every opset."""
     example = zoo.example(name)
     row = Row(name, atol=zoo.atol(example))
-    converted = convert(example.model, example.args, example.kwargs, dynamic_axes=example.dynamic)
-    assert converted.reference is not None
-    reference = converted.reference
+    request = ModelRequest(example.model, example.args, example.kwargs, dynamic_axes=example.dynamic)
+    converted = convert(request, Stages())
+    reference = converted.subject.reference
+    assert reference is not None
     optimise(converted.model, runtime=ORT_CPU)
-    known: dict[bytes, list[np.ndarray]] = {}
+    known: dict[bytes, Sequence[np.ndarray]] = {}
 
-    def remembered(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def remembered(feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
         key = b"".join(f"{n}{array.shape}".encode() + array.tobytes() for n, array in feeds.items())
         if key not in known:
             known[key] = reference(feeds)
         return known[key]
 
+    subject = replace(converted.subject.within(None, row.atol), reference=remembered, redrawn=None)
     for opset in opsets or opsets_of(name):
         model = converted.model.clone()
         try:
@@ -75,15 +79,7 @@ def measure(name: str, opsets: Sequence[int] = ()) -> Row:
             with tempfile.TemporaryDirectory() as folder:
                 path = Path(folder) / "model.onnx"
                 onnx_writer.write(model, path)
-                found = prove(
-                    path,
-                    remembered,
-                    converted.example,
-                    output_names=[value.name or "" for value in model.graph.outputs],
-                    dynamic=converted.dynamic,
-                    ranges=converted.limits,
-                    atol=row.atol,
-                )
+                found = prove(path, subject)
             found.raise_if_failed()
         except RetargetError as error:
             row.refused[opset] = error

@@ -17,6 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, VerificationFailed
 from tonnx.proof import Session, Trial, Verification, compare, prove
 from tonnx.proof.session import one_line
+from tonnx.proof.subject import Subject
 
 FLOAT = TensorProto.FLOAT
 NAN, INF = float("nan"), float("inf")
@@ -159,12 +160,12 @@ def test_external_data_is_found_by_path(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(onnx.load_from_string(raw), path, save_as_external_data=True, location="m.data")
     before = path.read_bytes()
-    result = prove(path, lambda feeds: [feeds["x"] + weight], {"x": weight}, output_names=["y"], dynamic={})
+    result = prove(path, Subject(lambda feeds: [feeds["x"] + weight], {"x": weight}, ["y"]))
     assert result.ok
     assert path.read_bytes() == before
     (tmp_path / "m.data").unlink()
     with pytest.raises(InvalidModel):
-        prove(path, lambda feeds: [feeds["x"]], {"x": weight}, output_names=["y"], dynamic={})
+        prove(path, Subject(lambda feeds: [feeds["x"]], {"x": weight}, ["y"]))
 
 
 def test_one_line_is_short() -> None:
@@ -201,7 +202,7 @@ BATCH = {"x": {0: "batch"}}
 
 def test_a_good_file_is_proven_at_every_size() -> None:
     model = one_node("Relu", shape=("batch", 3))
-    result = prove(model, relu, {"x": ones(2, 3)}, output_names=["y"], dynamic=BATCH)
+    result = prove(model, Subject(relu, {"x": ones(2, 3)}, ["y"], BATCH))
     assert result.ok
     assert [trial.label for trial in result.trials] == ["example", "batch=3", "batch=1"]
     assert [trial.shapes["x"] for trial in result.trials] == [(2, 3), (3, 3), (1, 3)]
@@ -215,7 +216,7 @@ def test_a_good_file_is_proven_at_every_size() -> None:
 
 def test_the_first_axis_is_tried_at_small_sizes_however_large_the_example() -> None:
     model = one_node("Relu", shape=("batch", 3))
-    result = prove(model, relu, {"x": ones(50, 3)}, output_names=["y"], dynamic=BATCH)
+    result = prove(model, Subject(relu, {"x": ones(50, 3)}, ["y"], BATCH))
     assert {trial.shapes["x"][0] for trial in result.trials} == {1, 2, 3, 50, 51}
 
 
@@ -223,8 +224,8 @@ def test_the_first_axis_is_tried_at_small_sizes_however_large_the_example() -> N
 def test_a_frozen_batch_is_caught_by_the_other_sizes(batch: int) -> None:
     model = frozen_batch(batch)
     example = {"x": ones(batch, 2, 2)}
-    assert prove(model, flat_rows, example, output_names=["y"], dynamic={}).ok
-    result = prove(model, flat_rows, example, output_names=["y"], dynamic=BATCH)
+    assert prove(model, Subject(flat_rows, example, ["y"])).ok
+    result = prove(model, Subject(flat_rows, example, ["y"], BATCH))
     assert [trial.ok for trial in result.trials] == [True, False, False]
     assert "ONNX Runtime does not run the model" in str(result)
     with pytest.raises(VerificationFailed, match="output 'y'") as caught:
@@ -240,7 +241,7 @@ def test_wrong_numbers_name_the_worst_output() -> None:
     shape = (FLOAT, ["batch", 3])
     model = model_bytes(nodes, {"x": shape}, {"good": shape, "bad": shape})
     names = ["good", "bad"]
-    result = prove(model, lambda f: relu(f) * 2, {"x": ones(2, 3)}, output_names=names, dynamic=BATCH)
+    result = prove(model, Subject(lambda f: relu(f) * 2, {"x": ones(2, 3)}, names, BATCH))
     assert not result.ok
     assert result.worst is not None
     assert result.worst.name == "bad"
@@ -260,7 +261,7 @@ def test_sizes_at_which_the_model_fails_are_left_out() -> None:
         return relu(feeds)
 
     model = one_node("Relu", shape=("batch", 3))
-    result = prove(model, picky, {"x": ones(6, 3)}, output_names=["y"], dynamic=BATCH)
+    result = prove(model, Subject(picky, {"x": ones(6, 3)}, ["y"], BATCH))
     assert result.ok
     assert not result.only_example
     skipped = {trial.label: trial.skipped for trial in result.trials if trial.skipped}
@@ -276,9 +277,7 @@ def test_only_the_example_is_proven_if_all_else_is_left_out() -> None:
         assert len(feeds["x"]) == 2
         return relu(feeds)
 
-    result = prove(
-        one_node("Relu", shape=("batch", 3)), only_two, {"x": ones(2, 3)}, output_names=["y"], dynamic=BATCH
-    )
+    result = prove(one_node("Relu", shape=("batch", 3)), Subject(only_two, {"x": ones(2, 3)}, ["y"], BATCH))
     assert result.ok
     assert result.only_example
     assert str(result).splitlines()[-1].endswith("only the example is proven")
@@ -289,7 +288,7 @@ def test_a_model_that_fails_on_its_example_is_not_the_files_fault() -> None:
         raise KeyError("mine")
 
     with pytest.raises(CaptureError, match="fails on the example"):
-        prove(one_node("Relu"), broken, {"x": ones(2)}, output_names=["y"], dynamic={})
+        prove(one_node("Relu"), Subject(broken, {"x": ones(2)}, ["y"]))
 
 
 ADD = model_bytes(
@@ -306,14 +305,9 @@ def test_equal_symbols_get_equal_sizes_within_their_ranges() -> None:
         seen.append((*feeds["a"].shape, feeds["b"].shape[0]))
         return [feeds["a"] + feeds["b"]]
 
-    result = prove(
-        ADD,
-        add,
-        {"a": ones(4, 32), "b": ones(4, 1)},
-        output_names=["y"],
-        dynamic={"a": {0: "n", 1: "m"}, "b": {0: "n"}},
-        ranges={"n": (2, None), "m": (1, 32)},
-    )
+    dynamic = {"a": {0: "n", 1: "m"}, "b": {0: "n"}}
+    limits = {"n": (2, None), "m": (1, 32)}
+    result = prove(ADD, Subject(add, {"a": ones(4, 32), "b": ones(4, 1)}, ["y"], dynamic, limits))
     assert result.ok
     assert not any(trial.skipped for trial in result.trials)
     assert all(rows == other for rows, _, other in seen)
@@ -332,7 +326,7 @@ def test_equal_symbols_get_equal_sizes_within_their_ranges() -> None:
 def test_a_wrong_dynamic_argument_is_explained(dynamic: dict[str, dict[int, str]], message: str) -> None:
     example = {"a": ones(4, 32), "b": ones(4, 1)}
     with pytest.raises(InvalidArgument, match=message):
-        prove(ADD, lambda f: [f["a"]], example, output_names=["y"], dynamic=dynamic)
+        prove(ADD, Subject(lambda f: [f["a"]], example, ["y"], dynamic))
 
 
 @pytest.mark.parametrize(
@@ -347,7 +341,7 @@ def test_a_wrong_dynamic_argument_is_explained(dynamic: dict[str, dict[int, str]
 def test_structural_differences_are_failures(
     reference: Callable[..., Any], names: list[str], words: str
 ) -> None:
-    result = prove(one_node("Identity"), reference, {"x": ones(2)}, output_names=names, dynamic={})
+    result = prove(one_node("Identity"), Subject(reference, {"x": ones(2)}, names))
     assert not result.ok
     assert words in str(result)
 
@@ -366,7 +360,7 @@ def test_the_checker_speaks_first(model: bytes, cause: str, by_path: bool, tmp_p
     path = tmp_path / "m.onnx"
     path.write_bytes(model)
     with pytest.raises(InvalidModel, match=r"onnx\.checker") as caught:
-        prove(path if by_path else model, relu, {"x": ones(2)}, output_names=["y"], dynamic={})
+        prove(path if by_path else model, Subject(relu, {"x": ones(2)}, ["y"]))
     assert caught.value.why is not None
     assert "\n" not in caught.value.why
     assert cause in caught.value.why or "Unable to parse proto" in caught.value.why
@@ -377,14 +371,14 @@ def test_a_wrong_declared_shape_fails_the_full_check_only() -> None:
     node = helper.make_node("Relu", ["x"], ["y"])
     model = model_bytes([node], {"x": (FLOAT, [2, 3])}, {"y": (FLOAT, [2, 4])})
     with pytest.raises(InvalidModel, match=r"onnx\.checker"):
-        prove(model, relu, {"x": ones(2, 3)}, output_names=["y"], dynamic={})
+        prove(model, Subject(relu, {"x": ones(2, 3)}, ["y"]))
 
 
 def test_bfloat16_model_with_a_dynamic_batch() -> None:
     model = one_node("Identity", TensorProto.BFLOAT16, ("batch", 3))
     example = {"x": ones(2, 3).astype(ml_dtypes.bfloat16)}
-    assert prove(model, lambda f: [f["x"]], example, output_names=["y"], dynamic=BATCH).ok
-    assert not prove(model, lambda f: [f["x"] * 2], example, output_names=["y"], dynamic=BATCH).ok
+    assert prove(model, Subject(lambda f: [f["x"]], example, ["y"], BATCH)).ok
+    assert not prove(model, Subject(lambda f: [f["x"] * 2], example, ["y"], BATCH)).ok
 
 
 def test_token_ids_do_not_leave_the_embedding() -> None:
@@ -394,7 +388,7 @@ def test_token_ids_do_not_leave_the_embedding() -> None:
     model = model_bytes([node], {"x": ids}, {"y": (FLOAT, ["batch", "time", 4])}, {"table": table})
     example = {"x": np.array([[1, 7, 0, 3, 7]])}
     dynamic = {"x": {0: "batch", 1: "time"}}
-    result = prove(model, lambda f: [table[f["x"]]], example, output_names=["y"], dynamic=dynamic)
+    result = prove(model, Subject(lambda f: [table[f["x"]]], example, ["y"], dynamic))
     assert result.ok
     assert len(result.trials) >= 6
     assert not any(trial.skipped for trial in result.trials)
@@ -406,7 +400,7 @@ def test_a_reference_that_writes_into_its_inputs_does_no_harm() -> None:
 
     example = {"x": ones(2, 3)}
     model = one_node("Abs", shape=("batch", 3))
-    assert not prove(model, in_place, example, output_names=["y"], dynamic=BATCH).ok
+    assert not prove(model, Subject(in_place, example, ["y"], BATCH)).ok
     np.testing.assert_array_equal(example["x"], ones(2, 3))
 
 
@@ -414,7 +408,7 @@ def test_outputs_that_are_nothing_but_nan_are_pointed_out() -> None:
     model = one_node("Sqrt", shape=("batch", 3))
     example = {"x": -np.abs(ones(2, 3)) - 1}
     with np.errstate(invalid="ignore"):
-        result = prove(model, lambda f: [np.sqrt(f["x"])], example, output_names=["y"], dynamic=BATCH)
+        result = prove(model, Subject(lambda f: [np.sqrt(f["x"])], example, ["y"], BATCH))
     assert result.ok
     assert "nothing but NaN" in str(result)
 
@@ -428,16 +422,7 @@ def test_the_seed_repeats_the_inputs() -> None:
 
     model = one_node("Relu", shape=("batch", 3))
     for seed in (0, 0, 1):
-        prove(
-            model,
-            watch,
-            {"x": ones(2, 3)},
-            output_names=["y"],
-            dynamic=BATCH,
-            seed=seed,
-            max_trials=1,
-            check=False,
-        )
+        prove(model, Subject(watch, {"x": ones(2, 3)}, ["y"], BATCH), seed=seed, max_trials=1, check=False)
     assert len(seen) == 6
     assert np.array_equal(seen[1], seen[3])
     assert not np.array_equal(seen[1], seen[5])

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from tonnx.api import torch_compat as classic_options
-from tonnx.api.deliver import FEW_VALUES, Proof, check_options, deliver
-from tonnx.api.intake import SAVING, Wishes, convert
+from tonnx.api.deliver import FEW_VALUES, deliver
+from tonnx.api.intake import convert
+from tonnx.api.request import ExportRequest, read_request
 from tonnx.api.result import ExportResult
-from tonnx.api.stages import Progress, Stages
-from tonnx.api.torch_compat import Classic, takes_positions
-from tonnx.errors import InvalidArgument
+from tonnx.api.torch_compat import takes_positions
 from tonnx.ir.history import History
-from tonnx.ir.target import DEFAULT, ORT_CPU, Target
+from tonnx.ir.target import ORT_CPU
+from tonnx.stages import Progress, Stages
 
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tonnx.frontends.converted import Converted
     from tonnx.passes import Optimised
-    from tonnx.run.recipe import Recipe
+    from tonnx.proof.subject import Subject
 
 __all__ = ["export"]
 
@@ -117,84 +116,111 @@ def export(
             ``use_external_data_format``. What has no meaning here is accepted, and answered in the result's notes.
             Arguments after ``f`` may also come by position, in the classic order.
     """
-    target = Target(DEFAULT if opset_version is None else opset_version, runtime)
-    saving = {name: classic.pop(name) for name in SAVING if name in classic}
-    asked = classic_options.read(
-        classic, training=training, operator_export_type=operator_export_type, custom_opsets=custom_opsets
-    )
-    external_data = asked.external_data or external_data
-    check_options(f, external_data, rtol, atol)
-    if report and not isinstance(f, (str, os.PathLike)):
-        raise InvalidArgument("a report is about a file", hint="give a path as f")
-    wanted_recipe = _recipe(recipe, embed_preprocessing)
-    stages = Stages(progress or (print if verbose else None))
-    wishes = Wishes(
-        target.opset, stages.announce, kwargs, input_names, output_names, dynamic_axes, dynamic_shapes, input_spec,
-        params, input_shapes, custom_translation_table, capture, compare=verify, classic=asked, saving=saving,
-    )  # fmt: skip
-    converted = convert(model, args, wishes)
-    stages.seconds.update(converted.timings)
-    if wanted_recipe is not None:
-        from tonnx.run.embed import embed, store
+    return run(read_request(locals()))
 
-        if embed_preprocessing:
-            embed(converted, wanted_recipe, target)
-        else:
-            store(converted, wanted_recipe)
-    weights = [] if export_params else _detach_weights(converted)
-    free = asked.optimize and asked.training == "EVAL"
-    optimised = _finish(
-        converted, target, stages, fold=do_constant_folding and free, fuse_conv_bn=fuse_conv_bn and free, share=free
-    )
-    asked.notes += _dress(converted.model, asked, bool(keep_initializers_as_inputs))
-    notes = [*asked.notes, *optimised.notes, *converted.notes, *_limits(converted)]
+
+def run(request: ExportRequest) -> ExportResult:
+    """From the request to the proven file."""
+    stages = Stages(request.progress or (print if request.verbose else None))
+    converted = convert(request, stages)
+    model, subject = converted.model, converted.subject.within(request.rtol, request.atol)
+    if request.recipe is not None:
+        subject = _with_recipe(model, subject, request)
+    if not request.export_params:
+        subject = _detach_weights(model, subject)
+    optimised = _finish(model, request, stages)
+    notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
     result = ExportResult(
-        converted.model, target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
+        model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
     )
-    deliver(result, f, stages, _proof(converted, weights, rtol, atol, runtime) if verify else None, external_data)
-    if report:
-        _report(result, report)
-    if verbose:
+    # Where there are branches, the example takes one of them; a trace may even have left the others out.
+    branches = converted.capture == "torch.jit.trace" or any(True for _ in model.graph.subgraphs())
+    deliver(
+        result,
+        request.f,
+        stages,
+        subject if request.verify else None,
+        external_data=request.external_data,
+        runtime=request.target.runtime,
+        values=branches or FEW_VALUES,
+    )
+    if request.report:
+        _report(result, request.report)
+    if request.verbose:
         print(result.listing(), result, sep="\n")
     return result
 
 
-def _dress(model: ir.Model, asked: Classic, list_weights: bool) -> list[str]:
+def _with_recipe(model: ir.Model, subject: Subject, request: ExportRequest) -> Subject:
+    from tonnx.run.embed import embed, store
+
+    assert request.recipe is not None
+    if request.embed_preprocessing:
+        return embed(model, subject, request.recipe, request.target)
+    store(model, request.recipe)
+    return subject
+
+
+def _detach_weights(model: ir.Model, subject: Subject) -> Subject:
+    """Weights become inputs. Before the passes run, or folding would write their values into the file after all."""
+    graph = model.graph
+    weights = {}
+    for name, value in list(graph.initializers.items()):
+        if value.const_value is not None and value.meta.get("tonnx.weight"):
+            weights[name] = value.const_value.numpy()
+            del graph.initializers[name]
+            value.const_value = None
+            graph.inputs.append(value)
+    return replace(subject, example={**subject.example, **weights}, weights=tuple(weights))
+
+
+def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimised:
+    from tonnx.ir.provenance import stamp
+    from tonnx.legalise import legalise
+    from tonnx.passes import clean_up, fit_integers, optimise
+
+    free = request.may_change_weights
+    history = History()
+    history.record("lowered", model)
+    with stages("optimise"):
+        optimised = optimise(
+            model,
+            fold=request.do_constant_folding and free,
+            fuse_conv_bn=request.fuse_conv_bn and free,
+            share=free,
+            runtime=request.target.runtime,
+        )
+    history.record("optimised", model)
+    with stages("legalise"):
+        legalise(model, request.target)
+        optimised.notes += fit_integers(model, request.target.runtime)
+        clean_up(model)
+    stamp(model)
+    history.store(model, optimised.notes)
+    return optimised
+
+
+def _dress(model: ir.Model, request: ExportRequest) -> list[str]:
     """What is not computation: domains, doc strings, weights among the inputs. Gives what the user should know."""
     from tonnx.ir.domains import complete, tell_source
     from tonnx.passes import list_initializers, list_statistics
 
-    notes = complete(model, asked.custom_opsets)
-    if asked.strip_doc_string is not None:
-        tell_source(model, not asked.strip_doc_string)
-    if list_weights:
+    notes = complete(model, request.custom_opsets)
+    if request.strip_doc_string is not None:
+        tell_source(model, not request.strip_doc_string)
+    if request.keep_initializers_as_inputs:
         list_initializers(model)
-    elif asked.training != "EVAL":
+    elif request.training != "EVAL":
         list_statistics(model)
     return notes
 
 
-def _proof(
-    converted: Converted, weights: list[str], rtol: float | None, atol: float | None, runtime: str | None
-) -> Proof:
-    # Where there are branches, the example takes one of them; a trace may even have left the others out.
-    branches = converted.capture == "torch.jit.trace" or any(True for _ in converted.model.graph.subgraphs())
-    return Proof(
-        converted.reference,
-        converted.example,
-        converted.dynamic,
-        converted.limits,
-        converted.rtol if rtol is None else rtol,
-        atol,
-        redrawn=converted.redrawn,
-        calm=converted.calm,
-        weights=weights,
-        trace=converted.trace,
-        saturates=converted.saturates,
-        steps=rtol is None and atol is None,
-        runtime=runtime,
-        values=branches or FEW_VALUES,
-    )
+def _limits(subject: Subject) -> list[str]:
+    return [
+        f"limits of {name}: {low} to {'any size' if high is None else high}"
+        for name, (low, high) in subject.limits.items()
+        if low > 1 or high is not None
+    ]
 
 
 def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None:
@@ -208,55 +234,3 @@ def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None
         verification=result.verification,
     )
     result.notes.append(f"report: {page}")
-
-
-def _recipe(given: Any, embedded: bool) -> Recipe | None:
-    """Read before the long work begins."""
-    if given is None:
-        if embedded:
-            raise InvalidArgument("embed_preprocessing needs a recipe", hint="recipe='imagenet', or a file of your own")
-        return None
-    from tonnx.run.recipe import read_recipe
-
-    return read_recipe(given)
-
-
-def _finish(converted: Converted, target: Target, stages: Stages, **passes: bool) -> Optimised:
-    from tonnx.ir.provenance import stamp
-    from tonnx.legalise import legalise
-    from tonnx.passes import clean_up, fit_integers, optimise
-
-    history = History()
-    history.record("lowered", converted.model)
-    with stages("optimise"):
-        optimised = optimise(converted.model, runtime=target.runtime, **passes)
-    history.record("optimised", converted.model)
-    with stages("legalise"):
-        legalise(converted.model, target)
-        optimised.notes += fit_integers(converted.model, target.runtime)
-        clean_up(converted.model)
-    stamp(converted.model)
-    history.store(converted.model, optimised.notes)
-    return optimised
-
-
-def _detach_weights(converted: Converted) -> list[str]:
-    """Weights become inputs. Before the passes run, or folding would write their values into the file after all."""
-    graph = converted.model.graph
-    weights = []
-    for name, value in list(graph.initializers.items()):
-        if value.const_value is not None and value.meta.get("tonnx.weight"):
-            converted.example[name] = value.const_value.numpy()
-            del graph.initializers[name]
-            value.const_value = None
-            graph.inputs.append(value)
-            weights.append(name)
-    return weights
-
-
-def _limits(converted: Converted) -> list[str]:
-    notes = []
-    for name, (low, high) in converted.limits.items():
-        if low > 1 or high is not None:
-            notes.append(f"limits of {name}: {low} to {'any size' if high is None else high}")
-    return notes

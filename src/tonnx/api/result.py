@@ -8,6 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tonnx.ir.describe import signature_of
+
 if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
@@ -88,14 +90,6 @@ class ExportResult:
         else:
             lines += [f"  {line}" for line in str(self.verification).splitlines()]
         return "\n".join(lines)
-
-
-def signature_of(value: ir.Value) -> str:
-    """``name: float[batch, 3]``."""
-    dims = (
-        "?" if value.shape is None else ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
-    )
-    return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
 
 
 def format_size(count: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -15,22 +15,24 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx.api.deliver import Proof, check_options, deliver
-from tonnx.api.result import format_size, signature_of
-from tonnx.api.stages import Progress, Stages
+from tonnx.api.deliver import deliver
+from tonnx.api.request import check_options
+from tonnx.api.result import format_size
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.ir import provenance
+from tonnx.ir.describe import signature_of
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, list_initializers
 from tonnx.proof import Session, Verification
+from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
+from tonnx.proof.signature import Signature, check_fit
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials.saturation import dependable
-
-_ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1))
-"""Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
+from tonnx.stages import Progress, Stages
 
 
 @dataclass
@@ -116,13 +118,14 @@ def retarget(
         original = read()
     source = original.opset_imports[""]
     result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
-    given = checked_inputs(original, inputs)
+    given = dict(inputs or {})
+    check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), given)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
     result.after = _count(result.model)
     provenance.stamp(result.model)
-    proof = _proof(model, read, result, given, rtol, atol, runtime) if verify else None
-    deliver(result, f, stages, proof, external_data)
+    subject = _subject(model, read, result, given).within(rtol, atol) if verify else None
+    deliver(result, f, stages, subject, external_data=external_data, runtime=runtime)
     result.timings = stages.seconds
     return result
 
@@ -175,34 +178,36 @@ def _count(model: ir.Model) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.all_nodes())
 
 
-def _proof(
-    model: Any,
-    read: Callable[[], ir.Model],
-    result: RetargetResult,
-    given: Mapping[str, np.ndarray],
-    rtol: float | None,
-    atol: float | None,
-    runtime: str | None,
-) -> Proof:
+def _subject(
+    model: Any, read: Callable[[], ir.Model], result: RetargetResult, given: Mapping[str, np.ndarray]
+) -> Subject:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
+    signature = Signature.of(result.model)
     try:
         session = dependable(_as_given(model, read))
-        example = _runnable(session, result.model, given)
+        example = _runnable(session, signature, given)
     except TonnxError as error:
         # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.
-        result.notes.append(f"not compared: ONNX Runtime does not run the original ({error.why or error.what})")
-        return Proof(None, {}, runs=False)
-    names = [value.name or "" for value in result.model.graph.outputs]
+        result.not_run = f"not compared: ONNX Runtime does not run the original ({error.why or error.what})"
+        result.notes.append(result.not_run)
+        return Subject(None, {}, signature.outputs)
+
+    sessions = [session]
 
     def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        outputs = session.run(feeds)
-        return [outputs[name] for name in names]
+        outputs = sessions[0].run(feeds)
+        return [outputs[name] for name in signature.outputs]
 
-    dynamic = {str(value.name): named_axes(value) for value in inputs_of(result.model)}
-    proof = Proof(reference, example, {name: axes for name, axes in dynamic.items() if axes}, rtol=rtol, atol=atol)
-    proof.trace, proof.stamp = partial(_inside, read, list(example)), provenance.ORIGINAL
-    proof.runtime = runtime
-    return proof
+    return Subject(
+        reference,
+        example,
+        signature.outputs,
+        signature.dynamic(unnamed=False),
+        framework="ONNX",
+        trace=partial(_inside, read, list(example)),
+        release=sessions.clear,
+        stamp=provenance.ORIGINAL,
+    )
 
 
 def _inside(read: Callable[[], ir.Model], inputs: list[str]) -> Trace:
@@ -223,86 +228,16 @@ def _as_given(model: Any, read: Callable[[], ir.Model]) -> str | os.PathLike[str
     return write.to_bytes(copy)
 
 
-def _runnable(session: Session, model: ir.Model, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _runnable(session: Session, signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Inputs on which the original runs: sizes and integers that the file says nothing of are guessed."""
     failure: TonnxError | None = None
-    for example in random_examples(model, given):
+    for example in random_examples(signature, given):
         try:
             session.run(example)
             return example
         except TonnxError as error:
             failure = failure or error
     assert failure is not None
-    if all(str(value.name) in given for value in inputs_of(model)) and given:
+    if given and set(signature.inputs) <= set(given):
         raise InvalidArgument("the model does not run on the given inputs", why=failure.why)
     raise failure
-
-
-def named_axes(value: ir.Value) -> dict[int, str]:
-    dims = [] if value.shape is None else list(value.shape)
-    return {axis: str(d.value) for axis, d in enumerate(dims) if isinstance(d, ir.SymbolicDim) and d.value}
-
-
-def inputs_of(model: ir.Model) -> list[ir.Value]:
-    return [value for value in model.graph.inputs if not value.is_initializer()]
-
-
-def checked_inputs(model: ir.Model, given: Mapping[str, np.ndarray] | None) -> dict[str, np.ndarray]:
-    """The given inputs, if they fit what the file says of its inputs."""
-    values = {str(value.name): value for value in model.graph.inputs}
-    for name, array in (given or {}).items():
-        if name not in values:
-            raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(values)}")
-        value = values[name]
-        dims = None if value.shape is None else list(value.shape)
-        fits = dims is None or (
-            len(dims) == array.ndim
-            and all(d == n or not isinstance(d, int) for d, n in zip(dims, array.shape, strict=True))
-        )
-        if not fits or (value.dtype is not None and value.dtype != _dtype_of(array)):
-            raise InvalidArgument(
-                f"the value given for {name!r} does not fit",
-                why=f"the input is {signature_of(value)}, and the value {array.dtype}{list(array.shape)}",
-            )
-    return dict(given or {})
-
-
-def _dtype_of(array: np.ndarray) -> ir.DataType:
-    return ir.DataType.STRING if array.dtype.kind in "OUS" else ir.DataType.from_numpy(array.dtype)
-
-
-def random_examples(model: ir.Model, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
-    """The given inputs, and random ones that fit the types of the others."""
-    values = inputs_of(model)
-    known: dict[str, int] = {}
-    for value in values:
-        array = given.get(str(value.name))
-        if array is not None:
-            known.update({dim: array.shape[axis] for axis, dim in named_axes(value).items()})
-    for size, low, high in _ATTEMPTS:
-        rng = np.random.default_rng(0)
-        drawn = {
-            str(value.name): random_array(value, {**known}, size, (low, high + 1), rng)
-            for value in values
-            if str(value.name) not in given
-        }
-        yield {**given, **drawn}
-        if not drawn:
-            return
-
-
-def random_array(
-    value: ir.Value, sizes: Mapping[str, int], otherwise: int, bounds: tuple[int, int], rng: np.random.Generator
-) -> np.ndarray:
-    if value.dtype is None or not isinstance(value.type, ir.TensorType):
-        raise InvalidModel(f"the input {value.name!r} is not a tensor", hint="give its value with `inputs`")
-    dims = [] if value.shape is None else list(value.shape)
-    shape = [d if isinstance(d, int) else sizes.get(d.value or "", otherwise) for d in dims]
-    dtype = value.dtype
-    if dtype == ir.DataType.STRING:
-        return rng.choice(np.array(["a", "bb", "ccc"], dtype=object), size=shape)
-    if dtype == ir.DataType.BOOL:
-        return rng.integers(0, 2, size=shape).astype(bool)
-    if dtype.is_floating_point():
-        return rng.standard_normal(shape).astype(dtype.numpy())
-    return rng.integers(*bounds, size=shape).astype(dtype.numpy())

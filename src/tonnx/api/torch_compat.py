@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ParamSpec, TypeVar
 
 from tonnx.errors import InvalidArgument
@@ -53,48 +52,33 @@ _QUIET = {
 """The values that mean what tonnx does anyway: they need no answer."""
 
 
-@dataclass
-class Classic:
-    """The classic options of one export, checked."""
+def read(classic: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the arguments that ``torch.onnx.export`` has or had; refuse those that it never had.
 
-    training: str = "EVAL"
-    operator_export_type: str = "ONNX"
-    custom_opsets: dict[str, int] = field(default_factory=dict)
-    strip_doc_string: bool | None = None
-    """None: what tonnx does by itself; True: nodes say nothing of their source; False: in their doc strings."""
-    external_data: bool | None = None
-    optimize: bool = True
-    notes: list[str] = field(default_factory=list)
-
-
-def read(
-    given: Mapping[str, Any],
-    *,
-    training: Any = None,
-    operator_export_type: Any = None,
-    custom_opsets: Any = None,
-) -> Classic:
-    """Check the arguments that ``torch.onnx.export`` has or had; refuse those that it never had."""
-    given = dict(given)
-    options = Classic(
-        training=_member("training", training, MODES, "EVAL"),
-        operator_export_type=_export_type(
-            operator_export_type, given.pop("aten", None), given.pop("export_raw_ir", None)
+    ``options`` are those of `tonnx.export` itself. Gives fields of `ExportRequest`.
+    """
+    rest = dict(classic)
+    training = _member("training", options["training"], MODES, "EVAL")
+    fields = {
+        "training": training,
+        "operator_export_type": _export_type(
+            options["operator_export_type"], rest.pop("aten", None), rest.pop("export_raw_ir", None)
         ),
-        custom_opsets=_opsets(custom_opsets),
-        strip_doc_string=given.pop("strip_doc_string", None),
-        external_data=True if given.pop("use_external_data_format", None) else None,
-        optimize=given.pop("optimize", None) is not False,
-    )
-    for name, value in given.items():
+        "custom_opsets": _opsets(options["custom_opsets"]),
+        "strip_doc_string": rest.pop("strip_doc_string", None),
+        "external_data": True if rest.pop("use_external_data_format", None) else options["external_data"],
+        "optimize": rest.pop("optimize", None) is not False,
+    }
+    notes = []
+    for name, value in rest.items():
         if name not in _ANSWERS:
             raise InvalidArgument(f"export has no argument {name!r}", hint=_nearest(name))
         if not any(value is quiet or (type(value) is type(quiet) and value == quiet) for quiet in _QUIET[name]):
-            options.notes.append(_ANSWERS[name])
-    if options.training != "EVAL":
-        options.notes.append("made for training: weights are kept as they are, nothing is folded or fused")
-        options.notes.append("ONNX Runtime leaves out Dropout in inference unless its graph optimisations are disabled")
-    return options
+            notes.append(_ANSWERS[name])
+    if training != "EVAL":
+        notes.append("made for training: weights are kept as they are, nothing is folded or fused")
+        notes.append("ONNX Runtime leaves out Dropout in inference unless its graph optimisations are disabled")
+    return {**fields, "notes": tuple(notes)}
 
 
 def _export_type(asked: Any, aten: Any, raw: Any) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +14,16 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.api.intake import is_of
-from tonnx.api.stages import Progress, Stages
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.io import read as reading
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
+from tonnx.proof.examples import first_that_runs, random_examples
 from tonnx.proof.locate.located import Difference, Located
-from tonnx.proof.locate.search import Case, locate_or_compare
-from tonnx.proof.locate.sweep import Tolerances
-from tonnx.proof.original import Original, Signature, check_fit, first_that_runs
+from tonnx.proof.locate.search import case_of, locate_or_compare
+from tonnx.proof.signature import Signature, check_fit
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials.precision import lowered_outputs
+from tonnx.stages import Progress, Stages
 
 EXPORTED_WELL = "Exported model has been tested with ONNXRuntime, and the result looks good!"
 _LOOKS = "The difference of results between ONNXRuntime and {} looks {}!"
@@ -180,41 +181,22 @@ def verify(
     stages = Stages(progress)
     with stages("read"):
         read = reading.reader(path)()
-        signature = Signature(
-            {str(value.name): value for value in read.graph.inputs if not value.is_initializer()},
-            [str(value.name) for value in read.graph.outputs],
-        )
-        notes = _checker(path)
+        signature, notes = Signature.of(read), _checker(path)
+        if any(value.dtype == ir.DataType.DOUBLE for value in read.graph.outputs):
+            reading.infer(read)
+        lowered = lowered_outputs(read)
+        del read  # with all its weights
     with stages("model"):
-        original = _original(model, args, kwargs, params, read, signature)
-    if any(value.dtype == ir.DataType.DOUBLE for value in read.graph.outputs):
-        reading.infer(read)
-    lowered = lowered_outputs(read)
-    del read  # with all its weights
-    check_fit(signature, original.example)
-    steps = rtol is None and atol is None
-    rtol = original.rtol if rtol is None else rtol
+        subject = _Question(model, args, kwargs, params, signature).subject().within(rtol, atol)
+    check_fit(signature, subject.example)
     with stages("verify"):
         verification = prove(
-            path,
-            original.reference,
-            original.example,
-            output_names=signature.outputs,
-            dynamic=signature.dynamic(),
-            rtol=rtol,
-            atol=atol,
-            check=False,
-            seed=seed,
-            max_trials=16 if sizes else 0,
-            values=values,
-            saturates=original.saturates,
-            steps=steps,
-            lowered=lowered,
+            path, subject, check=False, seed=seed, max_trials=16 if sizes else 0, lowered=lowered, values=values
         )
-    result = VerifyResult(path, original.framework, verification, strict, notes=[*notes, *original.notes])
+    result = VerifyResult(path, subject.framework, verification, strict, notes=notes)
     if locate or (locate is None and not verification.ok):
         with stages("locate"):
-            _locate(result, original, signature, Tolerances(rtol, atol), where)
+            _locate(result, subject, where)
     result.timings = stages.seconds
     return result
 
@@ -236,20 +218,15 @@ def _checker(path: Path) -> list[str]:
     return []
 
 
-def _locate(
-    result: VerifyResult, original: Original, signature: Signature, tolerances: Tolerances, reproducer: Path | None
-) -> None:
+def _locate(result: VerifyResult, subject: Subject, reproducer: Path | None) -> None:
     """Nothing that goes wrong here may hide what was found before."""
-    if original.trace is None:
-        result.notes.append(f"[!] not located: {original.untraced}")
+    if subject.trace is None:
+        result.notes.append(f"[!] not located: {subject.untraced}")
         return
-    feeds = result.verification.failing or original.example
     try:
-        outputs = original.reference({name: array.copy() for name, array in feeds.items()})
-        expected = dict(zip(signature.outputs, outputs, strict=True))
         model = reading.reader(result.path)()
         reading.infer(model)
-        case = Case(model, original.trace(), dict(feeds), expected, tolerances)
+        case = case_of(subject, model, result.verification.failing or subject.example)
         result.located, result.differences = locate_or_compare(
             case, differs=not result.verification.ok, reproducer=reproducer
         )
@@ -268,121 +245,106 @@ def _more(output: OutputSummary) -> list[str]:
     return lines
 
 
-# What the file is compared with
+@dataclass(frozen=True)
+class _Question:
+    """A file, and what the user gave to compare it with."""
 
+    model: Any
+    args: Any
+    kwargs: Mapping[str, Any] | None
+    params: str | os.PathLike[str] | None
+    signature: Signature
 
-def _original(
-    model: Any,
-    args: Any,
-    kwargs: Mapping[str, Any] | None,
-    params: Any,
-    read: Any,
-    signature: Signature,
-) -> Original:
-    given = _by_name(args, kwargs)
-    examples = partial(_examples, read, signature)
-    if isinstance(model, (str, os.PathLike)):
-        if str(model).endswith(".onnx"):
-            return _onnx(Path(model), given, args, read, signature)
-        from tonnx.frontends.paddle.reference.original import saved
-
-        return saved(model, params, given if given is not None else args, examples, signature)
-    if is_of("paddle", model, args, kwargs):
-        from tonnx.frontends.paddle.reference.original import layer
-
-        return layer(model, args, kwargs, given, examples, signature)
-    if is_of("torch", model, args, kwargs):
-        return _torch(model, args, kwargs, given, read, signature)
-    if callable(model) and not isinstance(model, type):
-        try:
-            return _function(model, args, kwargs, given, read, signature)
-        except CaptureError:  # it takes no arrays: on tensors, if PyTorch is there at all
-            if given is None or "torch" not in sys.modules:
-                raise
-            return _torch(model, args, kwargs, given, read, signature)
-    raise InvalidArgument(
-        f"cannot verify against a {type(model).__name__}",
-        hint="give a model of PyTorch or Paddle, the path of a saved one or of an ONNX file, or a function on arrays",
-    )
-
-
-def _by_name(args: Any, kwargs: Any) -> dict[str, np.ndarray] | None:
-    """Arrays by name, if that is what was given; {} if nothing was."""
-    if kwargs:
+    @cached_property
+    def given(self) -> dict[str, np.ndarray] | None:
+        """Arrays by name, if that is what was given; {} if nothing was."""
+        if self.kwargs:
+            return None
+        if self.args is None or (isinstance(self.args, (tuple, list)) and not self.args):
+            return {}
+        if isinstance(self.args, Mapping) and all(isinstance(value, np.ndarray) for value in self.args.values()):
+            return dict(self.args)
         return None
-    if args is None or (isinstance(args, (tuple, list)) and not args):
-        return {}
-    if isinstance(args, Mapping) and all(isinstance(value, np.ndarray) for value in args.values()):
-        return dict(args)
-    return None
 
+    def examples(self, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+        """Complete inputs for the file: what is given, and random ones for the rest."""
+        check_fit(self.signature, given)
+        return random_examples(self.signature, given)
 
-def _examples(read: Any, signature: Signature, given: Mapping[str, np.ndarray]) -> Any:
-    from tonnx.api.retarget import random_examples
+    def subject(self) -> Subject:
+        """What the file is compared with."""
+        model, args, kwargs, given, signature = self.model, self.args, self.kwargs, self.given, self.signature
+        if isinstance(model, (str, os.PathLike)):
+            if str(model).endswith(".onnx"):
+                return self._onnx(Path(model))
+            from tonnx.frontends.paddle.reference.original import saved
 
-    check_fit(signature, given)
-    return random_examples(read, given)
+            return saved(model, self.params, given if given is not None else args, self.examples, signature)
+        if is_of("paddle", model, args, kwargs):
+            from tonnx.frontends.paddle.reference.original import layer
 
+            return layer(model, args, kwargs, given, self.examples, signature)
+        if is_of("torch", model, args, kwargs):
+            return self._torch()
+        if callable(model) and not isinstance(model, type):
+            try:
+                return self._function()
+            except CaptureError:  # it takes no arrays: on tensors, if PyTorch is there at all
+                if given is None or "torch" not in sys.modules:
+                    raise
+                return self._torch()
+        raise InvalidArgument(
+            f"cannot verify against a {type(model).__name__}",
+            hint="give a model of PyTorch or Paddle, the path of a saved one or of an ONNX file, or a function on "
+            "arrays",
+        )
 
-def _torch(
-    model: Any, args: Any, kwargs: Any, given: dict[str, np.ndarray] | None, read: Any, signature: Signature
-) -> Original:
-    from torch.export import ExportedProgram
+    def _torch(self) -> Subject:
+        from tonnx.frontends.torch.original import has_example, original, with_arrays
 
-    from tonnx.frontends.torch.original import arguments_of, original, takes_names
+        given = self.given
+        if given is None or (not given and has_example(self.model)):
+            return original(self.model, self.args, self.kwargs, self.signature)
+        return with_arrays(self.model, given, self.examples, self.signature)
 
-    if given is None or (isinstance(model, ExportedProgram) and not given and model.example_inputs is not None):
-        return original(model, args, kwargs, signature)
-    if given and not set(given) <= set(signature.inputs) and takes_names(model, given):
-        return original(model, (), given, signature)
+    def _function(self) -> Subject:
+        """A function on arrays: as many as the file has inputs, in their order; it gives the outputs in order."""
+        names, extra, outputs = list(self.signature.inputs), dict(self.kwargs or {}), self.signature.outputs
+        given = self.given
+        if given is None:
+            arrays = self._arrays()
+            if len(arrays) != len(names):
+                raise InvalidArgument(
+                    f"the file has {len(names)} inputs, {len(arrays)} arrays are given",
+                    why=f"they are {', '.join(names)}",
+                )
+            given = dict(zip(names, arrays, strict=True))
 
-    def with_example(example: Mapping[str, np.ndarray]) -> Original:
-        positional, keywords = arguments_of(model, example)
-        return original(model, positional, keywords, signature)
+        def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+            results = self.model(*(feeds[name] for name in names), **extra)
+            if isinstance(results, Mapping):
+                chosen = outputs if set(outputs) <= set(results) else list(results)
+                results = [results[name] for name in chosen]
+            listed = list(results) if isinstance(results, (tuple, list)) else [results]
+            return [np.asarray(result) for result in listed]
 
-    def runs(example: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return with_example(example).reference(example)
+        example = first_that_runs(reference, [given] if set(given) == set(names) else self.examples(given))
+        return Subject(
+            reference,
+            {name: example[name] for name in names},
+            outputs,
+            self.signature.dynamic(),
+            framework="function",
+            untraced="a plain function shows nothing of what it computes inside; only its outputs were compared",
+        )
 
-    return with_example(first_that_runs(runs, _examples(read, signature, given)))
+    def _onnx(self, path: Path) -> Subject:
+        from tonnx.proof.locate.onnx_trace import original_file
 
+        given = self.given
+        if given is None:
+            given = dict(zip(self.signature.inputs, self._arrays(), strict=False))
+        return original_file(path, given, partial(self.examples, given), self.signature)
 
-def _function(
-    model: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    given: dict[str, np.ndarray] | None,
-    read: Any,
-    signature: Signature,
-) -> Original:
-    """A function on arrays: as many as the file has inputs, in their order; it gives the outputs in order."""
-    names, extra = list(signature.inputs), dict(kwargs or {})
-    if given is None:
-        arrays = [np.asarray(part) for part in (args if isinstance(args, (tuple, list)) else [args])]
-        if len(arrays) != len(names):
-            raise InvalidArgument(
-                f"the file has {len(names)} inputs, {len(arrays)} arrays are given", why=f"they are {', '.join(names)}"
-            )
-        given = dict(zip(names, arrays, strict=True))
-
-    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        results = model(*(feeds[name] for name in names), **extra)
-        if isinstance(results, Mapping):
-            results = [results[name] for name in signature.outputs] if set(signature.outputs) <= set(results) else list(
-                results.values()
-            )
-        listed = list(results) if isinstance(results, (tuple, list)) else [results]
-        return [np.asarray(result) for result in listed]
-
-    complete = set(given) == set(names)
-    example = first_that_runs(reference, [given] if complete else _examples(read, signature, given))
-    why = "a plain function shows nothing of what it computes inside; only its outputs were compared"
-    return Original("function", reference, {name: example[name] for name in names}, untraced=why)
-
-
-def _onnx(path: Path, given: dict[str, np.ndarray] | None, args: Any, read: Any, signature: Signature) -> Original:
-    from tonnx.proof.locate.onnx_trace import original_file
-
-    if given is None:
-        arrays = [np.asarray(part) for part in (args if isinstance(args, (tuple, list)) else [args])]
-        given = dict(zip(signature.inputs, arrays, strict=False))
-    return original_file(path, given, lambda: _examples(read, signature, given), signature)
+    def _arrays(self) -> list[np.ndarray]:
+        return [np.asarray(part) for part in (self.args if isinstance(self.args, (tuple, list)) else [self.args])]

@@ -75,16 +75,16 @@ def example_for(
 
 
 def _inputs(path: Path) -> dict[str, Any]:
-    from tonnx.api.retarget import inputs_of
     from tonnx.io.read import reader
+    from tonnx.proof.signature import Signature
 
-    return {str(value.name): value for value in inputs_of(reader(path)())}
+    return Signature.of(reader(path)()).inputs
 
 
 def _drawn(inputs: dict[str, Any], specs: Sequence[InputSpec], seed: int) -> dict[str, np.ndarray]:
     import onnx_ir as ir
 
-    from tonnx.api.retarget import random_array
+    from tonnx.proof.examples import random_array
 
     free = iter([name for name in inputs if name not in {spec.name for spec in specs}])
     arrays = {}

@@ -41,10 +41,10 @@ def arrays_for(model: str | Path, paths: Sequence[str]) -> dict[str, np.ndarray]
     """The values for the inputs of an ONNX file. As many files as it has inputs are those, in order."""
     if not paths:
         return {}
-    from tonnx.api.retarget import inputs_of
     from tonnx.io.read import reader
+    from tonnx.proof.signature import Signature
 
-    names = [str(value.name) for value in inputs_of(reader(model)())]
+    names = list(Signature.of(reader(model)()).inputs)
     arrays = read_arrays(paths, names)
     unnamed = [text for text in paths if not text.endswith(".npz") and "=" not in text]
     if len(arrays) == len(unnamed) == len(names) and not set(arrays) & set(names):

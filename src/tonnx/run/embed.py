@@ -6,7 +6,7 @@ network are the same up to one level, where the two round a half in different wa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError, VerificationFailed
-from tonnx.frontends.converted import Converted
 from tonnx.ir.build import Builder, Names, Size
 from tonnx.ir.target import CANON, OLDEST_RUN, Target
+from tonnx.proof.subject import Subject
 from tonnx.run.before import prepare
 from tonnx.run.recipe import METADATA_KEY, Recipe, Step
 
@@ -26,9 +26,9 @@ _COMPUTES = frozenset(("scale", "normalize", "dtype"))
 _CUBIC = -0.5  # Pillow's bicubic
 
 
-def embed(converted: Converted, recipe: Recipe, target: Target) -> None:
-    """Put the steps before ``converted``'s network; its example and its reference follow, as at the target's opset."""
-    graph = converted.model.graph
+def embed(model: ir.Model, subject: Subject, recipe: Recipe, target: Target) -> Subject:
+    """Put the steps before the network; its example and its reference follow, as at the target's opset."""
+    graph = model.graph
     port = _picture_input(graph)
     image = _image_input(port, recipe)
     first = next(iter(graph))
@@ -43,13 +43,13 @@ def embed(converted: Converted, recipe: Recipe, target: Target) -> None:
         if output is port:
             graph.outputs[at] = ready
     image.name, port.name = port.name, names.unique("network_input")
-    _follow(converted, recipe, image, target)
-    store(converted, replace(recipe, before=(Step("color", {"to": "rgb"}),), embedded=recipe.before))
+    store(model, replace(recipe, before=(Step("color", {"to": "rgb"}),), embedded=recipe.before))
+    return _followed(subject, recipe, image, target)
 
 
-def store(converted: Converted, recipe: Recipe) -> None:
+def store(model: ir.Model, recipe: Recipe) -> None:
     """Keep a recipe in the model's metadata: ``tonnx run`` then needs nothing else."""
-    converted.model.metadata_props[METADATA_KEY] = recipe.to_json()
+    model.metadata_props[METADATA_KEY] = recipe.to_json()
 
 
 def _names(graph: ir.Graph) -> list[str]:
@@ -255,7 +255,7 @@ _STEPS: dict[str, Callable[..., ir.Value]] = {
 # The proof
 
 
-def _follow(converted: Converted, recipe: Recipe, image: ir.Value, target: Target) -> None:
+def _followed(subject: Subject, recipe: Recipe, image: ir.Value, target: Target) -> Subject:
     """The example becomes a picture, and the reference the network on what the steps make of it.
 
     The steps run by themselves, so that the proof compares the network to the last digit; they are themselves
@@ -264,23 +264,26 @@ def _follow(converted: Converted, recipe: Recipe, image: ir.Value, target: Targe
     from PIL import Image
 
     name = image.name or ""
-    before = converted.example[name]
+    before = subject.example[name]
     picture = _scene_for(recipe, before)
     alone = _alone(recipe, before, target)
     _compare(recipe, picture, alone(picture))
-    inner = converted.reference
-    converted.example[name] = picture
+    inner = subject.reference
     dims = list(image.shape or ())
     axes = {axis: str(d.value) for axis, d in enumerate(dims) if not isinstance(d, int) and d.value}
-    converted.dynamic[name] = axes
-    if inner is not None:
 
-        def reference(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-            for one in inputs[name][:1]:
-                prepare(Image.fromarray(one), recipe)  # a size that the recipe refuses is none to compare at
-            return inner({**inputs, name: alone(inputs[name])})
+    def reference(inputs: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+        assert inner is not None
+        for one in inputs[name][:1]:
+            prepare(Image.fromarray(one), recipe)  # a size that the recipe refuses is none to compare at
+        return inner({**inputs, name: alone(inputs[name])})
 
-        converted.reference = reference
+    return replace(
+        subject,
+        reference=None if inner is None else reference,
+        example={**subject.example, name: picture},
+        dynamic={**subject.dynamic, name: axes},
+    )
 
 
 def _scene_for(recipe: Recipe, before: np.ndarray) -> np.ndarray:

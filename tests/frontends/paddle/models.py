@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,13 @@ import numpy as np
 from tests.frontends.paddle import nets
 from tonnx.errors import TonnxError
 from tonnx.frontends.converted import Converted
+from tonnx.frontends.request import ModelRequest
 from tonnx.io import write as onnx_writer
 from tonnx.ir.target import ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
 from tonnx.proof import prove
+from tonnx.stages import Stages
 
 OPSETS = (7, 9, 11, 13, 17, 20)
 KINDS = ("layer", "saved")
@@ -56,10 +58,10 @@ def converted(name: str, kind: str, folder: Path) -> Converted:
 
     layer, spec = nets.own(name) if name in nets.OWN else nets.vision(name)
     if kind == "layer":
-        return convert_layer(layer, input_spec=spec)
+        return convert_layer(ModelRequest(layer, input_spec=spec), Stages())
     layer.eval()
     paddle.jit.save(layer, str(folder / "inference"), input_spec=spec)
-    return convert(folder)
+    return convert(ModelRequest(folder), Stages())
 
 
 def measure(name: str, kind: str, opsets: Sequence[int] = OPSETS) -> Row:
@@ -67,11 +69,11 @@ def measure(name: str, kind: str, opsets: Sequence[int] = OPSETS) -> Row:
     row = Row(name, kind)
     with tempfile.TemporaryDirectory() as folder:
         made = converted(name, kind, Path(folder))
-        if made.reference is None:
+        if made.subject.reference is None:
             row.failed = dict.fromkeys(opsets, "; ".join(made.notes))
             return row
         optimise(made.model, runtime=ORT_CPU)
-        remembered = _Remembered(made.reference)
+        subject = replace(made.subject, reference=_Remembered(made.subject.reference))
         for opset in opsets:
             model = made.model.clone()
             try:
@@ -79,14 +81,7 @@ def measure(name: str, kind: str, opsets: Sequence[int] = OPSETS) -> Row:
                 clean_up(model)
                 path = Path(folder) / "model.onnx"
                 onnx_writer.write(model, path)
-                found = prove(
-                    path,
-                    remembered,
-                    made.example,
-                    output_names=[value.name or "" for value in model.graph.outputs],
-                    dynamic=made.dynamic,
-                    rtol=made.rtol,
-                )
+                found = prove(path, subject)
                 found.raise_if_failed()
             except TonnxError as error:
                 row.failed[opset] = str(error)

@@ -2,95 +2,90 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.api.stages import Progress, Stages
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.converted import Converted, Reference
+from tonnx.frontends.converted import Converted
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, name_axes, unknown_axes_name
-from tonnx.frontends.paddle.lower.dims import Inputs, Wanted, apart, example, inputs_of, usual_sizes, zeros
+from tonnx.frontends.paddle.lower.dims import Inputs, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.lower.unify_batch_dims import fits, joined, one_by_one
 from tonnx.frontends.paddle.lower.walk import Walk
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
+from tonnx.frontends.request import ModelRequest
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
+from tonnx.proof.subject import Reference, Subject
+from tonnx.stages import Stages
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.trace import Trace
 
-Original = Callable[[Mapping[str, str]], Reference | None]
-"""Starts what the file is compared with: from the program's input names and those of the file to a reference."""
 RTOL = 0.0
 """Paddle's own verdict: the largest difference is below 1e-5, or below that part of the largest value.
 
 The default absolute tolerance is just that; nothing is allowed beyond it."""
 
 
-def convert(
-    path: str | os.PathLike[str],
-    args: Any = (),
-    *,
-    params: str | os.PathLike[str] | None = None,
-    announce: Progress | None = None,
-    **options: Any,
-) -> Converted:
-    """Read and lower a saved model. ``announce`` is told the stage that begins; the options are those of `lower`."""
-    stages = Stages(announce)
+def convert(request: ModelRequest, stages: Stages) -> Converted:
+    """Read and lower a saved model."""
     with stages("read"):
-        loaded = load(path, params)
-    inside = partial(_trace, loaded)
-    return lower(loaded, args, stages, lambda renamed: predictor(loaded, renamed), inside=inside, **options)
+        loaded = load(request.model, request.params)
+    original = Original(lambda renamed: predictor(loaded, renamed), partial(_trace, loaded))
+    return lower(loaded, request, stages, original)
 
 
-def lower(
-    loaded: Loaded,
-    args: Any,
-    stages: Stages,
-    original: Original,
-    *,
-    input_shapes: Wanted | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    compare: bool = True,
-    inside: Callable[[Mapping[str, str]], Trace] | None = None,
-) -> Converted:
-    """A model that was read, with what the user wants of its names and shapes. ``compare`` False starts no original."""
-    renamed = _renamed("input_names", list(loaded.program.inputs), input_names)
-    outputs = _renamed("output_names", list(loaded.program.outputs), output_names)
+@dataclass(frozen=True)
+class Original:
+    """What the file is compared with. Both are given the program's input names and those of the file."""
+
+    start: Callable[[Mapping[str, str]], Reference | None]
+    """None: Paddle is not there."""
+    trace: Callable[[Mapping[str, str]], Trace]
+    """The values inside of it."""
+
+
+def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Original) -> Converted:
+    """A model that was read, with what the user wants of its names and shapes."""
+    renamed = _renamed("input_names", list(loaded.program.inputs), request.input_names)
+    outputs = _renamed("output_names", list(loaded.program.outputs), request.output_names)
     for name in outputs:
         if outputs[name] == name and name in renamed.values():  # an input that is passed through, or changed in place
             outputs[name] = f"{name}_out"
     _check_collisions(list(renamed.values()), list(outputs.values()))
-    wanted, output_axes = _wanted(loaded, renamed, list(outputs.values()), input_shapes, dynamic_axes)
+    wanted, output_axes = _wanted(loaded, renamed, list(outputs.values()), request)
     inputs = inputs_of(loaded.program, wanted)
-    taken = _arrays(args, inputs, renamed)
+    taken = _arrays(request.args, inputs, renamed)
     inputs = apart(inputs, taken)
-    paddle = original(renamed) if compare else None  # it starts slowly: meanwhile the model is lowered
+    paddle = original.start(renamed) if request.verify else None  # it starts slowly: meanwhile the model is lowered
     with stages("lower"):
         model, inputs = _told_apart(loaded, inputs, taken, renamed, list(outputs.values()))
-    rtol = None if _has_halves(model) else RTOL
     dynamic = {renamed[name]: axes for name, axes in inputs.dynamic().items()}
     notes = _name_outputs(model, dynamic, output_axes)
-    if not compare:
-        blank = {renamed[name]: array for name, array in zeros(inputs, _sizes(inputs, taken, 64)).items()}
-        return Converted(model, None, blank, dynamic, {}, stages.seconds, notes, rtol=rtol)
+    subject = Subject(
+        None,
+        {renamed[name]: array for name, array in zeros(inputs, _sizes(inputs, taken, 64)).items()},
+        [str(value.name) for value in model.graph.outputs],
+        dynamic,
+        rtol=None if _has_halves(model) else RTOL,
+        framework="Paddle",
+    )
+    if not request.verify:
+        return Converted(model, subject, notes)
     with stages("Paddle") if paddle is not None else nullcontext():
-        known, problems = first_that_runs(paddle, _examples(inputs, taken, renamed, (64, 224, 320, 640)))
+        example, problems = first_that_runs(paddle, _examples(inputs, taken, renamed, (64, 224, 320, 640)))
     # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
-    given = known if known is not None else next(_examples(inputs, taken, renamed, (224,)))
-    reference = None if known is None else paddle
-    trace = None if inside is None else partial(inside, renamed)
-    notes += problems
-    return Converted(model, reference, given, dynamic, {}, stages.seconds, notes, rtol=rtol, trace=trace)
+    runnable = example if example is not None else next(_examples(inputs, taken, renamed, (224,)))
+    reference = None if example is None else paddle
+    compared = replace(subject, reference=reference, example=runnable, trace=partial(original.trace, renamed))
+    return Converted(model, compared, [*notes, *problems])
 
 
 def _trace(loaded: Loaded, renamed: Mapping[str, str]) -> Trace:
@@ -109,17 +104,16 @@ def _wanted(
     loaded: Loaded,
     renamed: Mapping[str, str],
     outputs: Sequence[str],
-    input_shapes: Wanted | None,
-    dynamic_axes: Mapping[str, Any] | None,
+    request: ModelRequest,
 ) -> tuple[dict[str, list[int | str | None]], dict[str, dict[int, str]]]:
     """What the user says of the inputs, by their names in the program, and of the outputs' axes.
 
     An input may be called by its name in the program or by that in the file.
     """
     back = {new: old for old, new in renamed.items()} | {old: old for old in renamed}
-    shapes = {back.get(name, name): list(shape) for name, shape in (input_shapes or {}).items()}
+    shapes = {back.get(name, name): list(shape) for name, shape in (request.input_shapes or {}).items()}
     output_axes: dict[str, dict[int, str]] = {}
-    for name, axes in checked_axes(dynamic_axes).items():
+    for name, axes in checked_axes(request.dynamic_axes).items():
         named = axis_names(name, axes)
         if name in outputs and name not in renamed.values():
             output_axes[name] = named

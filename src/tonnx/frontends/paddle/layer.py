@@ -11,64 +11,46 @@ import inspect
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tonnx.api.stages import Progress, Stages
 from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
 from tonnx.frontends.converted import Converted
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes
-from tonnx.frontends.paddle import convert
-from tonnx.frontends.paddle.lower.dims import Wanted
+from tonnx.frontends.paddle.convert import Original, lower
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import Call, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
+from tonnx.frontends.request import ModelRequest
+from tonnx.stages import Stages
 
 _ABSENT = object()
 
 
-def convert_layer(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    input_spec: Any = None,
-    input_shapes: Wanted | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    saving: Mapping[str, Any] | None = None,
-    announce: Progress | None = None,
-    **options: Any,
-) -> Converted:
-    """Capture, read and lower a layer, a function, or what ``paddle.jit.load`` gave.
-
-    ``saving`` goes to ``paddle.jit.save``; the other options are those of `convert.lower`.
-    """
-    stages = Stages(announce)
+def convert_layer(request: ModelRequest, stages: Stages) -> Converted:
+    """Capture, read and lower a layer, a function, or what ``paddle.jit.load`` gave."""
     with stages("capture"):
-        _check(model)
-        if input_spec is None and not kwargs and _is_nothing(args):
-            input_spec = _own_spec(model)
-        model, function = _as_layer(model)
-        call = bind(function, args, kwargs, input_spec)
-        call = call.with_shapes(_shapes(call, options.get("input_names"), input_shapes, dynamic_axes))
+        _check(request.model)
+        spec = request.input_spec
+        if spec is None and not request.kwargs and _is_nothing(request.args):
+            spec = _own_spec(request.model)
+        model, function = _as_layer(request.model)
+        call = bind(function, request.args, request.kwargs, spec)
+        call = call.with_shapes(_shapes(call, request))
         with inference(model):
-            loaded = _captured(model, function, call, saving or {})
+            loaded = _captured(model, function, call, request.saving)
     inside = loaded.program.inputs
-    kept = (saving or {}).get("output_spec")
-
-    def original(renamed: Mapping[str, str]) -> Eager:
-        return Eager(model, call, renamed, kept)
-
     examples = {leaf.name: _array(leaf) for leaf in call.leaves if leaf.value is not None and leaf.name in inside}
 
-    def values(renamed: Mapping[str, str]) -> PaddleTrace:
+    def trace(renamed: Mapping[str, str]) -> PaddleTrace:
         again, folder = resaved(model, function, call)
         return PaddleTrace(again, renamed, folder)
 
-    options |= {"input_shapes": input_shapes, "dynamic_axes": dynamic_axes, "inside": values}
-    return convert.lower(loaded, examples, stages, original, **options)
+    original = Original(lambda renamed: Eager(model, call, renamed, request.saving.get("output_spec")), trace)
+    return lower(loaded, replace(request, args=examples), stages, original)
 
 
 def callable_of(model: Any) -> tuple[Any, Any]:
@@ -135,16 +117,14 @@ def _unnamed(spec: Any) -> Any:
     return InputSpec(list(spec.shape), spec.dtype) if isinstance(spec, InputSpec) else spec
 
 
-def _shapes(
-    call: Call, input_names: Sequence[str] | None, wanted: Wanted | None, axes: Mapping[str, Any] | None
-) -> dict[str, list[int]]:
+def _shapes(call: Call, request: ModelRequest) -> dict[str, list[int]]:
     """Shapes to capture: what the user fixes is fixed, what he makes dynamic is dynamic."""
     leaves = call.leaves
     by_name = {leaf.name: leaf for leaf in leaves}
-    for name, leaf in zip(input_names or (), leaves, strict=False):
+    for name, leaf in zip(request.input_names or (), leaves, strict=False):
         by_name.setdefault(name, leaf)
     shapes = {leaf.name: list(leaf.shape) for leaf in leaves}
-    for name, shape in (wanted or {}).items():
+    for name, shape in (request.input_shapes or {}).items():
         known = by_name.get(name)
         if known is None or len(shape) != len(known.shape):
             continue  # said in full when the program is there
@@ -153,7 +133,7 @@ def _shapes(
                 shapes[known.name][axis] = -1
             elif isinstance(size, int) and size >= 0:
                 shapes[known.name][axis] = size
-    for name, named in checked_axes(axes).items():
+    for name, named in checked_axes(request.dynamic_axes).items():
         known = by_name.get(name)
         for axis in axis_names(name, named) if known is not None else ():
             if known is not None and -len(known.shape) <= axis < len(known.shape):

@@ -7,9 +7,8 @@ import inspect
 import pickle
 import random
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
+from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
@@ -32,84 +32,103 @@ from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.fx.walk import Walk
 from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
-from tonnx.frontends.torch.reference.kernels import judge_of_kernels
+from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
 from tonnx.frontends.torch.reference.state import state_kept
-from tonnx.frontends.torch.script.convert import Runnable, convert_script
+from tonnx.frontends.torch.script.convert import Runnable, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.complex import COMPLEX
+from tonnx.proof.locate.trace import Trace
+from tonnx.proof.subject import Subject
+from tonnx.stages import Stages
 
 
-def convert(
-    model: Any,
-    args: Any = (),
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    input_names: Sequence[str] | None = None,
-    output_names: Sequence[str] | None = None,
-    dynamic_axes: Mapping[str, Any] | None = None,
-    dynamic_shapes: Any = None,
-    settings: Settings | None = None,
-    way: str = "auto",
-    announce: Callable[[str], None] | None = None,
-) -> Converted:
-    """Capture and lower. ``way`` is how: auto, export, script or trace. ``announce`` is told the stage that begins."""
-    announce = announce or (lambda stage: None)
-    settings = settings or Settings()
-    timings: dict[str, float] = {}
-    start = time.perf_counter()
-    announce("capture")
-    wanted_outputs = checked_names("output_names", output_names)
+def convert(request: ModelRequest, stages: Stages) -> Converted:
+    """Capture and lower."""
+    table = checked_table(request.custom_translation_table)
+    settings = Settings(request.target.opset, request.training, request.operator_export_type, table)
+    with stages("capture"):
+        captured = _capture(request)
+    with stages("lower"):
+        model, kept, notes = _lower(captured, settings)
+    subject = _subject(captured, model, kept, settings.training)
+    return Converted(model, subject, [*captured.graph.notes, *notes], captured.how)
+
+
+@dataclass
+class _Capture:
+    """A module with its example, captured, and what its outputs are to be called."""
+
+    module: torch.nn.Module
+    call: Call
+    graph: Captured | Scripted
+    output_names: list[str]
+    output_axes: dict[str, dict[int, str]]
+
+    @property
+    def how(self) -> str:
+        return self.graph.how if isinstance(self.graph, Scripted) else "torch.export"
+
+
+def _capture(request: ModelRequest) -> _Capture:
+    model, names = request.model, checked_names("output_names", request.output_names)
     if isinstance(model, ExportedProgram):
-        if dynamic_shapes:
+        if request.dynamic_shapes:
             raise InvalidArgument(
                 "an ExportedProgram has its dynamic dimensions already",
                 hint="give dynamic_shapes to torch.export.export, or names for them as dynamic_axes",
             )
-        module, call = model.module(), program_call(model, args, kwargs, input_names)
-        output_axes = name_dimensions(call, dynamic_axes, wanted_outputs)
-        _check_collisions(call, wanted_outputs)
-        captured: Captured | Scripted = describe(model, call)
+        call = program_call(model, request.args, request.kwargs, request.input_names)
+        axes = name_dimensions(call, request.dynamic_axes, names)
+        _check_collisions(call, names)
+        return _Capture(model.module(), call, describe(model, call), names, axes)
+    module = as_module(model)
+    check_modules(module)
+    call = bind_call(module, request.args, request.kwargs, request.input_names)
+    apply_dynamic_shapes(call, request.dynamic_shapes, module)
+    axes = apply_dynamic_axes(call, request.dynamic_axes, names)
+    _check_collisions(call, names)
+    told = plain_arguments(module, call)
+    # torch.export puts copies in the place of the lists and dicts that a module holds.
+    with state_kept(module), model_mode(module, request.training), _draws_noted(told):
+        captured = captured_by(request.capture, module, call)
+    captured.notes[:0] = told
+    return _Capture(module, call, captured, names, axes)
+
+
+def _lower(capture: _Capture, settings: Settings) -> tuple[ir.Model, list[int], list[str]]:
+    names, axes = capture.output_names, capture.output_axes
+    if isinstance(capture.graph, Scripted):
+        return lower_script(capture.graph, capture.module, capture.call, names, axes, settings)
+    return _lower_program(capture.graph, names, axes, replace(settings, weight_names=capture.call.weights))
+
+
+def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str) -> Subject:
+    module, call, graph = capture.module, capture.call, capture.graph
+    run = partial(reference, module, call, kept, training)
+    trace: Callable[[], Trace]
+    if isinstance(graph, Scripted):
+        dims = [dim for leaf in call.leaves for dim in leaf.dynamic.values()]
+        limits = {dim.name: (dim.minimum or 0, dim.maximum) for dim in dims}
+        trace = partial(ScriptTrace, graph.program, call, {leaf.name: leaf.name for leaf in call.leaves})
     else:
-        module = as_module(model)
-        check_modules(module)
-        call = bind_call(module, args, kwargs, input_names)
-        apply_dynamic_shapes(call, dynamic_shapes, module)
-        output_axes = apply_dynamic_axes(call, dynamic_axes, wanted_outputs)
-        _check_collisions(call, wanted_outputs)
-        told = plain_arguments(module, call)
-        # torch.export puts copies in the place of the lists and dicts that a module holds.
-        with state_kept(module), model_mode(module, settings.training), _draws_noted(told):
-            captured = captured_by(way, module, call)
-        captured.notes[:0] = told
-    timings["capture"] = time.perf_counter() - start
-    if isinstance(captured, Scripted):
-        made = convert_script(captured, module, call, wanted_outputs, output_axes, settings, announce, timings)
-        made.saturates = judge_of_kernels(made.model)
-        made.trace = partial(ScriptTrace, captured.program, call, {leaf.name: leaf.name for leaf in call.leaves})
-        return made
-    start = time.perf_counter()
-    announce("lower")
-    settings = replace(settings, weight_names=call.weights)
-    lowered, kept, notes = _lower(captured, wanted_outputs, output_axes, settings)
-    timings["lower"] = time.perf_counter() - start
-    return Converted(
-        model=lowered,
-        reference=reference(module, call, kept, settings.training),
+        limits, trace = graph.limits, partial(FxTrace, graph)
+    return Subject(
+        reference=run(),
         example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
+        outputs=[str(value.name) for value in model.graph.outputs],
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
-        redrawn=reference(module, call, kept, settings.training, redrawn=True),
-        capture="torch.export",
-        calm=reference(module, call, kept, settings.training, dropout=False) if settings.training != EVAL else None,
-        limits=captured.limits,
-        timings=timings,
-        notes=[*captured.notes, *notes],
-        trace=lambda: FxTrace(captured),
-        saturates=judge_of_kernels(lowered),
+        limits=limits,
+        redrawn=run(redrawn=True),
+        no_dropout=run(dropout=False) if training != EVAL and isinstance(graph, Captured) else None,
+        saturates=judge_of_kernels(model),
+        framework=FRAMEWORK,
+        trace=trace,
     )
 
 
@@ -168,7 +187,7 @@ def _check_collisions(call: Call, output_names: list[str]) -> None:
             )
 
 
-def _lower(
+def _lower_program(
     captured: Captured, output_names: list[str], output_axes: dict[str, dict[int, str]], settings: Settings
 ) -> tuple[ir.Model, list[int], list[str]]:
     """The ONNX model; which of the flattened outputs it has (None is not one); what the user should know."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.converted import Reference
 from tonnx.frontends.torch.call.program import program_call
 from tonnx.frontends.torch.call.signature import Call, DimSpec, bind_call, path_name
 from tonnx.frontends.torch.capture.torch_export import Captured, capture, describe, inference_mode
@@ -24,11 +23,13 @@ from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.trace import ScriptTrace
+from tonnx.proof.examples import first_that_runs
 from tonnx.proof.locate.trace import Opened, Step, Trace
-from tonnx.proof.original import Original, Signature, check_fit, match_inputs, match_outputs
+from tonnx.proof.signature import Signature, check_fit, match_inputs, match_outputs
+from tonnx.proof.subject import Reference, Subject
 
 
-def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature: Signature) -> Original:
+def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature: Signature) -> Subject:
     """The model with the user's example: tensors or arrays as it takes them."""
     program = model if isinstance(model, ExportedProgram) else None
     module = program.module() if program is not None else as_module(model)
@@ -50,7 +51,41 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
         missing = {leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name not in signature.inputs}
         return _Completed(FxTrace(_captured(module, program, call, signature)), missing)
 
-    return Original(FRAMEWORK, reference, example, trace, saturates=saturating)
+    return Subject(
+        reference,
+        example,
+        signature.outputs,
+        signature.dynamic(),
+        saturates=saturating,
+        framework=FRAMEWORK,
+        trace=trace,
+    )
+
+
+def has_example(model: Any) -> bool:
+    """Whether the model brings its own."""
+    return isinstance(model, ExportedProgram) and model.example_inputs is not None
+
+
+def with_arrays(
+    model: Any,
+    given: dict[str, np.ndarray],
+    examples: Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]],
+    signature: Signature,
+) -> Subject:
+    """The model with arrays by the file's names, or by those of its own parameters; ``examples`` completes them."""
+    if given and not set(given) <= set(signature.inputs) and _takes_names(model, given):
+        return original(model, (), given, signature)
+
+    def with_example(example: Mapping[str, np.ndarray]) -> Subject:
+        return original(model, *_arguments_of(model, example), signature)
+
+    def runs(example: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+        reference = with_example(example).reference
+        assert reference is not None
+        return reference(example)
+
+    return with_example(first_that_runs(runs, examples(given)))
 
 
 class _Completed:
@@ -72,7 +107,7 @@ class _Completed:
         return None if found is None else Opened(_Completed(found.trace, self._missing), found.passes)
 
 
-def arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arrays by name as a call: by parameter if the names are the model's, else in order."""
     tensors = {name: _as_tensor(array) for name, array in arrays.items()}
     if isinstance(model, ExportedProgram):
@@ -83,7 +118,7 @@ def arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[An
     return tuple(tensors.values()), {}
 
 
-def takes_names(model: Any, names: Iterable[str]) -> bool:
+def _takes_names(model: Any, names: Iterable[str]) -> bool:
     """Whether these are parameters of the model."""
     if isinstance(model, ExportedProgram):
         return False

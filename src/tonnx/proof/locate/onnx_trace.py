@@ -11,9 +11,11 @@ import onnx_ir as ir
 from tonnx.errors import CaptureError, InvalidModel, VerificationFailed
 from tonnx.io import read as reading
 from tonnx.ir.provenance import origin_of
+from tonnx.proof.examples import first_that_runs
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.trace import Step, Take
-from tonnx.proof.original import Original, Signature, first_that_runs, match_inputs, match_outputs
+from tonnx.proof.signature import Signature, match_inputs, match_outputs
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials.saturation import dependable
 
 _AT_ONCE = 32
@@ -24,7 +26,7 @@ def original_file(
     given: Mapping[str, np.ndarray],
     examples: Callable[[], Iterable[dict[str, np.ndarray]]],
     signature: Signature,
-) -> Original:
+) -> Subject:
     """The other file in ONNX Runtime."""
     reading.reader(path)  # is it there?
     session = dependable(path)
@@ -38,7 +40,14 @@ def original_file(
 
     complete = set(given) == set(signature.inputs)
     example = dict(given) if complete else first_that_runs(reference, examples())
-    return Original("ONNX", reference, example, lambda: OnnxTrace(_read(path), places))
+    return Subject(
+        reference,
+        example,
+        signature.outputs,
+        signature.dynamic(),
+        framework="ONNX",
+        trace=lambda: OnnxTrace(_read(path), places),
+    )
 
 
 def _read(path: Path) -> ir.Model:

@@ -28,6 +28,7 @@ from tonnx.proof.locate.reproduce import write_reproducer
 from tonnx.proof.locate.sweep import Local, Pairs, Tolerances, ancestors, chained, local, region_of
 from tonnx.proof.locate.trace import Step, Trace
 from tonnx.proof.locate.unfold import Place
+from tonnx.proof.subject import Arrays, Subject
 
 _CANDIDATES = 16
 _DEEPEST = 4
@@ -59,6 +60,15 @@ class Case:
 
     def __post_init__(self) -> None:
         self.steps = {step.name: step for step in self.trace.steps()}
+
+
+def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
+    """A file beside what it is compared with, on these inputs."""
+    assert subject.trace is not None
+    expected = subject.expected(feeds)
+    return Case(
+        model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp
+    )
 
 
 def opened(model: str | Path | ir.Model) -> ir.Model:

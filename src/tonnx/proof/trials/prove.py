@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +14,14 @@ from tonnx.errors import CaptureError, TonnxError, VerificationFailed
 from tonnx.ir.target import OLDEST_RUN
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.session import PATIENCE, Session, check_model, one_line
-from tonnx.proof.trials.inputs import Ranges, Sizes, draw, other_sizes, symbol_sizes
+from tonnx.proof.subject import Arrays, Reference, Subject, copies
+from tonnx.proof.trials.inputs import Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.trials.rounding import Quantised
 from tonnx.proof.trials.saturation import runtime_saturates
 from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
 
-Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
+_Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
+"""A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ class Verification:
     """Who brought a file of an opset below 7 up to 7, where it was run; empty for newer ones."""
     judged_as: str = ""
     """Why not the file itself was run, but its form for ONNX Runtime's CPU; empty where it was."""
-    failing: dict[str, np.ndarray] | None = field(default=None, repr=False, compare=False)
+    failing: Arrays | None = field(default=None, repr=False, compare=False)
     """The inputs of the first trial that fails: what `tonnx.proof.locate.search` starts from."""
 
     @property
@@ -190,71 +192,40 @@ class Verification:
 
 def prove(
     model: str | Path | bytes,
-    reference: Reference | None,
-    example: dict[str, np.ndarray],
+    subject: Subject,
     *,
-    output_names: list[str],
-    dynamic: Mapping[str, Mapping[int, str]],
-    ranges: Ranges | None = None,
-    rtol: float | None = None,
-    atol: float | None = None,
     check: bool = True,
     seed: int = 0,
     max_trials: int = 16,
     random: Collection[str] = (),
-    redrawn: Reference | None = None,
     values: bool | int = False,
-    fixed: Collection[str] = (),
     optimised: bool = True,
-    saturates: Callable[[], str | None] | None = None,
-    steps: bool | None = None,
     lowered: Collection[str] = (),
 ) -> Verification:
-    """Check the file, then compare it with ``reference`` on ``example`` and at ``max_trials`` other sizes.
+    """Check the file, then compare it with ``subject`` on its example and at ``max_trials`` other sizes.
 
     With ``values`` also on other values of the example's sizes: other draws, zeros, negative and large numbers; a
     number says how many. What the model itself cannot do there, or by the last bit only, is not held against the file.
 
-    ``reference`` runs the original model on inputs by name and returns its outputs in the order of
-    ``output_names``. ``dynamic`` names the dynamic axes of each input: equal names get equal sizes, within
-    ``ranges`` (lowest, highest or None). A file that is not valid or does not load raises InvalidModel; one
-    that computes something else is a Verification which is not ``ok``. Without a reference the file is only run.
-    Outputs in ``random`` depend on random numbers of the file's; where the model's own ones change them too, which
-    ``redrawn`` shows (the model with other random numbers), only their shapes and dtypes are compared.
-    Inputs in ``fixed`` are weights: the reference has its own, and knows no others. ``optimised=False`` lets ONNX
-    Runtime run every node as it stands: it would leave out dropout, for one. ``saturates`` names the
-    framework whose integer kernels ``reference`` uses, if they cut sums off on this processor. ``steps`` allows
-    quantised numbers another step; if it is not said, where no tolerance is given. Outputs in ``lowered`` are float64
-    that was computed in less.
+    A file that is not valid or does not load raises InvalidModel; one that computes something else is a Verification
+    which is not ``ok``. Without a reference the file is only run. Outputs in ``random`` depend on random numbers of the
+    file's; where the model's own ones change them too, only their shapes and dtypes are compared. ``optimised=False``
+    lets ONNX Runtime run every node as it stands: it would leave out dropout, for one. Outputs in ``lowered`` are
+    float64 that was computed in less.
     """
-    dims = symbol_sizes(example, dynamic)
+    dims = symbol_sizes(subject.example, subject.dynamic)
     began = time.perf_counter()
-    expected = None if reference is None else _run_once(reference, example)
+    expected = None if subject.reference is None else _run_once(subject.reference, subject.example)
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     if check:
         check_model(model)
-    quantised = Quantised(model) if (rtol is None and atol is None if steps is None else steps) else None
-    session = Session(model, optimised=optimised)
-    prover = _Prover(
-        session, reference, output_names, rtol, atol, patience, random, redrawn, quantised, saturates, example,
-        lowered,
-    )  # fmt: skip
-    trials = [prover.example(example, dims, expected)]
-    failing = None if trials[0].ok else example
-    batch = {symbol for axes in dynamic.values() for axis, symbol in axes.items() if axis == 0}
-    for index, sizes in enumerate(other_sizes(dims, ranges, max_trials, batch)):
-        # Seeded by trial, so that one trial can be repeated without those before it.
-        inputs = draw(example, dynamic, sizes, np.random.default_rng([seed, index]))
-        label = ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
+    quantised = Quantised(model) if subject.steps else None
+    prover = _Prover(subject, Session(model, optimised=optimised), patience, random, quantised, lowered)
+    trials = [prover.example(dims, expected)]
+    failing = None if trials[0].ok else subject.example
+    others = chain(_other_sizes(subject, dims, seed, max_trials), _other_values(subject, dims, seed, values))
+    for label, sizes, inputs in others:
         trials.append(prover.invented(label, sizes, inputs, expected))
-        if failing is None and not trials[-1].ok:
-            failing = inputs
-    held = {name: array for name, array in example.items() if name in fixed}
-    free = {name: array for name, array in example.items() if name not in fixed}
-    invented = other_values(free, seed, bold=values is True) if values and reference is not None else iter(())
-    for label, others in islice(invented, None if values is True else int(values)):
-        inputs = {**others, **held}
-        trials.append(prover.invented(label, dims, inputs, expected))
         if failing is None and not trials[-1].ok:
             failing = inputs
     if all(trial.skipped is not None for trial in trials):
@@ -262,10 +233,27 @@ def prove(
     return Verification(tuple(trials), prover.session.brought_up_by, failing=failing)
 
 
-def _run_once(reference: Reference, example: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+def _other_sizes(subject: Subject, dims: Sizes, seed: int, limit: int) -> Iterator[_Inputs]:
+    batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
+    for index, sizes in enumerate(other_sizes(dims, subject.limits, limit, batch)):
+        # Seeded by trial, so that one trial can be repeated without those before it.
+        inputs = draw(subject.example, subject.dynamic, sizes, np.random.default_rng([seed, index]))
+        yield ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol]), sizes, inputs
+
+
+def _other_values(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
+    if not count or subject.reference is None:
+        return
+    weights = {name: subject.example[name] for name in subject.weights}
+    free = {name: array for name, array in subject.example.items() if name not in weights}
+    for label, inputs in islice(other_values(free, seed, bold=count is True), None if count is True else int(count)):
+        yield label, dims, {**inputs, **weights}
+
+
+def _run_once(reference: Reference, example: Arrays) -> Sequence[np.ndarray]:
     """Before the file is blamed for anything: does the model itself run on its example?"""
     try:
-        return reference(_copies(example))
+        return reference(copies(example))
     except TonnxError:
         raise
     except Exception as error:  # the user's own code
@@ -277,31 +265,25 @@ def _run_once(reference: Reference, example: dict[str, np.ndarray]) -> Sequence[
 
 @dataclass(frozen=True)
 class _Prover:
+    subject: Subject
     session: Session
-    reference: Reference | None
-    output_names: list[str]
-    rtol: float | None
-    atol: float | None
     patience: float
-    random: Collection[str] = ()
-    redrawn: Reference | None = None
-    quantised: Quantised | None = None
-    saturates: Callable[[], str | None] | None = None
-    observed: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """The example: its range is the one that the model was made for."""
-    lowered: Collection[str] = ()
+    random: Collection[str]
+    quantised: Quantised | None
+    lowered: Collection[str]
 
-    def example(self, inputs: dict[str, np.ndarray], sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
+    def example(self, sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
+        inputs = dict(self.subject.example)
         if expected is None:
             return self._run(("example", sizes, _shapes(inputs)), inputs)
         trial = Trial("example", sizes, _shapes(inputs), self._judge(inputs, expected))
         return trial if trial.ok else self._within_range(trial, inputs)[0]
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
-        if self.reference is None:
+        if self.subject.reference is None:
             return self._run((label, sizes, _shapes(inputs)), inputs)
         try:
-            expected = self.reference(_copies(inputs))
+            expected = self.subject.reference(copies(inputs))
         except Exception as error:  # noqa: BLE001
             # The reference is the user's own code at a size we invented: it may raise anything (an assert, a
             # RuntimeError of its framework, a KeyError). None of it is about the file, and none is lost: the
@@ -323,22 +305,22 @@ class _Prover:
         self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray], usual: Sequence[np.ndarray] | None
     ) -> Trial:
         """Values that were drawn or made up: the model is not made for all, and some lie on the edge of a branch."""
-        trial = self.other(label, sizes, inputs)
-        if trial.ok or self.reference is None:
+        trial, reference = self.other(label, sizes, inputs), self.subject.reference
+        if trial.ok or reference is None:
             return trial
         trial, inputs = self._within_range(trial, inputs)
         if trial.ok:
             return trial
-        reason = doubt(self.reference, inputs, self.reference(_copies(inputs)), usual, trial.comparisons, label == FAR)
+        reason = doubt(reference, inputs, reference(copies(inputs)), usual, trial.comparisons, label == FAR)
         return trial if reason is None else replace(trial, doubt=reason, comparisons=())
 
     def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
         """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""
-        exact = self.quantised.exact if self.quantised is not None and self.saturates is not None else None
-        framework = self.saturates() if exact is not None and self.saturates is not None else None
+        exact = self.quantised.exact if self.quantised is not None and self.subject.saturates is not None else None
+        framework = self.subject.saturates() if exact is not None and self.subject.saturates is not None else None
         if exact is None or framework is None or exact.is_safe(inputs):
             return trial, inputs
-        within = exact.safe(inputs, self.observed)
+        within = exact.safe(inputs, self.subject.example)
         if within is None:
             cut = f"this processor's integer kernels saturate in {framework}, on smaller inputs too"
             failed = tuple(c if c.ok else replace(c, reason=f"{c.reason}; {cut}") for c in trial.comparisons)
@@ -355,7 +337,7 @@ class _Prover:
 
     def _judge(self, inputs: dict[str, np.ndarray], expected: Sequence[np.ndarray]) -> tuple[Comparison, ...]:
         """Compare every output. The model works on these inputs: what the file cannot do is a failure."""
-        names = self.output_names
+        names = self.subject.outputs
         if len(expected) != len(names):
             reason = f"the model gives {len(expected)} outputs, the file has {len(names)}"
             return tuple(incomparable(name, np.empty(0), reason) for name in names)
@@ -376,7 +358,8 @@ class _Prover:
         return self._without_chance(inputs, expected, comparisons)
 
     def _compare(self, name: str, expected: np.ndarray, actual: np.ndarray) -> Comparison:
-        return compare(name, expected, actual, self.rtol, self.atol, lowered=name in self.lowered)
+        rtol, atol = self.subject.rtol, self.subject.atol
+        return compare(name, expected, actual, rtol, atol, lowered=name in self.lowered)
 
     def _by_steps(
         self,
@@ -402,17 +385,12 @@ class _Prover:
     ) -> tuple[Comparison, ...]:
         """An output that is random in the file and in the model is not compared by its values."""
         doubtful = [i for i, c in enumerate(comparisons) if not c.ok and c.measured and c.name in self.random]
-        if doubtful and self.redrawn is not None:
-            again = self.redrawn(_copies(inputs))
+        if doubtful and self.subject.redrawn is not None:
+            again = self.subject.redrawn(copies(inputs))
             for i in doubtful:
                 if not np.array_equal(expected[i], again[i]):
                     comparisons[i] = replace(comparisons[i], ok=True, reason=None, drawn=True, max_abs=0.0, max_rel=0.0)
         return tuple(comparisons)
-
-
-def _copies(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The reference may write into its inputs, and the file must still see them as they were."""
-    return {name: array.copy() for name, array in inputs.items()}
 
 
 def _shapes(inputs: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

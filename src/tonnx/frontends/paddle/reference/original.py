@@ -14,7 +14,9 @@ from tonnx.frontends.paddle.convert import RTOL
 from tonnx.frontends.paddle.read.load import load
 from tonnx.frontends.paddle.reference.predictor import predictor
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
-from tonnx.proof.original import Original, Signature, check_fit, first_that_runs, match_inputs, match_outputs
+from tonnx.proof.examples import first_that_runs
+from tonnx.proof.signature import Signature, check_fit, match_inputs, match_outputs
+from tonnx.proof.subject import Reference, Subject
 
 FRAMEWORK = "Paddle"
 Examples = Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]]
@@ -23,7 +25,7 @@ Examples = Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]]
 
 def saved(
     path: str | os.PathLike[str], params: Any, given: Any, examples: Examples, signature: Signature
-) -> Original:
+) -> Subject:
     """A saved model, run by Paddle's own predictor."""
     loaded = load(path, params)
     places = match_inputs(signature.inputs, loaded.program.inputs, "the Paddle model")
@@ -39,12 +41,12 @@ def saved(
 
     known = _by_name(given, list(loaded.program.inputs), renamed, signature)
     example = _example(reference, known, examples, signature)
-    return Original(FRAMEWORK, reference, example, partial(PaddleTrace, loaded, renamed), rtol=RTOL)
+    return _subject(reference, example, partial(PaddleTrace, loaded, renamed), signature)
 
 
 def layer(
     model: Any, args: Any, kwargs: Mapping[str, Any] | None, given: Any, examples: Examples, signature: Signature
-) -> Original:
+) -> Subject:
     """A layer or function, run eagerly in this process."""
     from tonnx.frontends.paddle.layer import callable_of, resaved
     from tonnx.frontends.paddle.reference.eager import Eager, to_array
@@ -82,7 +84,14 @@ def layer(
         loaded, folder = resaved(model, function, call.with_shapes(shapes))
         return PaddleTrace(loaded, {own: renamed[own] for own in loaded.program.inputs if own in renamed}, folder)
 
-    return Original(FRAMEWORK, reference, example, trace, rtol=RTOL)
+    return _subject(reference, example, trace, signature)
+
+
+def _subject(
+    reference: Reference, example: dict[str, np.ndarray], trace: Callable[[], PaddleTrace], signature: Signature
+) -> Subject:
+    outputs, dynamic = signature.outputs, signature.dynamic()
+    return Subject(reference, example, outputs, dynamic, rtol=RTOL, framework=FRAMEWORK, trace=trace)
 
 
 def _by_name(given: Any, own: list[str], renamed: Mapping[str, str], signature: Signature) -> dict[str, np.ndarray]:

@@ -21,9 +21,9 @@ from typing import IO
 import numpy as np
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.converted import Reference
 from tonnx.frontends.paddle.read.graph import LOOPS
 from tonnx.frontends.paddle.read.load import Loaded
+from tonnx.proof.subject import Reference
 
 PATIENCE = 180
 """Seconds. Some programs with loops never end in Paddle's predictor, though they do elsewhere in Paddle."""

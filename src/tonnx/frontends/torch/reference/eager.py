@@ -11,13 +11,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.converted import Reference
 from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.torch_export import model_mode
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.no_dropout import without_dropout
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.settings import EVAL
+from tonnx.proof.subject import Reference
 
 
 def reference(

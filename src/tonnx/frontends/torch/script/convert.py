@@ -5,9 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import time
 from collections import namedtuple
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -15,13 +14,10 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError, TonnxError
-from tonnx.frontends.converted import Converted
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
-from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.script import graphs, lists
 from tonnx.frontends.torch.script.objects import Parameters
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
@@ -88,26 +84,21 @@ def _in_mode(script: torch.jit.ScriptModule, mode: str) -> Iterator[None]:
             module.training = flag
 
 
-def convert_script(
+def lower_script(
     scripted: Scripted,
     module: torch.nn.Module,
     call: Call,
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
-    announce: Callable[[str], None],
-    timings: dict[str, float],
-) -> Converted:
-    """Lower a program; what the file is compared with is ``module``."""
+) -> tuple[ir.Model, list[int], list[str]]:
+    """The ONNX model; which of the flattened outputs it has (None is not one); what the user should know."""
     try:
-        converted = _lowered(scripted, module, call, output_names, output_axes, settings, announce, timings)
+        return _lowered(scripted, module, call, output_names, output_axes, settings)
     except TonnxError as error:
         if scripted.instead_of is not None:
             raise scripted.instead_of from error
         raise
-    converted.capture = scripted.how
-    converted.notes[:0] = scripted.notes
-    return converted
 
 
 def _lowered(
@@ -117,14 +108,10 @@ def _lowered(
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
-    announce: Callable[[str], None],
-    timings: dict[str, float],
-) -> Converted:
+) -> tuple[ir.Model, list[int], list[str]]:
     script = scripted.program
     if isinstance(module, Runnable):
         module.mode = settings.training
-    start = time.perf_counter()
-    announce("lower")
     names = Names([*(leaf.name for leaf in call.leaves), *output_names])
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
     op = Builder(graph, names=names, widens=True)
@@ -137,25 +124,8 @@ def _lowered(
         kept, notes = add_results(op, results, result_names(tree), call.leaves, output_names, output_axes)
     if isinstance(module, Runnable):
         module.keeps_state = walk.writes_state or parameters.changed()
-    timings["lower"] = time.perf_counter() - start
-    return Converted(
-        model=ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values())),
-        reference=reference(module, call, kept, settings.training),
-        example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
-        dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
-        redrawn=reference(module, call, kept, settings.training, redrawn=True),
-        limits=_limits(call),
-        timings=timings,
-        notes=[*walk.notes, *notes],
-    )
-
-
-def _limits(call: Call) -> dict[str, tuple[int, int | None]]:
-    limits: dict[str, tuple[int, int | None]] = {}
-    for leaf in call.leaves:
-        for dim in leaf.dynamic.values():
-            limits[dim.name] = (dim.minimum or 0, dim.maximum)
-    return limits
+    model = ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values()))
+    return model, kept, [*walk.notes, *notes]
 
 
 def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:

@@ -1,19 +1,15 @@
-"""What a file is verified against: a model of any framework as a function on arrays by the file's own names."""
+"""What a file says of its inputs and outputs, and how a model's arguments and results are matched with them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.api.result import signature_of
-from tonnx.errors import CaptureError, InvalidArgument, TonnxError
-from tonnx.proof.locate.trace import Trace
-from tonnx.proof.session import one_line
-
-Reference = Callable[[dict[str, np.ndarray]], list[np.ndarray]]
+from tonnx.errors import InvalidArgument
+from tonnx.ir.describe import signature_of
 
 
 @dataclass(frozen=True)
@@ -23,33 +19,22 @@ class Signature:
     inputs: dict[str, ir.Value]
     outputs: list[str]
 
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        """The dynamic axes of each input; one without a name gets one of its own."""
+    @staticmethod
+    def of(model: ir.Model) -> Signature:
+        """Of the inputs that have to be given: an initializer that is an input has its default."""
+        inputs = {str(value.name): value for value in model.graph.inputs if not value.is_initializer()}
+        return Signature(inputs, [str(value.name) for value in model.graph.outputs])
+
+    def dynamic(self, unnamed: bool = True) -> dict[str, dict[int, str]]:
+        """The dynamic axes of each input; one without a name gets one of its own, or is left out."""
         axes: dict[str, dict[int, str]] = {}
         for name, value in self.inputs.items():
             for axis, dim in enumerate(value.shape or ()):
                 if not isinstance(dim, int) or dim < 0:
                     symbol = "" if isinstance(dim, int) else dim.value or ""
-                    axes.setdefault(name, {})[axis] = symbol or f"{name}_{axis}"
+                    if symbol or unnamed:
+                        axes.setdefault(name, {})[axis] = symbol or f"{name}_{axis}"
         return axes
-
-
-@dataclass
-class Original:
-    """A model on arrays. Names are the file's."""
-
-    framework: str
-    reference: Reference
-    example: dict[str, np.ndarray]
-    trace: Callable[[], Trace] | None = None
-    """The values inside it; may raise a TonnxError, and takes time."""
-    untraced: str = ""
-    """Why there is no trace."""
-    notes: list[str] = field(default_factory=list)
-    rtol: float | None = None
-    """The relative tolerance where the user gives none; None: that of each output's dtype."""
-    saturates: Callable[[], str | None] | None = None
-    """Names the framework whose integer kernels it uses, if they saturate on this processor."""
 
 
 def match_inputs(file: Iterable[str], model: Iterable[str], of: str) -> dict[str, str]:
@@ -100,22 +85,3 @@ def check_fit(signature: Signature, given: Mapping[str, np.ndarray]) -> None:
                 f"the value given for the input {name!r} does not fit the file",
                 why=f"the file's input is {signature_of(value)}, and the value {array.dtype}{list(array.shape)}",
             )
-
-
-def first_that_runs(reference: Reference, examples: Iterable[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The first of the examples that the model itself takes."""
-    failure: Exception | None = None
-    for example in examples:
-        try:
-            reference({name: array.copy() for name, array in example.items()})
-            return example
-        except InvalidArgument:
-            raise
-        except Exception as error:  # noqa: BLE001 (the user's own code, at sizes that we invented; raised below)
-            failure = failure or error
-    reason = failure.why or failure.what if isinstance(failure, TonnxError) else f"{type(failure).__name__}: {failure}"
-    raise CaptureError(
-        "the model takes none of the inputs that were drawn from what the file says of its own",
-        why=one_line(reason),
-        hint="give real ones",
-    )

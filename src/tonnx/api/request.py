@@ -1,0 +1,103 @@
+"""One export, as it was asked for: every argument of `tonnx.export`, checked before the long work begins."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from tonnx.api import torch_compat
+from tonnx.errors import InvalidArgument
+from tonnx.frontends.request import ModelRequest
+from tonnx.ir.target import DEFAULT, Target
+
+if TYPE_CHECKING:
+    from tonnx.run.recipe import Recipe
+    from tonnx.stages import Progress
+
+SAVING = ("output_spec", "with_hook", "input_names_after_prune", "clip_extra")
+"""Options of ``paddle.jit.save`` that say what of a layer is exported."""
+
+
+@dataclass(frozen=True)
+class ExportRequest(ModelRequest):
+    """What goes into an export; see `tonnx.export`. The front ends read the first part of it, `ModelRequest`."""
+
+    f: str | os.PathLike[str] | BinaryIO | None = None
+    export_params: bool = True
+    do_constant_folding: bool = True
+    fuse_conv_bn: bool = True
+    keep_initializers_as_inputs: bool | None = False
+    custom_opsets: Mapping[str, int] = field(default_factory=dict)
+    strip_doc_string: bool | None = None
+    """None: what tonnx does by itself; True: nodes say nothing of their source; False: in their doc strings."""
+    optimize: bool = True
+    external_data: bool | None = None
+    recipe: Recipe | None = None
+    embed_preprocessing: bool = False
+    report: bool | str | os.PathLike[str] = False
+    verbose: bool = False
+    rtol: float | None = None
+    atol: float | None = None
+    progress: Progress | None = None
+    notes: tuple[str, ...] = ()
+    """What is to be said of arguments that change nothing."""
+
+    @property
+    def may_change_weights(self) -> bool:
+        """Whether folding and fusing may replace weights: a model for training keeps its own."""
+        return self.optimize and self.training == "EVAL"
+
+
+def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
+    """The arguments of `tonnx.export`, those that only ``torch.onnx.export`` had among them as ``classic``."""
+    options = dict(arguments)
+    classic = dict(options.pop("classic"))
+    opset, runtime = options.pop("opset_version"), options.pop("runtime")
+    target = Target(DEFAULT if opset is None else opset, runtime)
+    saving = {name: classic.pop(name) for name in SAVING if name in classic}
+    options |= torch_compat.read(classic, options)
+    check_options(options["f"], options["external_data"], options["rtol"], options["atol"])
+    if options["report"] and not isinstance(options["f"], (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
+    options["recipe"] = _recipe(options["recipe"], options["embed_preprocessing"])
+    return ExportRequest(**options, target=target, saving=saving)
+
+
+def _recipe(given: Any, embedded: bool) -> Recipe | None:
+    if given is None:
+        if embedded:
+            raise InvalidArgument("embed_preprocessing needs a recipe", hint="recipe='imagenet', or a file of your own")
+        return None
+    from tonnx.run.recipe import read_recipe
+
+    return read_recipe(given)
+
+
+def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:
+    """What can be known to be wrong before the long work begins."""
+    for name, tolerance in (("rtol", rtol), ("atol", atol)):
+        if tolerance is not None and (not isinstance(tolerance, (int, float)) or not tolerance >= 0):
+            raise InvalidArgument(f"{name} must be a number that is at least 0, not {tolerance!r}")
+    if f is None:
+        return
+    if isinstance(f, (str, os.PathLike)):
+        path = Path(f)
+        if not os.fspath(f) or path.is_dir():
+            why = "it is a folder" if os.fspath(f) else None
+            raise InvalidArgument(f"f must be the path of a file, not {os.fspath(f)!r}", why=why)
+        if not path.parent.is_dir():
+            raise InvalidArgument(
+                f"cannot write {path}",
+                why=f"the folder {path.parent} does not exist",
+                hint="make the folder first",
+            )
+    elif not hasattr(f, "write"):
+        raise InvalidArgument(f"f must be a path, a binary file-like object or None, not {f!r}")
+    elif isinstance(f, io.TextIOBase):
+        raise InvalidArgument("the file object is open for text", hint="open it with mode 'wb'")
+    elif external_data:
+        raise InvalidArgument("a file object cannot have external data", hint="give a path")

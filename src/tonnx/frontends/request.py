@@ -1,0 +1,36 @@
+"""What a front end is asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tonnx.ir.target import Target
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """A model, its example, and what is said of its inputs and outputs; the options are those of `tonnx.export`."""
+
+    model: Any
+    args: Any = ()
+    kwargs: Mapping[str, Any] | None = None
+    input_names: Sequence[str] | None = None
+    output_names: Sequence[str] | None = None
+    target: Target = field(default_factory=Target)
+    """Rules know no opset; symbolic functions that a user registered with PyTorch are told it."""
+    dynamic_axes: Mapping[str, Any] | None = None
+    dynamic_shapes: Any = None
+    input_spec: Any = None
+    params: str | os.PathLike[str] | None = None
+    input_shapes: Mapping[str, Sequence[int | str | None]] | None = None
+    saving: Mapping[str, Any] = field(default_factory=dict)
+    """Options of ``paddle.jit.save`` that say what of a layer is exported."""
+    training: str = "EVAL"
+    operator_export_type: str = "ONNX"
+    custom_translation_table: Mapping[Any, Any] | None = None
+    capture: str = "auto"
+    verify: bool = True
+    """False: nothing will be compared, and no reference need be started."""

@@ -1,0 +1,76 @@
+"""What a file is compared with. One `Subject` goes from the front end to the proof, for export, retarget and verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tonnx.errors import CaptureError
+from tonnx.ir.provenance import VALUE
+
+if TYPE_CHECKING:
+    from tonnx.proof.locate.trace import Trace
+
+Arrays = Mapping[str, np.ndarray]
+Reference = Callable[[dict[str, np.ndarray]], Sequence[np.ndarray]]
+"""The original model as a function on arrays: inputs by name to outputs in order. It may write into its inputs."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model on arrays, with everything that the proof has to know of it. Names are the file's."""
+
+    reference: Reference | None
+    """None: there is nothing to compare with; the file is only checked, loaded and run."""
+    example: Arrays
+    outputs: Sequence[str]
+    """The names of what ``reference`` gives, in order."""
+    dynamic: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
+    """The dynamic axes of each input: equal names are equal sizes."""
+    limits: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """The lowest and the highest size that a name may stand for; None: any."""
+    rtol: float | None = None
+    atol: float | None = None
+    """Tolerances; None: those of each output's dtype."""
+    steps: bool = True
+    """Whether quantised numbers may be rounded to the next step: not where the user gives a tolerance."""
+    weights: Collection[str] = ()
+    """Inputs that are weights of the model: the reference has its own, and no others are tried."""
+    redrawn: Reference | None = None
+    """The model with other random numbers: what they change cannot be compared."""
+    no_dropout: Reference | None = None
+    """The model in training, with its dropouts switched off."""
+    saturates: Callable[[], str | None] | None = None
+    """Names the framework whose integer kernels the reference uses, if they saturate on this processor."""
+    framework: str = ""
+    trace: Callable[[], Trace] | None = None
+    """The values inside the model, to say where a file departs from it; may raise a TonnxError, and takes time."""
+    untraced: str = ""
+    """Why there is no trace."""
+    release: Callable[[], None] | None = None
+    """Lets go of what the reference has open, such as a file that is about to be replaced; it does not run after it."""
+    stamp: str = VALUE
+    """The key under which the file's values name the model's."""
+
+    def within(self, rtol: float | None, atol: float | None) -> Subject:
+        """Judged by the user's tolerances, where there are any."""
+        if rtol is None and atol is None:
+            return self
+        rtol, atol = self.rtol if rtol is None else rtol, self.atol if atol is None else atol
+        return replace(self, rtol=rtol, atol=atol, steps=False)
+
+    def expected(self, feeds: Arrays) -> dict[str, np.ndarray]:
+        """What the model gives, by name."""
+        assert self.reference is not None
+        results = self.reference(copies(feeds))
+        if len(results) != len(self.outputs):
+            raise CaptureError(f"the model gives {len(results)} outputs, the file has {len(self.outputs)}")
+        return dict(zip(self.outputs, results, strict=True))
+
+
+def copies(inputs: Arrays) -> dict[str, np.ndarray]:
+    """A reference may write into its inputs, and the file must still see them as they were."""
+    return {name: array.copy() for name, array in inputs.items()}
