@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from tonnx.api.stages import Stages
 
 import tonnx
 from tests.like_windows import move_like_windows, on_linux
-from tonnx.api.stages import Stages
 from tonnx.cli import main
 from tonnx.io import write
 

@@ -1,5 +1,6 @@
 """Interpolation, grids and bags of embeddings."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -7,6 +8,7 @@ from torch.nn import functional as F
 
 from tests.lowering.harness import Case, check, export_case, table
 from tonnx.errors import UnsupportedArgument
+from tonnx.lowering.ops import resize
 
 LINE = torch.randn(2, 3, 9)
 IMAGE = torch.randn(2, 3, 8, 6)
@@ -180,3 +182,18 @@ def test_what_resize_cannot_say_is_refused():
         export_case(Case("aligned", aligned, [torch.randn(1, 2, 12, 16)], dynamic=SPACE))
     with pytest.raises(UnsupportedArgument, match="UINT8"):
         export_case(Case("uint8", _to(scale_factor=2, mode="bilinear"), [torch.ones(1, 1, 4, 4, dtype=torch.uint8)]))
+
+
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("name", "bilinear2d bicubic2d bilinear2d_aa bicubic2d_aa lanczos2d_aa".split())
+def test_weights_are_those_of_torch(name: str, align_corners: bool) -> None:
+    """Row by row: what torch makes of every unit vector."""
+    mode = {"bili": "linear", "bicu": "cubic", "lanc": "lanczos"}[name[:4]]
+    antialias = name.endswith("_aa")
+    function = getattr(torch.ops.aten, f"{'_' * antialias}upsample_{name}").default
+    for size in (1, 2, 5, 13):
+        units = torch.eye(size, dtype=torch.float64).reshape(1, size, size, 1).expand(-1, -1, -1, 3)
+        for result, scale in ((1, None), (3, None), (8, None), (20, None), (7, 1.7), (3, 0.4)):
+            expected = function(units, [result, 3], align_corners, scale, None)[0, :, :, 1].T.numpy()
+            actual = resize._weights(resize._Axis(size, result, scale), mode, align_corners, antialias)
+            np.testing.assert_allclose(actual, expected, atol=1e-12)

@@ -140,7 +140,7 @@ class _Proof:
         return True
 
     def _judged(self, path: Path) -> Verification:
-        """Of the file; of one that favours no runtime in the form for ONNX Runtime's CPU, if it does not do as it is."""
+        """Of the file itself; if it favours no runtime and does not do as it is, of its form for ONNX Runtime's CPU."""
         from tonnx.io import write
         from tonnx.passes import fitted
         from tonnx.proof import check_model
@@ -157,8 +157,8 @@ class _Proof:
                     write.write(twin, other := Path(folder) / "model.onnx")
                     judged = self._verification(twin, other)
                 if verification is None or judged.ok:
-                    reason = "the file itself differs there" if unloadable is None else unloadable.why or unloadable.what
-                    return replace(judged, judged_as=reason)
+                    reason = "the file itself differs there" if unloadable is None else unloadable.why
+                    return replace(judged, judged_as=reason or "ONNX Runtime does not load the file itself")
         if unloadable is not None:
             raise unloadable
         assert verification is not None

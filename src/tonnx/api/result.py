@@ -1,13 +1,15 @@
-"""What an export gives back."""
+"""What an export gives back; results and errors as JSON data."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
 from tonnx.ir.describe import signature_of
 
 if TYPE_CHECKING:
@@ -70,6 +72,27 @@ class ExportResult:
             lines.append(f"{outputs} = {call}" + (f"  # {place}" if place else ""))
         return "\n".join(lines)
 
+    def data(self) -> dict[str, Any]:
+        """The same as JSON data. Keys are a promise to scripts: they are added, never renamed."""
+        from tonnx.ir.history import operator_counts
+        from tonnx.proof.data import verification_data
+
+        graph = self.model.graph
+        return {
+            "path": str(self.path) if self.path else None,
+            "opset": self.opset,
+            "ir_version": self.model.ir_version,
+            "nodes": self.nodes,
+            "operators": operator_counts(self.model),
+            "size": self.size,
+            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
+            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
+            "outputs": [value_data(value) for value in graph.outputs],
+            "notes": list(self.notes),
+            "not_run": self.not_run or None,
+            "verification": None if self.verification is None else verification_data(self.verification),
+        }
+
     @property
     def nodes(self) -> int:
         """The number of nodes of the main graph and of all graphs inside it."""
@@ -100,3 +123,31 @@ def format_size(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
         size /= 1000
     return f"{size:.2f} GB"
+
+
+def value_data(value: ir.Value) -> dict[str, Any]:
+    """An input or output: a dimension is a number, a name, or null."""
+    dims = None if value.shape is None else [d if isinstance(d, int) else d.value for d in value.shape]
+    return {"name": value.name, "dtype": value.dtype.name.lower() if value.dtype else None, "shape": dims}
+
+
+def error_data(error: TonnxError) -> dict[str, Any]:
+    """An error in its parts, with whatever list it carries."""
+    from tonnx.proof.data import verification_data
+
+    data: dict[str, Any] = {
+        "type": type(error).__name__,
+        "what": error.what,
+        "where": error.where,
+        "why": error.why,
+        "hint": error.hint,
+    }
+    if isinstance(error, UnsupportedOp):
+        data["operators"] = [dataclasses.asdict(occurrence) for occurrence in error.occurrences]
+    if isinstance(error, RetargetError):
+        data["blockers"] = [dataclasses.asdict(blocker) for blocker in error.blockers]
+    if isinstance(error, VerificationFailed) and error.verification is not None:
+        data["verification"] = verification_data(error.verification)
+    if isinstance(error, VerificationFailed) and error.located is not None:
+        data["located"] = error.located.data()
+    return data

@@ -17,7 +17,7 @@ from onnx_ir.passes.common import InlinePass
 
 from tonnx.api.deliver import deliver
 from tonnx.api.request import check_options
-from tonnx.api.result import format_size
+from tonnx.api.result import format_size, value_data
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
@@ -27,6 +27,7 @@ from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, list_initializers
 from tonnx.proof import Session, Verification
+from tonnx.proof.data import verification_data
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
 from tonnx.proof.signature import Signature, check_fit
@@ -79,6 +80,23 @@ class RetargetResult:
             lines += [f"  {line}" for line in str(self.verification).splitlines()]
         return "\n".join(lines)
 
+    def data(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        graph = self.model.graph
+        return {
+            "path": str(self.path),
+            "source_opset": self.source,
+            "opset": self.opset,
+            "ir_version": self.model.ir_version,
+            "nodes": {"before": self.before.total(), "after": self.after.total()},
+            "changes": [{"operator": name, "before": b, "after": a} for name, b, a in self.changes()],
+            "size": self.size,
+            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
+            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
+            "outputs": [value_data(value) for value in graph.outputs],
+            "notes": list(self.notes),
+            "verification": None if self.verification is None else verification_data(self.verification),
+        }
 
 def retarget(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,

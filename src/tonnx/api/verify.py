@@ -17,6 +17,7 @@ from tonnx.api.intake import is_of
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.io import read as reading
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
+from tonnx.proof.data import difference_data, verification_data
 from tonnx.proof.examples import first_that_runs, random_examples
 from tonnx.proof.locate.located import Difference, Located
 from tonnx.proof.locate.search import case_of, locate_or_compare
@@ -112,8 +113,6 @@ class VerifyResult:
 
     def data(self) -> dict[str, Any]:
         """The same as JSON data."""
-        from tonnx.cli.machine import difference_data, verification_data
-
         return {
             "path": str(self.path),
             "framework": self.framework,

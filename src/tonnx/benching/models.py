@@ -41,8 +41,7 @@ def framework(against: Any, inputs: Sequence[str]) -> tuple[str, Callable[[int |
 
 def _loaded(target: str) -> Any:
     """A model by the name that the command line gives it."""
-    from tonnx.cli.against import is_python, load_against
-    from tonnx.cli.load import importable
+    from tonnx.frontends.named import importable, is_python, load_against
 
     if is_python(target):
         with importable(target):

@@ -1,4 +1,4 @@
-"""The model that a file is compared with, and its inputs, from what the command line says of them."""
+"""The inputs of a model that a file is compared with, from what the command line says of them."""
 
 from __future__ import annotations
 
@@ -10,47 +10,9 @@ from typing import Any
 import numpy as np
 
 from tonnx.cli.arrays import arrays_for
-from tonnx.cli.load import Loaded, load_any
-from tonnx.cli.paddle import is_paddle
 from tonnx.cli.specs import InputSpec, with_example_sizes
 from tonnx.errors import InvalidArgument
-
-_SCRIPT = (".pt", ".pth", ".ts")
-
-
-def is_python(target: str) -> bool:
-    """Whether a model is made by the user's own code."""
-    return not target.endswith((".onnx", ".pt2", *_SCRIPT)) and not _is_paddle(target)
-
-
-def _is_paddle(target: str) -> bool:
-    return ".py:" not in target and is_paddle(target)
-
-
-def load_against(target: str) -> Loaded:
-    """The model: a path for what is saved, an object for what is Python's."""
-    if target.endswith(".onnx") or _is_paddle(target):
-        if target.endswith(".onnx") and not Path(target).is_file():
-            raise InvalidArgument(f"there is no file {target}")
-        return Loaded(target)
-    if target.endswith(_SCRIPT):
-        return Loaded(_script(Path(target)))
-    return load_any(target)
-
-
-def _script(path: Path) -> Any:
-    import torch
-
-    if not path.is_file():
-        raise InvalidArgument(f"there is no file {path}")
-    try:
-        return torch.jit.load(path, map_location="cpu")
-    except RuntimeError as error:
-        raise InvalidArgument(
-            f"{path} is not a TorchScript archive",
-            why=(str(error).splitlines() or [""])[0][:200],
-            hint="weights alone are no model: write a function that makes the model and loads them",
-        ) from error
+from tonnx.frontends.named import Loaded
 
 
 def example_for(

@@ -100,7 +100,7 @@ class Console:
         """An error as what, where, why, do; the traceback only if it was asked for."""
         trace = "".join(traceback.format_exception(error)) if debug else None
         if self.json:
-            from tonnx.cli.machine import error_data
+            from tonnx.api.result import error_data
 
             _print_json({"ok": False, "error": {**error_data(error), **({"traceback": trace} if trace else {})}})
             return

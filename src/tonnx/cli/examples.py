@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 
-from tonnx.cli.load import Loaded
 from tonnx.cli.specs import InputSpec
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.named import Loaded
 from tonnx.frontends.torch.call.program import program_inputs
 from tonnx.frontends.torch.call.signature import bind_call
 from tonnx.frontends.torch.convert import as_module

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
-from tonnx.cli.paddle import export_layer, export_paddle, is_paddle
+from tonnx.cli.paddle import export_layer, export_paddle
+from tonnx.frontends.named import is_paddle
 from tonnx.ir.target import CANON, DEFAULT, OLDEST, ORT_CPU
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             result = layer or _export_torch(options, specs.with_example_sizes(given), console)
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
-    return Report(str(result), lambda: _data(result), lambda: _details(result))
+    return Report(str(result), result.data, lambda: _details(result))
 
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
@@ -171,7 +172,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], console: Console) -> ExportResult:
     console.stage("load")
-    from tonnx.cli.load import importable, load
+    from tonnx.frontends.named import importable, load
 
     with importable(options.model):
         loaded = load(options.model)
@@ -197,12 +198,6 @@ def _check_twice(given: list[specs.InputSpec]) -> None:
     for name in names:
         if names.count(name) > 1:
             raise argparse.ArgumentTypeError(f"the input {name!r} is described twice")
-
-
-def _data(result: ExportResult) -> dict[str, Any]:
-    from tonnx.cli.machine import export_data
-
-    return export_data(result)
 
 
 def _details(result: ExportResult) -> str:

@@ -12,17 +12,6 @@ from tonnx.cli.specs import InputSpec
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
 
-_SUFFIXES = (".json", ".pdmodel")
-
-
-def is_paddle(target: str) -> bool:
-    """Whether MODEL is the file, the folder or the prefix of a saved Paddle model."""
-    path = Path(target)
-    if target.endswith((*_SUFFIXES, ".pdiparams")) or path.name == "__model__" or path.is_dir():
-        return True
-    return any(Path(target + suffix).is_file() for suffix in _SUFFIXES)
-
-
 def input_shapes(given: list[InputSpec]) -> dict[str, list[int | str | None]]:
     """What the user said of the inputs, as `tonnx.export` takes it."""
     shapes: dict[str, list[int | str | None]] = {}
@@ -52,7 +41,7 @@ def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common:
 
 def mentions_paddle(target: str) -> bool:
     """Whether the file that MODEL names speaks of paddle: only then it is looked into for a layer."""
-    from tonnx.cli.load import split_target
+    from tonnx.frontends.named import split_target
 
     try:
         file, module, _ = split_target(target)
@@ -66,7 +55,7 @@ def mentions_paddle(target: str) -> bool:
 
 def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: Any) -> ExportResult | None:
     """Export the Paddle layer that MODEL names; None if it names something else."""
-    from tonnx.cli.load import importable, load_any
+    from tonnx.frontends.named import importable, load_any
 
     with importable(options.model):
         if not mentions_paddle(options.model):

@@ -75,13 +75,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         if not getattr(options, flag):
             options.fail(f"--{flag} is needed")
     result = _convert(options, console)
-    return Report(str(result), lambda: _data(result))
-
-
-def _data(result: ExportResult) -> dict[str, Any]:
-    from tonnx.cli.machine import export_data
-
-    return export_data(result)
+    return Report(str(result), result.data)
 
 
 def _convert(options: argparse.Namespace, console: Console) -> ExportResult:

@@ -76,8 +76,8 @@ def write_page(
 def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """The proof and the differences at every value inside, for the page."""
     from tonnx.api.verify import verify
-    from tonnx.cli.against import example_for, is_python, load_against
-    from tonnx.cli.load import importable
+    from tonnx.cli.against import example_for
+    from tonnx.frontends.named import importable, is_python, load_against
 
     path = Path(options.model)
     with importable(options.against) if is_python(options.against) else contextlib.nullcontext():

@@ -8,14 +8,14 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.ir.target import CANON, OLDEST
 
 if TYPE_CHECKING:
-    from tonnx.api.retarget import RetargetResult
+    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,24 +61,4 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         runtime=options.runtime,
         progress=console.stage,
     )
-    return Report(str(result), lambda: _data(result))
-
-
-def _data(result: RetargetResult) -> dict[str, Any]:
-    from tonnx.cli.machine import value_data, verification_data
-
-    graph = result.model.graph
-    return {
-        "path": str(result.path),
-        "source_opset": result.source,
-        "opset": result.opset,
-        "ir_version": result.model.ir_version,
-        "nodes": {"before": result.before.total(), "after": result.after.total()},
-        "changes": [{"operator": name, "before": b, "after": a} for name, b, a in result.changes()],
-        "size": result.size,
-        "timings": {stage: round(seconds, 6) for stage, seconds in result.timings.items()},
-        "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
-        "outputs": [value_data(value) for value in graph.outputs],
-        "notes": list(result.notes),
-        "verification": None if result.verification is None else verification_data(result.verification),
-    }
+    return Report(str(result), result.data)

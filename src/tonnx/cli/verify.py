@@ -69,8 +69,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Load, compare, report."""
     from tonnx.api.verify import verify
-    from tonnx.cli.against import example_for, is_python, load_against
-    from tonnx.cli.load import importable
+    from tonnx.cli.against import example_for
+    from tonnx.frontends.named import importable, is_python, load_against
 
     path = Path(options.model)
     given = [*options.input, *options.input_shapes]

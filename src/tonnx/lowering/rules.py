@@ -17,7 +17,7 @@ A rule that is one short expression is written as one, and stands at the head of
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
 other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused;
 ``unused`` names arguments that play no part, whatever they say.
-A parameter ``node`` gets the FX node (None from other front ends), for what only the capture knows, such as strides.
+Parameters that are called as in `CAPTURED` get what only the capture knows.
 """
 
 from __future__ import annotations
@@ -33,6 +33,15 @@ from typing import Any
 from tonnx.ir.registry import Registry
 
 Lowering = Callable[..., Any]
+
+CAPTURED = ("parts", "result_dims", "is_packed", "used_outputs")
+"""What a front end tells the rules that ask for it, where it knows: no operator has arguments of these names.
+
+- ``parts: int | None``: how many results a list has
+- ``result_dims: Sequence[int] | None``: the sizes of the result, -1 for those that the run decides
+- ``is_packed: bool``: whether the first argument fills its memory, one element after the other
+- ``used_outputs: Collection[int] | None``: which of several results somebody uses
+"""
 
 
 @dataclass(frozen=True)

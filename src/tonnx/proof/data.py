@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tonnx.proof.compare import EDGES, Comparison
+
+if TYPE_CHECKING:
+    from tonnx.proof.locate.located import Difference
+    from tonnx.proof.trials.prove import Verification
 
 
 def finite(number: float) -> float | None:
@@ -34,4 +38,56 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "allclose": comparison.allclose,
         "close": comparison.close,
         "reason": comparison.reason,
+    }
+
+
+def verification_data(verification: Verification) -> dict[str, Any]:
+    """The proof: one entry an output over everything tried, and one entry a set of sizes."""
+    return {
+        "ok": verification.ok,
+        "compared": verification.compared,
+        "outputs": [
+            {
+                "name": output.name,
+                "ok": output.ok,
+                "dtype": output.dtype,
+                "shapes": [list(shape) for shape in output.shapes],
+                "max_abs": finite(output.max_abs),
+                "max_rel": finite(output.max_rel),
+                "reason": output.reason,
+                "at": output.at,
+                "mean_abs": finite(output.mean_abs),
+                "cosine": finite(output.cosine),
+                "share": output.share,
+                "histogram": {"edges": list(EDGES), "counts": list(output.histogram)},
+            }
+            for output in verification.per_output()
+        ],
+        "trials": [
+            {
+                "label": trial.label,
+                "sizes": dict(trial.sizes),
+                "ok": trial.ok,
+                "skipped": trial.skipped,
+                "outputs": [comparison_data(comparison) for comparison in trial.comparisons],
+            }
+            for trial in verification.trials
+        ],
+    }
+
+
+def difference_data(difference: Difference) -> dict[str, Any]:
+    """A value inside the file beside the model's."""
+    node, comparison = difference.node, difference.comparison
+    return {
+        "value": difference.value,
+        "framework_value": difference.framework_value or None,
+        "node": None if node is None else node.name or None,
+        "op_type": None if node is None else node.op_type,
+        "index": None if node is None else node.index,
+        "ok": comparison.ok,
+        "max_abs": finite(comparison.max_abs),
+        "max_rel": finite(comparison.max_rel),
+        "mean_abs": finite(comparison.mean_abs),
+        "largest": finite(comparison.largest),
     }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import replacing
 from tonnx.ir import history
-from tonnx.proof.data import finite
+from tonnx.proof.data import finite, verification_data
 from tonnx.reporting import collect
 
 if TYPE_CHECKING:
@@ -76,8 +76,6 @@ def report(
     data["timings"] = dict(timings or {})
     data["located"] = None if located is None else str(located)
     if verification is not None:
-        from tonnx.cli.machine import verification_data
-
         data["verification"] = verification_data(verification)
     data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
     with replacing(target) as page:

@@ -28,10 +28,10 @@ from tonnx.frontends.torch.call.signature import FUNCTION, Call, bind_call, chec
 from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
 from tonnx.frontends.torch.capture.torch_export import Captured, describe, model_mode
 from tonnx.frontends.torch.capture.torchscript import Scripted, captured_by, is_script
-from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
 from tonnx.frontends.torch.fx.trace import FxTrace
-from tonnx.frontends.torch.fx.walk import Walk
+from tonnx.frontends.torch.fx.walk import Walk, lower_graph
 from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
@@ -104,7 +104,7 @@ def _capture(request: ModelRequest) -> _Capture:
 def _lower(capture: _Capture, settings: Settings) -> tuple[ir.Model, list[int], list[str]]:
     names, axes = capture.output_names, capture.output_axes
     if isinstance(capture.graph, Scripted):
-        return lower_script(capture.graph, capture.module, capture.call, names, axes, settings)
+        return lower_script(capture.graph, capture.module, capture.call, names, axes, settings, lower_graph)
     return _lower_program(capture.graph, names, axes, replace(settings, weight_names=capture.call.weights))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -14,9 +13,6 @@ from tonnx.lowering import sizes
 from tonnx.lowering.ops.shape import atleast_1d, atleast_2d, atleast_3d, meshgrid, movedim
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axis_of, promote
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 # Together
 
@@ -109,16 +105,15 @@ def _split(op: Builder, x: ir.Value, lengths: Sequence[Size], axis: int) -> list
     return list(op.Split(x, op.vector(lengths), axis=axis, _outputs=len(lengths)))
 
 
-def _count(node: Node | None) -> int:
+def _count(parts: int | None) -> int:
     """How many parts the capture saw: the size of a dynamic axis does not say."""
-    parts = node.meta.get("val") if node is not None else None
-    if not isinstance(parts, (list, tuple)):
+    if parts is None:
         raise UnsupportedArgument("the number of parts that a dynamic axis is split into is not known")
-    return len(parts)
+    return parts
 
 
 @lower("aten.split.Tensor", "aten.unsafe_split.Tensor", "aten.split_copy.Tensor")
-def split(op: Builder, x: ir.Value, split_size: Size, dim: int = 0, node: Node | None = None) -> list[ir.Value]:
+def split(op: Builder, x: ir.Value, split_size: Size, dim: int = 0, parts: int | None = None) -> list[ir.Value]:
     axis = axis_of(op, x, dim)
     size = op.size(x, axis)
     if isinstance(size, int) and isinstance(split_size, int):
@@ -126,7 +121,7 @@ def split(op: Builder, x: ir.Value, split_size: Size, dim: int = 0, node: Node |
             return [x]
         full, rest = divmod(size, split_size)
         return _split(op, x, [split_size] * full + [rest] * (rest > 0), axis)
-    count = _count(node)
+    count = _count(parts)
     last = sizes.subtract(op, size, op.product([split_size, count - 1]))
     return _split(op, x, [split_size] * (count - 1) + [last], axis)
 
@@ -137,18 +132,18 @@ def split_with_sizes(op: Builder, x: ir.Value, split_sizes: Sequence[Size], dim:
 
 
 @lower("aten.chunk", "aten.unsafe_chunk")
-def chunk(op: Builder, x: ir.Value, chunks: int, dim: int = 0, node: Node | None = None) -> list[ir.Value]:
+def chunk(op: Builder, x: ir.Value, chunks: int, dim: int = 0, parts: int | None = None) -> list[ir.Value]:
     axis = axis_of(op, x, dim)
     size = op.size(x, axis)
     if isinstance(size, int):
         if size == 0:
             return _split(op, x, [0] * chunks, axis)
         return split(op, x, -(-size // chunks), axis)
-    count = _count(node)
+    count = _count(parts)
     # Split by number makes all parts ⌈size/number⌉ long and the last one shorter: what torch does.
     if count == chunks:
         return list(op.Split(x, axis=axis, num_outputs=chunks, _outputs=chunks))
-    return split(op, x, sizes.divide(op, sizes.add(op, size, chunks - 1), chunks), axis, node)
+    return split(op, x, sizes.divide(op, sizes.add(op, size, chunks - 1), chunks), axis, parts)
 
 
 @lower("aten.tensor_split.sections")
@@ -181,10 +176,10 @@ def split_along_at(op: Builder, x: ir.Value, indices: Sequence[int], *, dim: int
 
 
 @lower("aten.unbind", "aten.unbind_copy.int")
-def unbind(op: Builder, x: ir.Value, dim: int = 0, node: Node | None = None) -> list[ir.Value]:
+def unbind(op: Builder, x: ir.Value, dim: int = 0, parts: int | None = None) -> list[ir.Value]:
     axis = axis_of(op, x, dim)
     size = op.size(x, axis)
-    return [op.Gather(x, i, axis=axis) for i in range(size if isinstance(size, int) else _count(node))]
+    return [op.Gather(x, i, axis=axis) for i in range(size if isinstance(size, int) else _count(parts))]
 
 
 # Diagonals

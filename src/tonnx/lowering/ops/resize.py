@@ -245,7 +245,7 @@ def _smooth(
 def _by_matrices(
     op: Builder, x: ir.Value, axes: Sequence[_Axis], mode: str, align_corners: bool, antialias: bool
 ) -> ir.Value:
-    """Interpolation is linear and goes axis by axis: torch itself gives the weights, on fixed sizes."""
+    """Interpolation is linear and goes axis by axis: a product with the weights of each, on fixed sizes."""
     if not all(axis.is_fixed for axis in axes):
         raise UnsupportedArgument(
             f"{mode} interpolation with antialias={antialias} and align_corners={align_corners} of dynamic sizes",
@@ -260,16 +260,43 @@ def _by_matrices(
 
 
 def _weights(axis: _Axis, mode: str, align_corners: bool, antialias: bool) -> np.ndarray:
-    """The matrix [new size, size] of one axis: what becomes of each unit vector."""
-    names = {"linear": "upsample_bilinear2d", "cubic": "upsample_bicubic2d", "lanczos": "upsample_lanczos2d"}
-    name = f"_{names[mode]}_aa" if antialias else names[mode]
-    assert isinstance(axis.size, int)
-    import torch  # not above: other front ends use this module
+    """The matrix [new size, size] of one axis, as torch weighs its input."""
+    assert isinstance(axis.size, int) and isinstance(axis.result, int)
+    size, result = axis.size, axis.result
+    if align_corners:
+        step = (size - 1) / (result - 1) if result > 1 else 0.0
+    else:
+        step = 1 / axis.scale if isinstance(axis.scale, float) and axis.scale > 0 else size / result
+    places = np.arange(result)
+    if antialias:
+        # A filter as wide as the step, around the middle of each new pixel, and nothing from beyond the border.
+        wide = max(step, 1.0)
+        middles, reach = step * (places + 0.5), {"linear": 1, "cubic": 2, "lanczos": 3}[mode] * wide
+        pixels = np.arange(size)
+        inside = (pixels >= (middles - reach + 0.5).astype(np.int64)[:, None]) & (
+            pixels < (middles + reach + 0.5).astype(np.int64)[:, None]
+        )
+        weights = np.where(inside, _filter((pixels + 0.5 - middles[:, None]) / wide, mode, -0.5), 0.0)
+        total = weights.sum(1, keepdims=True)
+        return np.asarray(weights / np.where(total == 0, 1, total))
+    at = step * places if align_corners else step * (places + 0.5) - 0.5
+    at = np.maximum(at, 0) if mode == "linear" else at
+    weights = np.zeros((result, size))
+    for offset in range(-1, 3):  # what lies beyond the border is the border
+        pixels = np.floor(at).astype(np.int64) + offset
+        weights[places, np.clip(pixels, 0, size - 1)] += _filter(pixels - at, mode, -0.75)
+    return weights
 
-    units = torch.eye(axis.size, dtype=torch.float64).reshape(1, axis.size, axis.size, 1)
-    function = getattr(torch.ops.aten, name).default
-    images = function(units.expand(-1, -1, -1, 3), [axis.result, 3], align_corners, axis.scale, None)
-    return images[0, :, :, 1].T.numpy()
+
+def _filter(x: np.ndarray, mode: str, cubic: float) -> np.ndarray:
+    """The weight of a pixel at a distance."""
+    x = np.abs(x)
+    if mode == "linear":
+        return np.maximum(1 - x, 0)
+    if mode == "lanczos":
+        return np.where(x < 3, np.sinc(x) * np.sinc(x / 3), 0)
+    near, far = ((cubic + 2) * x - (cubic + 3)) * x * x + 1, (((x - 5) * x + 8) * x - 4) * cubic
+    return np.where(x < 1, near, np.where(x < 2, far, 0))
 
 
 @lower("aten.upsample_nearest1d", "aten.upsample_nearest2d", "aten.upsample_nearest3d", mode="nearest")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx_ir as ir
 
@@ -13,9 +13,6 @@ from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axis_of
-
-if TYPE_CHECKING:
-    from torch.fx import Node
 
 T = ir.DataType
 
@@ -41,22 +38,24 @@ atleast_1d = lower("aten.atleast_1d.default")(lambda op, x: op.reshape(x, [1]) i
 
 
 @lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias", unused="stride")
-def view(op: Builder, x: ir.Value, size: Sequence[Size], node: Node | None = None) -> ir.Value:
-    return op.reshape(x, _without_rest(size, node))
+def view(
+    op: Builder, x: ir.Value, size: Sequence[Size], result_dims: Sequence[int] | None = None
+) -> ir.Value:
+    return op.reshape(x, _without_rest(size, result_dims))
 
 
 @lower("aten.reshape")
-def reshape(op: Builder, x: ir.Value, shape: Sequence[Size], node: Node | None = None) -> ir.Value:
-    return op.reshape(x, _without_rest(shape, node))
+def reshape(
+    op: Builder, x: ir.Value, shape: Sequence[Size], result_dims: Sequence[int] | None = None
+) -> ir.Value:
+    return op.reshape(x, _without_rest(shape, result_dims))
 
 
-def _without_rest(sizes: Sequence[Size], node: Node | None) -> Sequence[Size]:
+def _without_rest(sizes: Sequence[Size], result_dims: Sequence[int] | None) -> Sequence[Size]:
     """With the number that the capture knows for a -1: Reshape has only one -1, and a run-time size may need it."""
-    seen = node.meta.get("val") if node is not None else None
-    if seen is None or not any(isinstance(size, ir.Value) for size in sizes):
+    if result_dims is None or not any(isinstance(size, ir.Value) for size in sizes):
         return sizes
-    captured = [size if isinstance(size, int) else -1 for size in seen.shape]
-    return [captured[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
+    return [result_dims[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
 
 
 @lower("aten.view.dtype")
@@ -374,10 +373,9 @@ def as_strided(
     size: Sequence[Size],
     stride: Sequence[Size],
     storage_offset: Size | None = None,
-    node: Node | None = None,
+    is_packed: bool = False,
 ) -> ir.Value:
-    base = getattr(node.args[0], "meta", {}).get("val") if node is not None else None
-    if base is None or not base.is_contiguous() or base.untyped_storage().nbytes() != base.numel() * base.itemsize:
+    if not is_packed:
         raise UnsupportedArgument("as_strided of a tensor that is not contiguous: ONNX has no memory layouts")
     # The position in memory of every element: a sum of one vector an axis.
     position = op.vector([storage_offset or 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -42,10 +42,9 @@ def _fixed(name: str, *sizes: Size) -> list[int]:
     return [int(size) for size in sizes]  # type: ignore[arg-type]
 
 
-def _only_first(name: str, node: Any) -> None:
+def _only_first(name: str, used_outputs: Collection[int] | None) -> None:
     """The second result is for the backward pass, and nothing in ONNX gives it."""
-    users = [user for user in getattr(node, "users", ()) if user.args[1:] == (1,) and user.users]
-    if users:
+    if 1 in (used_outputs or ()):
         raise UnsupportedArgument(f"the second result of torchvision::{name} is for training only")
 
 
@@ -82,9 +81,9 @@ def roi_pool(
     spatial_scale: float,
     pooled_height: Size,
     pooled_width: Size,
-    node: Any = None,
+    used_outputs: Collection[int] | None = None,
 ) -> tuple[ir.Value, None]:
-    _only_first("roi_pool", node)
+    _only_first("roi_pool", used_outputs)
     shape = _fixed("roi_pool", pooled_height, pooled_width)
     regions = op.cast(rois, T.FLOAT)
     return op.MaxRoiPool(op.cast(x, T.FLOAT), regions, pooled_shape=shape, spatial_scale=spatial_scale), None
@@ -99,10 +98,10 @@ def ps_roi_align(
     pooled_height: Size,
     pooled_width: Size,
     sampling_ratio: int,
-    node: Any = None,
+    used_outputs: Collection[int] | None = None,
 ) -> tuple[ir.Value, None]:
     """Every bin has channels of its own: pool all channels in all bins, and keep each channel's own bin."""
-    _only_first("ps_roi_align", node)
+    _only_first("ps_roi_align", used_outputs)
     height, width = _fixed("ps_roi_align", pooled_height, pooled_width)
     bins = height * width
     pooled = roi_align(op, x, rois, spatial_scale, height, width, sampling_ratio, True)
@@ -120,10 +119,10 @@ def ps_roi_pool(
     spatial_scale: float,
     pooled_height: Size,
     pooled_width: Size,
-    node: Any = None,
+    used_outputs: Collection[int] | None = None,
 ) -> tuple[ir.Value, None]:
     """The mean of each bin in the bin's own channels, as a product with masks of its rows and columns."""
-    _only_first("ps_roi_pool", node)
+    _only_first("ps_roi_pool", used_outputs)
     height, width = _fixed("ps_roi_pool", pooled_height, pooled_width)
     x = op.cast(x, T.FLOAT)
     image, corners = _split_regions(op, op.cast(rois, T.FLOAT))

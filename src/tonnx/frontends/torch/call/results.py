@@ -8,11 +8,10 @@ from typing import Any
 import onnx_ir as ir
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, LoweringError
 from tonnx.frontends.dynamic_axes import name_axes, unknown_axes_name
 from tonnx.frontends.torch.call.signature import Leaf
-from tonnx.frontends.torch.fx.symbolic_sizes import NUMBER
-from tonnx.frontends.torch.fx.walk import number_as_value
+from tonnx.frontends.torch.operators.symbolic_sizes import NUMBER
 from tonnx.ir.build import DIM, Builder
 
 
@@ -50,12 +49,26 @@ def add_results(
 
 def _as_value(op: Builder, result: Any) -> ir.Value:
     if not isinstance(result, ir.Value):
-        return number_as_value(op, result)
+        return _number_as_value(op, result)
     if DIM in result.meta:  # a size: of shape [1] inside the graph, a plain number for the user
         return op.Squeeze(result, [0])
     if NUMBER in result.meta:
         return op.Squeeze(op.cast(result, ir.DataType.FLOAT) if result.dtype == ir.DataType.DOUBLE else result, [0])
     return result
+
+
+def _number_as_value(op: Builder, number: Any) -> ir.Value:
+    """A Python number among the outputs, as a tensor of rank 0."""
+    if isinstance(number, bool):
+        return op.constant(number, ir.DataType.BOOL)
+    if isinstance(number, int):
+        return op.constant(number, ir.DataType.INT64)
+    if isinstance(number, float):
+        return op.constant(number, ir.DataType.FLOAT)
+    raise LoweringError(
+        f"an output of type {type(number).__name__} cannot be expressed in ONNX",
+        hint="return tensors and numbers only, in tuples, lists or dicts",
+    )
 
 
 def result_names(tree: Any) -> list[str]:

@@ -21,17 +21,11 @@ from torch.fx import Node
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tonnx.errors import LoweringError
-from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import dims_of, same_dim
-from tonnx.lowering import sizes
-from tonnx.lowering.complex import is_complex, join, marked, part, unmarked
+from tonnx.ir.build import Builder
+from tonnx.lowering.complex import is_complex
+from tonnx.lowering.views import INVERSES, OF_PAIRS, RESHAPES, NotInvertible, view_inverse
 
 Lower = Callable[[str, Builder, dict[str, Any]], Any]
-Inverse = Callable[[Builder, ir.Value, ir.Value, dict[str, Any]], ir.Value]
-
-
-class NotInvertible(LoweringError):
-    """A write through a view that cannot be turned into a write of its base."""
 
 
 # These change how a tensor looks at its memory, not what is in it: views, whatever their schemas say.
@@ -181,55 +175,15 @@ def _inverse(
     if view.target.__name__ == "getitem":  # type: ignore[union-attr]
         maker, index = view.args[0], view.args[1]  # type: ignore[assignment]
     name = maker.target._schema.name.removeprefix("aten::").removesuffix("_")  # type: ignore[union-attr]
-    if name in _INVERSES:
+    if name in INVERSES:
         return view_inverse(op, name, base, value, {**arguments(maker), "index_of_output": index})
     same_bits = base.dtype == value.dtype
-    if (name in _RESHAPES and same_bits) or (name in _OF_PAIRS and (is_complex(base) or is_complex(value))):
+    if (name in RESHAPES and same_bits) or (name in OF_PAIRS and (is_complex(base) or is_complex(value))):
         return view_inverse(op, name, base, value, {})
     parent = _parent(view)
     if parent is not None and same_bits and _same_place(view.meta.get("val"), parent.meta.get("val")):
         return value  # detach, contiguous, to, dropout, … gave back the tensor itself
     raise NotInvertible(f"a write through {maker.target} cannot be expressed")
-
-
-def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
-    """``base`` after a write of ``value`` through the view ``name``; ``arguments`` are those of the view."""
-    if is_complex(base) or is_complex(value):
-        return _pairs_back(op, name, base, value, arguments)
-    if name in _INVERSES:
-        return _INVERSES[name](op, base, value, arguments)
-    if name in _RESHAPES and base.dtype == value.dtype:
-        return op.reshape(value, op.sizes(base))
-    if name in ("expand", "expand_as") and _of_one_shape(base, value):
-        return value
-    raise NotInvertible(f"a write through {name} cannot be expressed")
-
-
-_OF_PAIRS = frozenset("real imag view_as_real view_as_complex conj _conj".split())
-"""Views that only complex numbers have."""
-
-
-def _pairs_back(op: Builder, name: str, base: ir.Value, value: ir.Value, arguments: dict[str, Any]) -> ir.Value:
-    """`view_inverse` where the base is complex, or the view."""
-    from tonnx.lowering.ops.complex import conj
-
-    if name in ("real", "imag"):
-        return join(op, *((value, part(op, base, 1)) if name == "real" else (part(op, base, 0), value)))
-    if name in _RESHAPES or name in ("view_as_real", "view_as_complex"):  # also `view` as another dtype
-        made = op.reshape(unmarked(op, value), op.sizes(base))
-        return marked(op, made) if is_complex(base) else made
-    if not (is_complex(base) and is_complex(value)):
-        raise NotInvertible(f"a write through {name} of complex numbers cannot be expressed")
-    if name in ("conj", "_conj"):
-        return conj(op, value)
-    value = conj(op, value) if name in ("adjoint", "mH") else value
-    parts = [(part(op, base, i), part(op, value, i)) for i in (0, 1)]
-    return join(op, *(view_inverse(op, name, one, other, arguments) for one, other in parts))
-
-
-def _of_one_shape(one: ir.Value, other: ir.Value) -> bool:
-    a, b = dims_of(one), dims_of(other)
-    return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))
 
 
 def _same_place(a: Any, b: Any) -> bool:
@@ -238,102 +192,3 @@ def _same_place(a: Any, b: Any) -> bool:
         return False
     pairs = zip((*a.shape, *a.stride(), a.storage_offset()), (*b.shape, *b.stride(), b.storage_offset()), strict=True)
     return all(statically_known_true(one == two) for one, two in pairs)
-
-
-_RESHAPES = frozenset(
-    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze reshape_as view_as _reshape_alias ravel".split()
-)
-
-
-def _permuted_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    rank = op.rank(base)
-    if "dims" in a:
-        forward = [d % rank for d in a["dims"]]
-    else:
-        forward = list(range(rank))
-        one, two = (a.get("dim0", 0) % rank, a.get("dim1", 1) % rank) if rank else (0, 0)
-        forward[one], forward[two] = forward[two], forward[one]
-    back = [forward.index(i) for i in range(rank)]
-    return op.Transpose(value, perm=back)
-
-
-def _moved_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.shape import movedim
-
-    return movedim(op, value, source=a["destination"], destination=a["source"])
-
-
-def _select_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.scatter import select_scatter
-
-    return select_scatter(op, base, src=value, dim=a["dim"], index=a["index"])
-
-
-def _slice_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.scatter import slice_scatter
-
-    return slice_scatter(
-        op, base, src=value, dim=a.get("dim", 0), start=a.get("start"), end=a.get("end"), step=a.get("step", 1)
-    )
-
-
-def _narrow_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.scatter import slice_scatter
-
-    start, length = a["start"], a["length"]
-    end = sizes.add(op, start, length)
-    if isinstance(end, int) and isinstance(start, int) and start < 0 <= end:
-        end = sizes.END
-    return slice_scatter(op, base, src=value, dim=a["dim"], start=start, end=end, step=1)
-
-
-def _diagonal_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.scatter import diagonal_scatter
-
-    return diagonal_scatter(
-        op, base, src=value, offset=a.get("offset", 0), dim1=a.get("dim1", 0), dim2=a.get("dim2", 1)
-    )
-
-
-def _unbind_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    return _select_back(op, base, value, {"dim": a.get("dim", 0), "index": a["index_of_output"]})
-
-
-def _split_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    from tonnx.lowering.ops.scatter import slice_scatter
-
-    dim, index = a.get("dim", 0), a["index_of_output"]
-    lengths: Any = a.get("split_sizes", a.get("split_size"))
-    if "chunks" in a:  # ⌈size / chunks⌉ each
-        lengths = sizes.divide(op, sizes.add(op, op.size(base, dim), a["chunks"] - 1), a["chunks"])
-    if isinstance(lengths, list):
-        start: Size = 0
-        for length in lengths[:index]:
-            start = sizes.add(op, start, length)
-    else:
-        start = op.product([lengths, index])
-    end = sizes.add(op, start, op.size(value, dim))
-    return slice_scatter(op, base, src=value, dim=dim, start=start, end=end, step=1)
-
-
-_INVERSES: dict[str, Inverse] = {
-    "transpose": _permuted_back,
-    "swapaxes": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": a["axis0"], "dim1": a["axis1"]}),
-    "swapdims": _permuted_back,
-    "adjoint": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "mH": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "t": _permuted_back,
-    "numpy_T": lambda op, base, value, a: op.Transpose(value),
-    "mT": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "permute": _permuted_back,
-    "movedim": _moved_back,
-    "moveaxis": _moved_back,
-    "select": _select_back,
-    "slice": _slice_back,
-    "narrow": _narrow_back,
-    "diagonal": _diagonal_back,
-    "unbind": _unbind_back,
-    "split": _split_back,
-    "split_with_sizes": _split_back,
-    "chunk": _split_back,
-}

@@ -18,8 +18,8 @@ from torch.fx import Node
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.capture.python_flow.operators import MARKERS
-from tonnx.frontends.torch.fx import symbolic_sizes
 from tonnx.frontends.torch.fx.memory import mutates, written_argument
+from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
 from tonnx.ir.build import Builder
 from tonnx.lowering.regions.emit import LoopBody, if_node, tensor

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
-from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument, UnsupportedOp
+from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument
 from tonnx.frontends.torch.capture.patches import autograd
-from tonnx.frontends.torch.fx import symbolic_sizes
 from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_order, needed, writes
 from tonnx.frontends.torch.fx.memory import Memory, mutates, root_of, written_argument
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result, in_reach, kind_of, lower_block
-from tonnx.frontends.torch.operators import decompose
-from tonnx.frontends.torch.operators.aten_fallback import foreign_node
+from tonnx.frontends.torch.operators import decompose, symbolic_sizes
+from tonnx.frontends.torch.operators.aten_fallback import foreign_node, unsupported_operators
 from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to_onnx_dtype
 from tonnx.frontends.torch.operators.weights import Weights, as_numpy
 from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
@@ -29,6 +29,7 @@ from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir.build import DIM, Builder
 from tonnx.ir.provenance import INSIDE, VALUE
 from tonnx.lowering import complex as pairs
+from tonnx.lowering.rules import CAPTURED
 from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
 
 _FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
@@ -195,8 +196,7 @@ class Walk:
             return self._decomposed(node)
         try:
             arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)
-            if "node" in rule.parameters:  # what only the capture knows: how many parts, which strides
-                arguments["node"] = node
+            arguments |= {name: _CAPTURED[name](node) for name in CAPTURED if name in rule.parameters}
             return rule.function(self.op, **arguments)
         except UnsupportedArgument:
             if self.settings.foreign == REFUSE:
@@ -396,6 +396,32 @@ class Walk:
         return value
 
 
+def _parts(node: Node) -> int | None:
+    results = node.meta.get("val")
+    return len(results) if isinstance(results, (list, tuple)) else None
+
+
+def _result_dims(node: Node) -> list[int] | None:
+    result = node.meta.get("val")
+    return None if result is None else [size if isinstance(size, int) else -1 for size in result.shape]
+
+
+def _is_packed(node: Node) -> bool:
+    base = getattr(node.args[0], "meta", {}).get("val")
+    if base is None or not base.is_contiguous():
+        return False
+    return bool(base.untyped_storage().nbytes() == base.numel() * base.itemsize)
+
+
+def _used_outputs(node: Node) -> set[Any]:
+    return {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
+
+
+_CAPTURED: dict[str, Callable[[Node], Any]] = {
+    "parts": _parts, "result_dims": _result_dims, "is_packed": _is_packed, "used_outputs": _used_outputs
+}  # fmt: skip
+
+
 def _is_complex(node: Node) -> bool:
     """Whether a call takes or gives complex numbers."""
 
@@ -407,16 +433,6 @@ def _is_complex(node: Node) -> bool:
         return isinstance(item, complex) or (isinstance(item, torch.Tensor) and item.dtype.is_complex)
 
     return found(node.args) or found(list(node.kwargs.values())) or found(node.meta.get("val"))
-
-
-def unsupported_operators(occurrences: Sequence[Occurrence]) -> UnsupportedOp:
-    """The error for operators without a rule, which shows how to write one."""
-    namespace, name = occurrences[0].operator.split(".")[:2]
-    return UnsupportedOp(
-        occurrences,
-        hint=f'write a lowering for it: @tonnx.lower("{namespace}::{name}"), see docs/custom-operators.md; or keep it '
-        'as a node that no runtime has: operator_export_type="ONNX_ATEN_FALLBACK"',
-    )
 
 
 def _live(graph: torch.fx.Graph) -> set[Node]:
@@ -447,15 +463,18 @@ def _attribute_of(module: torch.nn.Module, path: str) -> Any:
     return value
 
 
-def number_as_value(op: Builder, number: Any) -> ir.Value:
-    """A Python number among the outputs, as a tensor of rank 0."""
-    if isinstance(number, bool):
-        return op.constant(number, ir.DataType.BOOL)
-    if isinstance(number, int):
-        return op.constant(number, ir.DataType.INT64)
-    if isinstance(number, float):
-        return op.constant(number, ir.DataType.FLOAT)
-    raise LoweringError(
-        f"an output of type {type(number).__name__} cannot be expressed in ONNX",
-        hint="return tensors and numbers only, in tuples, lists or dicts",
-    )
+def lower_graph(
+    op: Builder,
+    names: Mapping[sympy.Symbol, str],
+    settings: Settings,
+    module: torch.fx.GraphModule,
+    inputs: Sequence[ir.Value],
+) -> list[Any]:
+    """The results of a graph of simpler operators than the one that it decomposes."""
+    walk = Walk(op, symbolic_sizes.DimNames(names), settings)
+    placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    results = walk.graph(module, dict(zip(placeholders, inputs, strict=True)))
+    if walk.unsupported:
+        parts = dict.fromkeys(occurrence.operator for occurrence in walk.unsupported)
+        raise decompose.NoDecomposition(f"PyTorch's own decomposition of it has {', '.join(parts)}")
+    return results

@@ -7,12 +7,12 @@ No runtime has these operators; the file is for tools that know PyTorch's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
+from tonnx.errors import Occurrence, UnsupportedArgument, UnsupportedOp
 from tonnx.frontends.torch.settings import FALLTHROUGH
 from tonnx.ir.build import Builder
 
@@ -71,3 +71,13 @@ def _list(op: Builder, items: list[Any], operator: str) -> ir.Value:
         made.type = ir.SequenceType(ir.TensorType(items[0].dtype or ir.DataType.FLOAT))
         return made
     raise UnsupportedArgument(f"{operator}: a list of different things, or with None in it, cannot stand in a file")
+
+
+def unsupported_operators(occurrences: Sequence[Occurrence]) -> UnsupportedOp:
+    """The error for operators without a rule, which shows how to write one."""
+    namespace, name = occurrences[0].operator.split(".")[:2]
+    return UnsupportedOp(
+        occurrences,
+        hint=f'write a lowering for it: @tonnx.lower("{namespace}::{name}"), see docs/custom-operators.md; or keep it '
+        'as a node that no runtime has: operator_export_type="ONNX_ATEN_FALLBACK"',
+    )

@@ -21,7 +21,7 @@ from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.script import graphs, lists
 from tonnx.frontends.torch.script.objects import Parameters
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
-from tonnx.frontends.torch.script.walk import Walk
+from tonnx.frontends.torch.script.walk import LowerGraph, Walk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
@@ -91,10 +91,11 @@ def lower_script(
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
+    lower_graph: LowerGraph,
 ) -> tuple[ir.Model, list[int], list[str]]:
     """The ONNX model; which of the flattened outputs it has (None is not one); what the user should know."""
     try:
-        return _lowered(scripted, module, call, output_names, output_axes, settings)
+        return _lowered(scripted, module, call, output_names, output_axes, settings, lower_graph)
     except TonnxError as error:
         if scripted.instead_of is not None:
             raise scripted.instead_of from error
@@ -108,6 +109,7 @@ def _lowered(
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
+    lower_graph: LowerGraph,
 ) -> tuple[ir.Model, list[int], list[str]]:
     script = scripted.program
     if isinstance(module, Runnable):
@@ -116,7 +118,7 @@ def _lowered(
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
     op = Builder(graph, names=names, widens=True)
     parameters = Parameters(op)
-    walk = Walk(op, parameters, settings)
+    walk = Walk(op, parameters, settings, lower_graph)
     with op:
         tree = _run(walk, script, call, _inputs(graph, call), module)
         walk.raise_unsupported()

@@ -17,8 +17,6 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.fx import walk as fx
-from tonnx.frontends.torch.fx.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.aten_fallback import foreign_node
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
 from tonnx.frontends.torch.operators.decompose import NoDecomposition, table
@@ -102,12 +100,7 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
         raise NoDecomposition
     if fakes.narrowed():
         raise NoDecomposition("PyTorch's own decomposition of it serves some sizes only")
-    inner = fx.Walk(walk.op, DimNames(fakes.names), walk.settings)
-    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-    results = inner.graph(module, dict(zip(names, values, strict=True)))
-    if inner.unsupported:
-        parts = dict.fromkeys(occurrence.operator for occurrence in inner.unsupported)
-        raise NoDecomposition(f"PyTorch's own decomposition of it has {', '.join(parts)}")
+    results = walk.lower_graph(walk.op, fakes.names, walk.settings, module, values)
     many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
     return results if many else results[0]
 

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.fx import symbolic_sizes
+from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.ir.build import DIM, Builder
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for

@@ -11,7 +11,6 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, UnsupportedArgument
-from tonnx.frontends.torch.fx.memory import view_inverse
 from tonnx.frontends.torch.operators.bind import DTYPES, bind, convert
 from tonnx.frontends.torch.script import decompose, dtypes, lists, queries, special
 from tonnx.frontends.torch.script.store import link
@@ -22,6 +21,7 @@ from tonnx.lowering.ops import quantized
 from tonnx.lowering.regions.lists import as_number
 from tonnx.lowering.rules import Rule, complex_rule, rule_for
 from tonnx.lowering.values import WRAPPED
+from tonnx.lowering.views import view_inverse
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -153,8 +153,8 @@ def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder)
         return walk.store.read(op, item) if isinstance(item, Tensor) else item
 
     bound = bind(operator.target, rule, raw, {}, op, resolve)
-    if "node" in rule.parameters and walk.unpacked is not None:
-        bound["node"] = Seen(walk.unpacked)
+    if "parts" in rule.parameters:
+        bound["parts"] = walk.unpacked
     try:
         made = rule.function(op, **bound)
         return quantized.completed(op, operator.name, bound, made) if operator.namespace == "aten" else made
@@ -164,14 +164,6 @@ def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder)
             why="paths that are chosen at run time give it different ranks, or a list grows of tensors of any rank",
             hint="bring the tensor to one rank on every path",
         ) from error
-
-
-class Seen:
-    """What a rule may ask of the node that it lowers: how many parts there are."""
-
-    def __init__(self, parts: int) -> None:
-        self.meta = {"val": [None] * parts}
-        self.args = (None,)
 
 
 def _rule(walk: Walk, operator: Operator, with_complex: bool) -> Rule | None:

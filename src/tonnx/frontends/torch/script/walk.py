@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
@@ -12,7 +12,7 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
-from tonnx.frontends.torch.fx.walk import unsupported_operators
+from tonnx.frontends.torch.operators.aten_fallback import unsupported_operators
 from tonnx.frontends.torch.script import (
     containers,
     control,
@@ -50,14 +50,19 @@ _ON_VAGUE = frozenset(
 """What may be done to a text that is not known."""
 
 
+LowerGraph = Callable[[Builder, Any, Settings, torch.fx.GraphModule, Sequence[ir.Value]], list[Any]]
+"""Lowers PyTorch's decomposition of one operator, a graph of torch.export's kind."""
+
+
 class Walk:
     """The lowering of one program into one ONNX graph."""
 
-    def __init__(self, op: Builder, parameters: Parameters, settings: Settings) -> None:
+    def __init__(self, op: Builder, parameters: Parameters, settings: Settings, lower_graph: LowerGraph) -> None:
         self.op = op
         self.store = Store()
         self.parameters = parameters
         self.settings = settings
+        self.lower_graph = lower_graph
         self.unsupported: list[Occurrence] = []
         self.notes: list[str] = []
         self.writes_state = False

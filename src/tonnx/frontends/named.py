@@ -1,7 +1,4 @@
-"""The user's model: ``path/file.py:name``, ``package.module:name``, or an archive (``.pt``, ``.ts``, ``.pt2``).
-
-The only module of the command line, with `examples`, that needs torch.
-"""
+"""The user's model by a name: ``path/file.py:name``, ``package.module:name``, an archive, or what Paddle saved."""
 
 from __future__ import annotations
 
@@ -22,6 +19,9 @@ from tonnx.errors import InvalidArgument, MissingDependency, TonnxError
 from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 
 WRITTEN = "it is written path/file.py:name or package.module:name, or is an archive such as model.pt or program.pt2"
+
+_SCRIPT = (".pt", ".pth", ".ts")
+_PADDLE = (".json", ".pdmodel")
 
 
 @dataclass
@@ -100,6 +100,49 @@ def _needs_nothing(function: Any) -> bool:
     except ValueError:  # a builtin without a signature
         return False
     return True
+
+
+def is_paddle(target: str) -> bool:
+    """Whether it is the file, the folder or the prefix of a saved Paddle model."""
+    path = Path(target)
+    if target.endswith((*_PADDLE, ".pdiparams")) or path.name == "__model__" or path.is_dir():
+        return True
+    return any(Path(target + suffix).is_file() for suffix in _PADDLE)
+
+
+def _is_saved_paddle(target: str) -> bool:
+    return ".py:" not in target and is_paddle(target)
+
+
+def is_python(target: str) -> bool:
+    """Whether a model is made by the user's own code."""
+    return not target.endswith((".onnx", ".pt2", *_SCRIPT)) and not _is_saved_paddle(target)
+
+
+def load_against(target: str) -> Loaded:
+    """The model: a path for what is saved, an object for what is Python's."""
+    if target.endswith(".onnx") or _is_saved_paddle(target):
+        if target.endswith(".onnx") and not Path(target).is_file():
+            raise InvalidArgument(f"there is no file {target}")
+        return Loaded(target)
+    if target.endswith(_SCRIPT):
+        return Loaded(_script(Path(target)))
+    return load_any(target)
+
+
+def _script(path: Path) -> Any:
+    import torch
+
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}")
+    try:
+        return torch.jit.load(path, map_location="cpu")
+    except RuntimeError as error:
+        raise InvalidArgument(
+            f"{path} is not a TorchScript archive",
+            why=(str(error).splitlines() or [""])[0][:200],
+            hint="weights alone are no model: write a function that makes the model and loads them",
+        ) from error
 
 
 def split_target(target: str) -> tuple[Path | None, str | None, str]:
