@@ -86,14 +86,22 @@ def generated(seed: int, length: int = 8) -> list[Step]:
         view = rng.random() < 0.55
         step = Step(rng.choice(list(VIEWS if view else WRITES)), rng.randrange(count), rng.randrange(count))
         try:
-            shapes = [played([*steps, step], base(size), base(size) / 3)[step.of].shape for size in (1, 4, 7)]
+            runs = [played([*steps, step], base(size), base(size) / 3) for size in (1, 4, 7)]
         except (RuntimeError, IndexError, ValueError):  # a view that the memory or the rank does not allow
             continue
-        if step.kind in FIXED and (shapes[0] == () or shapes[1][-1] != shapes[2][-1]):
+        if step.kind in FIXED and len({tensors[step.of].shape[-1:] for tensors in runs[1:]} | {()}) != 2:
             continue
+        if len({tuple(map(tensors_sharing(tensors), tensors)) for tensors in runs}) > 1:
+            continue  # a view of one row, and a copy of several: no graph is both
         steps.append(step)
         count += view
     return steps
+
+
+def tensors_sharing(tensors: list[Tensor]) -> Callable[[Tensor], int]:
+    """Gives the first tensor whose memory one shares."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return lambda tensor: places.index(tensor.untyped_storage().data_ptr())
 
 
 def base(size: int) -> Tensor:
