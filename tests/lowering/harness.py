@@ -7,6 +7,7 @@ example's sizes and at others of every dynamic dimension.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import tonnx
+from tonnx.proof.trials.prove import Verification
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Case:
     has: Sequence[str] = ()
     """ONNX operators that the result must contain."""
     has_not: Sequence[str] = ()
+    left_out: str = ""
+    """Why the model itself fails at some of the sizes or values that the proof draws (a pattern, which must occur)."""
 
 
 class _Call(torch.nn.Module):
@@ -71,6 +75,7 @@ def check(case: Case, **options: Any) -> tonnx.ExportResult:
     torch.manual_seed(0)
     result = export_case(case, **options)
     assert result.verification is not None and result.verification.ok
+    assert_compared(result.verification, case.left_out)
     assert result.model.opset_imports[""] == result.opset
     kinds = {node.op_type for node in result.model.graph.all_nodes()}
     for op_type in case.has:
@@ -78,6 +83,21 @@ def check(case: Case, **options: Any) -> tonnx.ExportResult:
     for op_type in case.has_not:
         assert op_type not in kinds
     return result
+
+
+def assert_compared(verification: Verification, left_out: str = "") -> None:
+    """Every dynamic dimension was really compared at another size, and nothing was left out but what was named."""
+    example, *others = verification.trials
+    reasons = {trial.label: trial.skipped or trial.doubt or "" for trial in others if not trial.comparisons}
+    unnamed = {label: why for label, why in reasons.items() if not left_out or not re.search(left_out, why)}
+    assert not unnamed, f"left out, and not named in the case: {unnamed}"
+    assert not left_out or reasons, f"nothing was left out because of {left_out!r}"
+    is_empty = not any(comparison.total for comparison in example.comparisons)
+    for symbol, size in example.sizes.items():
+        compared = [trial for trial in others if trial.sizes[symbol] != size and trial.comparisons]
+        assert compared, f"{symbol} was compared at {size} only"
+        told = is_empty or any(comparison.total for trial in compared for comparison in trial.comparisons)
+        assert told, f"all outputs are empty wherever {symbol} is not {size}"
 
 
 def table(cases: Sequence[Case]) -> Any:

@@ -25,7 +25,8 @@ aten = torch.ops.aten
 MASK = torch.tensor([[True, False, True], [False, False, True]])
 
 SLICES = [
-    Case("select", lambda x: (x[0], x[:, -1], x.select(2, 1), x[1, -2, 3]), [r(2, 3, 4)], {0: [0, 1]}),
+    Case("select", lambda x: (x[0], x[:, -1], x.select(2, 1), x[1, -2, 3]), [r(2, 3, 4)], {0: [0, 1]},
+         left_out="out of bounds"),
     Case("slice", lambda x: (x[1:], x[:, :-1], x[..., 1:3], x[:, ::2], x[-2:, 5:], x[:, 1:100]), [r(3, 4, 5)]),
     Case("slice_dynamic", lambda x: (x[1:], x[:, :-1], x[..., ::2], x[-2:]), [r(4, 5, 6)], ALL),
     Case("slice_by_size", lambda x, y: (x[: y.shape[0]], x[y.shape[0] - 1 :]), [r(9, 2), r(3)], {1: [0]}),
@@ -37,15 +38,17 @@ SLICES = [
 GATHERS = [
     Case("embedding", lambda x: F.embedding(x, r(5, 3), padding_idx=0), [t(1, 0, 4)], ALL),
     Case("embedding_int32", lambda x: F.embedding(x, r(5, 3)), [torch.tensor([[1, 4]], dtype=torch.int32)], ALL),
-    Case("index_select", lambda x, n: (x.index_select(0, n), x.index_select(-1, n)), [r(3, 4, 3), t(2, 0, 0)], ALL),
+    Case("index_select", lambda x, n: (x.index_select(0, n), x.index_select(-1, n)), [r(3, 4, 3), t(2, 0, 0)], ALL,
+         left_out="index out of range"),
     Case(
         "index_select_scalars",
         lambda x, v, n: (x.index_select(0, n), v.index_select(0, n)),
         [torch.tensor(1.0), r(1), torch.tensor(0)],
     ),
-    Case("gather", lambda x, n: (x.gather(1, n), x.gather(-2, n)), [r(3, 4), torch.tensor([[0, 2], [1, 0]])], {0: [1]}),
+    Case("gather", lambda x, n: (x.gather(1, n), x.gather(-2, n)), [r(3, 4), torch.tensor([[0, 2], [1, 0]])], {0: [1]},
+         left_out="out of bounds"),
     Case("gather_scalar", lambda x, v, n: (x.gather(0, n), v.gather(0, n)), [torch.tensor(1.0), r(1), torch.tensor(0)]),
-    Case("gather_vector", lambda x, n: x.gather(0, n), [r(4), t(3, 1)], ALL),
+    Case("gather_vector", lambda x, n: x.gather(0, n), [r(4), t(3, 1)], ALL, left_out="out of bounds"),
     Case("take", lambda x, n: x.take(n), [r(3, 4), torch.tensor([[0, -1], [5, 11]])]),
     Case(
         "take_along_dim", lambda x, n: (x.take_along_dim(n, 1), x.take_along_dim(n)), [r(3, 4), torch.tensor([[0, 2]])]
@@ -60,6 +63,7 @@ ADVANCED = [
         [r(3, 4, 3), torch.tensor([[0, -1], [2, 1]])],
         {0: [0]},
         has_not=["GatherND"],
+        left_out="out of bounds",
     ),
     Case("scalar_index", lambda x, n: (x[n], x[:, n]), [r(3, 4), torch.tensor(-1)], ALL),
     Case(
@@ -69,7 +73,8 @@ ADVANCED = [
         {0: [2], 1: {0: "n"}, 2: {0: "n"}},
     ),
     Case("two_behind", lambda x, a, b: x[:, a, b], [r(2, 3, 4), t(0, 2), t(1, 3)], {0: [0]}),
-    Case("gap", lambda x, a, b: (x[a, :, b], x[:, a, :, b]), [r(3, 4, 3, 5), t(0, 2), t(1, 2)], {0: [1]}),
+    Case("gap", lambda x, a, b: (x[a, :, b], x[:, a, :, b]), [r(3, 4, 3, 5), t(0, 2), t(1, 2)], {0: [1]},
+         left_out="out of bounds"),
     Case("none_gap", lambda x, a, b: x[a, None, b], [r(3, 4, 5), t(0, 2), t(1, 3)]),
     Case("broadcast", lambda x, a, b: (x[:, a, b], x[:, a[:, 0], b]), [r(2, 3, 4), t([0], [2]), t(1, 3)], {0: [0]}),
     Case(
@@ -100,7 +105,8 @@ ADVANCED = [
         [r(4, 3), torch.tensor([0, 9, 3, 2])],
         {0: [0]},
     ),
-    Case("masked_select of other names", lambda x, m: x.masked_select(m > 0), [r(4, 3), r(4, 3)], ALL),
+    Case("masked_select of other names", lambda x, m: x.masked_select(m > 0), [r(4, 3), r(4, 3)], ALL,
+         left_out="must match the size"),
     Case("masked_select", lambda x, m: (x.masked_select(m), m.masked_select(m)), [r(4, 2, 3), MASK], {0: [0]}),
     Case("nonzero", lambda x, m: (x.nonzero(), m.nonzero(), torch.argwhere(m)), [i(2, 3), MASK], {0: [0]}),
     Case(
@@ -125,7 +131,11 @@ INDEX_PUT = [
         {0: {1: "c"}, 2: {1: "c"}},
     ),
     Case(
-        "put_broadcast", lambda x, n, v: torch.index_put(x, [n], v), [r(3, 4), t(2, -3), torch.tensor(9.0)], {0: [0, 1]}
+        "put_broadcast",
+        lambda x, n, v: torch.index_put(x, [n], v),
+        [r(3, 4), t(2, -3), torch.tensor(9.0)],
+        {0: [0, 1]},
+        left_out="out of bounds",
     ),
     Case("put_behind", lambda x, n, v: aten.index_put(x, [None, n], v), [r(3, 4, 2), t(2, 0), r(2, 2) * 9], {0: [0]}),
     Case("put_two", lambda x, n, v: torch.index_put(x, [n, n + 1], v), [r(3, 4), t(2, 0), r(2) * 9]),
@@ -214,6 +224,7 @@ SCATTERS = [
         lambda x, n: (x.index_fill(0, n, 2.0), x.index_fill(1, n, torch.tensor(-1.0))),
         [r(3, 3), t(2, -3)],
         {0: [0, 1]},
+        left_out="out of bounds",
     ),
     Case(
         "index_reduce",
@@ -224,7 +235,8 @@ SCATTERS = [
         ),
         [r(3, 3), t(2, 2), r(2, 3)],
     ),
-    Case("put_flat", lambda x, n, v: (x.put(n, v), x.put(n, v, accumulate=True)), [r(3, 4), t(2, 5), r(2)], {0: [0]}),
+    Case("put_flat", lambda x, n, v: (x.put(n, v), x.put(n, v, accumulate=True)), [r(3, 4), t(2, 5), r(2)], {0: [0]},
+         left_out="out of range"),
 ]
 
 MASKS = [
@@ -266,6 +278,7 @@ MASKS = [
         lambda x, v: (x.select_scatter(v, 0, 1), x.select_scatter(v, 0, -1)),
         [r(3, 4), r(4) * 9],
         {0: [0]},
+        left_out="out of range",
     ),
     Case(
         "diagonal_scatter",

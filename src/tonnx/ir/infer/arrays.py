@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims, broadcast, dims_of, same_dim, sizes_in
+from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims, broadcast, constant, dims_of, same_dim, sizes_in
 from tonnx.ir.infer.table import Inferred, PlannedNode, shape_from, shape_of
 
 _SAME_AS_FIRST = (
     "Abs Acos Acosh Asin Asinh Atan Atanh BitShift BitwiseNot Cast Ceil Celu Clip Cos Cosh CumSum DequantizeLinear "
-    "Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization "
+    "Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization "
     "IsInf IsNaN LRN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear "
     "RMSNormalization Reciprocal Relu Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign Sin Sinh "
     "Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu CastLike RotaryEmbedding Bernoulli "
@@ -29,8 +29,7 @@ _REDUCTIONS = (
 
 shape_of(*_SAME_AS_FIRST.split())(lambda node: node.dims(0))
 shape_of("Size")(lambda node: [])
-shape_of("Range")(lambda node: [UNKNOWN])
-shape_of("Flatten")(lambda node: [UNKNOWN, UNKNOWN])
+shape_of("Dropout")(lambda node: [node.dims(0)] * node.outputs)
 shape_of("GatherElements")(lambda node: node.dims(1))
 shape_of("ConstantOfShape")(lambda node: sizes_in(node.inputs[0]))
 shape_from("Transpose")(lambda node, dims: [dims[p] for p in node.attributes.get("perm") or range(len(dims))[::-1]])
@@ -226,6 +225,21 @@ def _gemm(node: PlannedNode) -> Inferred:
     return [a[1 if node.attributes.get("transA", 0) else 0], b[0 if node.attributes.get("transB", 0) else 1]]
 
 
+@shape_of("Range")
+def _range(node: PlannedNode) -> Inferred:
+    ends = [constant(value) for value in node.inputs]
+    if any(end is None for end in ends):
+        return [UNKNOWN]
+    return [np.arange(*(end.item() for end in ends if end is not None)).size]
+
+
+@shape_from("Flatten")
+def _flatten(node: PlannedNode, dims: Dims) -> Inferred:
+    axis = node.attributes.get("axis", 1)
+    axis += len(dims) if axis < 0 else 0
+    return [_remaining(dims[:axis], []), _remaining(dims[axis:], [])]
+
+
 @shape_of("NonZero")
 def _nonzero(node: PlannedNode) -> Inferred:
     dims = node.dims(0)
@@ -287,6 +301,6 @@ def _einsum(node: PlannedNode) -> Inferred:
     sizes: dict[str, Dim] = {}
     for term, value in zip(terms.split(","), node.inputs, strict=True):
         for letter, dim in zip(term, dims_of(value) or [UNKNOWN] * len(term), strict=True):
-            if not isinstance(sizes.get(letter), int):
+            if not isinstance(sizes.get(letter), int) or sizes[letter] == 1:  # which is broadcast
                 sizes[letter] = dim
     return [sizes[letter] for letter in result]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims
+import numpy as np
+
+from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims, constant, sizes_in
 from tonnx.ir.infer.table import Inferred, PlannedNode, shape_from, shape_of
 from tonnx.ir.infer.windows import slid
 
 shape_of("SequenceLength", "OptionalHasElement")(lambda node: [])
 shape_from("ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv")(lambda node, dims: _first(dims, 1, UNKNOWN))
 shape_from("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")(lambda node, dims: _first(dims, 2, 1))
-shape_from("Resize", "GridSample", "Upsample")(lambda node, dims: _first(dims, 2, UNKNOWN))
 
 
 def _first(dims: Dims, count: int, rest: Dim) -> Dims:
@@ -22,6 +23,30 @@ def _conv(node: PlannedNode, dims: Dims) -> Inferred:
     if weight is None:
         return _first(dims, 1, UNKNOWN)
     return [dims[0], weight[0], *slid(dims[2:], weight[2:], node.attributes)]
+
+
+@shape_from("Resize", "Upsample")
+def _resize(node: PlannedNode, dims: Dims) -> Inferred:
+    scales, sizes = (*node.inputs[2 if len(node.inputs) > 2 else 1 :], None, None)[:2]
+    factors, result = constant(scales), list(dims)
+    if "scales" in node.attributes:  # of Upsample below opset 9
+        factors = np.array(node.attributes["scales"])
+    targets = sizes_in(sizes) if node.attributes.get("keep_aspect_ratio_policy", "stretch") == "stretch" else None
+    for place, axis in enumerate(node.attributes.get("axes") or range(len(dims))):
+        before = dims[axis]
+        if targets:
+            result[axis] = targets[place]
+        elif factors is None or not factors.size or (factors[place] != 1 and not isinstance(before, int)):
+            result[axis] = UNKNOWN
+        elif isinstance(before, int):
+            result[axis] = int(before * float(factors[place]))
+    return result
+
+
+@shape_from("GridSample")
+def _grid_sample(node: PlannedNode, dims: Dims) -> Inferred:
+    grid = node.dims(1)
+    return _first(dims, 2, UNKNOWN) if grid is None else [*dims[:2], *grid[1:-1]]
 
 
 @shape_from("DepthToSpace")

@@ -21,6 +21,7 @@ SMALL = 8  # examples up to this size are tried at 1, 2 and 3 as well
 CHEAP = 512  # above it, a dimension is halved rather than doubled
 GROWTH = 4  # a joint assignment never has more than this many times the elements of the example
 SAMPLE = 1 << 16  # elements looked at to learn what an example holds
+COLUMNS = 16  # a table has at most so many
 FEW = 4  # an example with at most this many values, repeated, is a mask or a flag
 
 
@@ -151,8 +152,20 @@ def _tile(example: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return example
 
 
+def _is_table(example: np.ndarray, shape: tuple[int, ...]) -> bool:
+    """True if a column holds ids, as that of the image does in a list of regions: what fits the others breaks it."""
+    if example.ndim != 2 or not 1 < example.shape[1] <= COLUMNS or shape[1] != example.shape[1]:
+        return False
+    low, high = example.min(axis=0).astype(np.float64), example.max(axis=0).astype(np.float64)
+    whole = (example == np.rint(example)).all(axis=0)
+    return bool((whole & (low >= 0) & (high - low <= (high.max() - low.min()) / FEW)).any())
+
+
 def _normal(example: np.ndarray, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
     """Normal values with the example's mean and deviation, inside its range."""
+    if _is_table(example, shape):
+        columns = [_normal(example[:, i], shape[:1], rng) for i in range(shape[1])]
+        return np.stack(columns, axis=1)
     values = _sample(example).astype(np.float64)
     wide: Any = np.float64 if example.dtype.itemsize >= 8 else np.float32
     drawn = rng.standard_normal(shape, dtype=wide)

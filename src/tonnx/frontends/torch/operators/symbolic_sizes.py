@@ -86,11 +86,23 @@ def _rounded(op: Builder, x: Any, digits: int | None = None) -> ir.Value:
 
 
 def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
+    if _has_fraction(a, b):
+        return op.Floor(_truediv(op, a, b))
     # Sizes are not negative, but differences of sizes are: ONNX divides towards zero, Python towards minus infinity.
     quotient = op.Div(a, b)
     remainder = op.Sub(a, op.Mul(quotient, b))
     wrong = op.And(op.Not(op.Equal(remainder, 0)), op.Less(op.Mul(remainder, b), 0))
     return op.Sub(quotient, op.cast(wrong, T.INT64)) if _may_be_negative(a, b) else quotient
+
+
+def _mod(op: Builder, a: Any, b: Any) -> ir.Value:
+    if _has_fraction(a, b):  # ONNX's Mod of floats has the sign of the dividend
+        return op.Sub(_double(op, a), op.Mul(_floordiv(op, a, b), _double(op, b)))
+    return op.Mod(a, b)
+
+
+def _has_fraction(*operands: Any) -> bool:
+    return any(x.dtype == T.DOUBLE if isinstance(x, ir.Value) else isinstance(x, float) for x in operands)
 
 
 def _may_be_negative(*operands: Any) -> bool:
@@ -128,7 +140,7 @@ def _sum(op: Builder, terms: Sequence[Any]) -> Any:
 
 
 def _not_equal(op: Builder, a: Any, b: Any) -> ir.Value:
-    return op.Not(op.Equal(a, b))
+    return op.Not(op.Equal(*_same_dtype(op, a, b)))
 
 
 def _binary(op_type: str) -> Callable[..., ir.Value]:
@@ -140,10 +152,7 @@ def _binary(op_type: str) -> Callable[..., ir.Value]:
 
 
 def _same_dtype(op: Builder, a: Any, b: Any) -> tuple[Any, Any]:
-    dtypes = {x.dtype for x in (a, b) if isinstance(x, ir.Value)} | {T.DOUBLE for x in (a, b) if isinstance(x, float)}
-    if T.DOUBLE in dtypes:
-        return _double(op, a), _double(op, b)
-    return a, b
+    return (_double(op, a), _double(op, b)) if _has_fraction(a, b) else (a, b)
 
 
 _FUNCTIONS: dict[Any, Callable[..., Any]] = {
@@ -152,7 +161,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     operator.mul: _binary("Mul"),
     operator.floordiv: _floordiv,
     operator.truediv: _truediv,
-    operator.mod: _binary("Mod"),
+    operator.mod: _mod,
     operator.pow: _binary("Pow"),
     operator.neg: lambda op, a: op.Neg(a),
     operator.pos: lambda op, a: a,
@@ -221,8 +230,8 @@ def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
     rules: dict[str, Callable[..., Any]] = {
         "FloorDiv": _floordiv,
         "CleanDiv": _floordiv,
-        "Mod": _binary("Mod"),
-        "PythonMod": _binary("Mod"),
+        "Mod": _mod,
+        "PythonMod": _mod,
         "Pow": _binary("Pow"),
         "PowByNatural": _binary("Pow"),
         "FloatTrueDiv": _truediv,
