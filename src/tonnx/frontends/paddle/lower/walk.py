@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.errors import LoweringError, UnsupportedOp
 from tonnx.frontends.paddle.lower import control, loops, rules
 from tonnx.frontends.paddle.lower.arrays import Array, Listed
 from tonnx.frontends.paddle.lower.bind import bind
@@ -16,28 +16,29 @@ from tonnx.frontends.paddle.read import schema
 from tonnx.frontends.paddle.read.branches import join_branches
 from tonnx.frontends.paddle.read.graph import BRANCHES, LOOPS, POSITIONAL, Block, Kind, Op, Program, Type, Value
 from tonnx.frontends.paddle.read.liveness import Needed, results_of
-from tonnx.ir.build import Builder, UnknownRank
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.ir.provenance import VALUE, forget
-from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
+from tonnx.lowering.stand_ins import StandIn
 from tonnx.lowering.values import is_float, is_integer
+from tonnx.lowering.walk import GraphWalk, Origin
 
 WEIGHT = "tonnx.weight"
-_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError, NotImplementedError)
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _MAIN = ("Out", "Output", "Y", "Result", "out")
 """Output slots of old operators that hold their only result, the most usual first."""
 
 
-class Walk:
+class Walk(GraphWalk):
     """The lowering of one program into one ONNX graph."""
+
+    to_report = "together with the program file"
 
     def __init__(
         self, op: Builder, program: Program, params: Mapping[str, ir.Tensor], *, trust_shapes: bool = True
     ) -> None:
-        self.op = op
+        super().__init__(op)
         self.program = program
-        self.unsupported: list[Occurrence] = []
         join_branches(program.block)
         self.needed = Needed(program.block, program.outputs.values())
         self.trusts = trust_shapes
@@ -125,29 +126,36 @@ class Walk:
     # One operator
 
     def _lower(self, node: Op) -> None:
+        origin = self.origin_of(node)
+        with self.op.origin(origin.module, node.name, "" if origin.module else _relative(node.source)):
+            self.results_of(node)
+
+    def compute(self, node: Op) -> None:
+        """Lower an operator, and say what its results are."""
+        self._define(node, self._computed(node))
+
+    def origin_of(self, node: Op) -> Origin:
         path = node.source.strip("/") if self.program.format == "pir" else ""
-        reported = len(self.unsupported)
-        with self.op.origin(path.replace("/", "."), node.name, "" if path else _relative(node.source)):
-            try:
-                self._define(node, self._compute(node))
-            except (TonnxError, *_FAULTS) as error:
-                if not self.unsupported:
-                    raise _explained(error, node) from error.__cause__ if isinstance(error, TonnxError) else error
-                if len(self.unsupported) == reported and not self._is_consequence(node):
-                    self.unsupported.append(fault_at(error, node.name, *self._place_of(node)))
-                self._define(node, tuple(self._placeholder(value) for value in _results(node)))
+        line = "" if path else _relative(node.source)
+        where = " ".join(part for part in (node.source, f"({node.place})") if part)
+        return Origin(node.name, path.replace("/", "."), line or node.place, where)
 
-    def _is_consequence(self, node: Op) -> bool:
-        """Whether a fault is most likely one of what is reported already: it hangs on what stands for a result."""
-        results = [self._values.get(value) for values in node.inputs.values() for value in values if value is not None]
-        results += [part for array in results if isinstance(array, Array) for part in vars(array).values()]
-        return hangs_on_stand_in(results) or any(self._is_consequence(op) for block in node.blocks for op in block.ops)
+    def operands_of(self, node: Op) -> Iterator[Any]:
+        operands = [self._values.get(value) for values in node.inputs.values() for value in values if value is not None]
+        yield from operands
+        for array in operands:
+            if isinstance(array, Array):
+                yield from vars(array).values()
+        for block in node.blocks:
+            for inner in block.ops:
+                yield from self.operands_of(inner)
 
-    def _place_of(self, node: Op) -> tuple[str, str]:
-        """The module, and the user's line or the place in the program."""
-        return self.op.source.get("tonnx.module", ""), self.op.source.get("tonnx.source") or node.place
+    def stand_in_for(self, node: Op) -> Any:
+        results = tuple(self._placeholder(value) for value in _results(node))
+        self._define(node, results)
+        return results
 
-    def _compute(self, node: Op) -> Any:
+    def _computed(self, node: Op) -> Any:
         if node.name == "builtin.combine":
             return [self.resolve(operand) for operand in node.operands]
         if node.name == "builtin.split":
@@ -166,8 +174,7 @@ class Walk:
         if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
             rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
         if rule is None:
-            self.unsupported.append(Occurrence(called, *self._place_of(node)))
-            return tuple(self._placeholder(value) for value in _results(node))
+            return self.refuse(node, called)
         return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
 
     def _takes_array(self, node: Op) -> bool:
@@ -274,26 +281,6 @@ def _stand_in(declared: Type) -> ir.Value:
     return StandIn(declared.dtype or ir.DataType.FLOAT, shape)
 
 
-def _explained(error: Exception, node: Op) -> TonnxError:
-    """What stopped a rule, as an error that says where."""
-    if isinstance(error, TonnxError):
-        error.where = error.where or _where(node)
-        return error
-    if isinstance(error, UnknownRank):
-        return LoweringError(
-            f"{node.name} could not be lowered: how many dimensions its operand has is not known",
-            where=_where(node),
-            why="the branches or passes before it give tensors of different ranks",
-            hint="bring them to one rank in the model, with reshape or unsqueeze",
-        )
-    return LoweringError(
-        f"{node.name} could not be lowered",
-        where=_where(node),
-        why=f"{type(error).__name__}: {error}",
-        hint="this is a fault of tonnx; please report it together with the program file",
-    )
-
-
 def _results(node: Op) -> list[Value | list[Value | None] | None]:
     """The results in the order in which rules return them; an old slot with several values is a list."""
     if node.blocks:
@@ -312,6 +299,3 @@ def _relative(source: str) -> str:
     """The user's file without the folders of the machine that the program was made on."""
     return "/".join(source.replace("\\", "/").split("/")[-2:])
 
-
-def _where(node: Op) -> str:
-    return " ".join(part for part in (node.source, f"({node.place})") if part)

@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.fx import Node
 
-from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedArgument
+from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.capture.patches import autograd
 from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_order, needed, writes
 from tonnx.frontends.torch.fx.memory import Memory, mutates, root_of, written_argument
@@ -30,10 +30,8 @@ from tonnx.ir.build import DIM, Builder
 from tonnx.ir.provenance import INSIDE, VALUE
 from tonnx.lowering import complex as pairs
 from tonnx.lowering.rules import CAPTURED
-from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
-
-_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
-"""What a rule raises when it is given something that it was not written for."""
+from tonnx.lowering.stand_ins import StandIn
+from tonnx.lowering.walk import GraphWalk, Origin, place
 
 DROPPED = frozenset(
     """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
@@ -55,14 +53,13 @@ def operator_name(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_.")
 
 
-class Walk:
+class Walk(GraphWalk):
     """The lowering of one graph into one ONNX graph."""
 
     def __init__(self, op: Builder, dims: symbolic_sizes.DimNames, settings: Settings | None = None) -> None:
-        self.op = op
+        super().__init__(op)
         self.dims = dims
         self.settings = settings or Settings()
-        self.unsupported: list[Occurrence] = []
         self._values: dict[Node, Any] = {}
         self._memory: Memory | None = None
         self._module: torch.nn.Module = torch.nn.Module()
@@ -101,7 +98,7 @@ class Walk:
         live = _live(graph)
         nodes, self.blocks = arrange(node for node in graph.nodes if node.op != "call_function" or node in live)
         if graph_writes(module):
-            self._memory = Memory(self._compute)
+            self._memory = Memory(self.compute)
         for node in nodes:
             if node.op == "placeholder" and node.users and node.name in placeholders:
                 value = placeholders[node.name]
@@ -123,32 +120,14 @@ class Walk:
     # One node
 
     def _lower(self, node: Node) -> None:
-        reported = len(self.unsupported)
-        try:
-            value = self._compute(node)
-        except (TonnxError, *_FAULTS) as error:
-            if self.unsupported:
-                if len(self.unsupported) == reported and not self._is_consequence(node):
-                    name, module, source = operator_name(node.target), module_of(node), source_of(node)
-                    self.unsupported.append(fault_at(error, name, module, source))
-                value = self._placeholder_for(node.meta.get("val"))
-            elif isinstance(error, TonnxError):
-                error.where = error.where or self._where(node)
-                raise
-            else:
-                raise LoweringError(
-                    f"{operator_name(node.target)} could not be lowered",
-                    where=self._where(node),
-                    why=f"{type(error).__name__}: {error}",
-                    hint="this is a fault of tonnx; please report it with the model's source line",
-                ) from error
+        value = self.results_of(node)
         if mutates(node):
             assert self._memory is not None
             written = written_argument(node)
             if not isinstance(value, ir.Value):
                 raise LoweringError(
                     f"{operator_name(node.target)} writes to its arguments and gives other results as well",
-                    where=self._where(node),
+                    where=self.origin_of(node).where,
                     why="only operators that give what they wrote are supported in place",
                 )
             value = self._fit(value, self.resolve(written))
@@ -163,10 +142,11 @@ class Walk:
             return contextlib.nullcontext()
         return self.op.origin(module_of(node), operator_name(node.target), source_of(node))
 
-    def _where(self, node: Node) -> str:
-        return " ".join(part for part in (source_of(node), module_of(node) and f"(in {module_of(node)})") if part)
+    def origin_of(self, node: Node) -> Origin:
+        module, source = module_of(node), source_of(node)
+        return Origin(operator_name(node.target), module, source, place(source, module))
 
-    def _compute(self, node: Node) -> Any:
+    def compute(self, node: Node) -> Any:
         """The value of a call, from the current values of its arguments, stamped with what PyTorch knows of it."""
         target = node.target
         if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
@@ -244,20 +224,17 @@ class Walk:
 
     def _unsupported(self, node: Node, reason: str | None = None) -> Any:
         name = operator_name(node.target) + (" of complex numbers" if _is_complex(node) else "")
-        self.unsupported.append(Occurrence(name, module_of(node), source_of(node), reason or ""))
-        return self._placeholder_for(node.meta.get("val"))
+        return self.refuse(node, name, reason or "")
 
-    def _is_consequence(self, node: Node) -> bool:
-        """Whether a fault is most likely one of what is reported already."""
-        try:
-            return hangs_on_stand_in([self.resolve(argument) for argument in node.all_input_nodes])
-        except (TonnxError, *_FAULTS):  # an argument cannot be read: the fault that is told
-            return False
+    def operands_of(self, node: Node) -> list[Any]:
+        return [self.resolve(argument) for argument in node.all_input_nodes]
 
-    def _placeholder_for(self, meta: Any) -> Any:
-        """A stand-in for a result that nobody could compute, so that the walk finds all the other faults too."""
+    def stand_in_for(self, node: Node) -> Any:
+        return self._stand_in(node.meta.get("val"))
+
+    def _stand_in(self, meta: Any) -> Any:
         if isinstance(meta, (list, tuple)):
-            return [self._placeholder_for(m) for m in meta]
+            return [self._stand_in(part) for part in meta]
         if isinstance(meta, torch.Tensor):
             return StandIn(to_onnx_dtype(meta.dtype), ir.Shape(self.dims.of_tensor(meta)))
         return StandIn(ir.DataType.INT64, ir.Shape([1]))
@@ -299,12 +276,12 @@ class Walk:
         if mutates(node):
             return self._read(written_argument(node))  # the tensor itself
         if known and self.root(node) is not node:
-            value = self._compute(node)
+            value = self.compute(node)
             self.define(node, value)
             return value
         raise LoweringError(
             "a tensor of one pass of a loop, or of one side of a branch, is used outside of it",
-            where=self._where(node),
+            where=self.origin_of(node).where,
             hint="assign it to a variable of the function in the loop's body, or append it to a list there",
         )
 
@@ -315,7 +292,7 @@ class Walk:
             return constant
         if isinstance(meta, torch.SymInt) and (held := self.op.known_size(self.dims.text(meta))) is not None:
             return held
-        value = self._compute(node)
+        value = self.compute(node)
         self.define(node, value)
         return value
 

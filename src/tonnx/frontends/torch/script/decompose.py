@@ -44,7 +44,7 @@ def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
         return _foreign(walk, operator, arguments)
     from tonnx.frontends.torch.script.walk import stand_in
 
-    walk.refuse(operator.title, reason)
+    walk.refuse_operator(operator.title, reason)
     returns = operator.target._schema.returns if operator.target is not None else []
     made = [stand_in(r.type) for r in returns]
     values = [thing.value if isinstance(thing, Tensor) else thing for thing in made]

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from tonnx.errors import LoweringError, Occurrence, TonnxError, UnsupportedOp
+from tonnx.errors import LoweringError, Occurrence, UnsupportedOp
 from tonnx.frontends.torch.operators.aten_fallback import unsupported_operators
 from tonnx.frontends.torch.script import (
     containers,
@@ -30,10 +30,8 @@ from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
-from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
-
-_FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
-"""What a rule raises when it is given something that it was not written for."""
+from tonnx.lowering.stand_ins import StandIn
+from tonnx.lowering.walk import GraphWalk, Origin, place
 
 _IGNORED = frozenset(
     """prim::Print aten::warn prim::Enter prim::Exit aten::manual_seed prim::TimePoint prim::AddStatValue
@@ -54,16 +52,17 @@ LowerGraph = Callable[[Builder, Any, Settings, torch.fx.GraphModule, Sequence[ir
 """Lowers PyTorch's decomposition of one operator, a graph of torch.export's kind."""
 
 
-class Walk:
+class Walk(GraphWalk):
     """The lowering of one program into one ONNX graph."""
 
+    never_passed_over = (loops.TooLong,)
+
     def __init__(self, op: Builder, parameters: Parameters, settings: Settings, lower_graph: LowerGraph) -> None:
-        self.op = op
+        super().__init__(op)
         self.store = Store()
         self.parameters = parameters
         self.settings = settings
         self.lower_graph = lower_graph
-        self.unsupported: list[Occurrence] = []
         self.notes: list[str] = []
         self.writes_state = False
         """Whether the program writes to its module: then every run changes the next one."""
@@ -116,30 +115,10 @@ class Walk:
             self._lines.pop()
             return
         with self._origin(node):
-            self._lower(node, kind)
+            self._lower(node)
 
-    def _lower(self, node: Any, kind: str) -> None:
-        values = self._values[-1]
-        arguments = [values[value.debugName()] for value in node.inputs()]
-        reported = len(self.unsupported)
-        try:
-            result = self._computed(node, kind, arguments)
-        except (TonnxError, *_FAULTS) as error:
-            if self.unsupported and not isinstance(error, loops.TooLong):
-                if len(self.unsupported) == reported and not hangs_on_stand_in(values_in(arguments)):
-                    self.unsupported.append(fault_at(error, _title(node), *self._place()))
-                self._doubt_written(node, arguments)
-                result = self._stand_in(node)
-            elif isinstance(error, TonnxError):
-                error.where = error.where or self.where(node)
-                raise
-            else:
-                raise LoweringError(
-                    f"{_title(node)} could not be lowered",
-                    where=self.where(node),
-                    why=f"{type(error).__name__}: {error}",
-                    hint="this is a fault of tonnx; please report it with the model's source line",
-                ) from error
+    def _lower(self, node: Any) -> None:
+        values, result = self._values[-1], self.results_of(node)
         outputs = list(node.outputs())
         if len(outputs) == 1:
             values[outputs[0].debugName()] = _settled(self.op, outputs[0], result)
@@ -147,7 +126,11 @@ class Walk:
             for output, part in zip(outputs, result if outputs else (), strict=True):
                 values[output.debugName()] = _settled(self.op, output, part)
 
-    def _computed(self, node: Any, kind: str, arguments: list[Any]) -> Any:
+    def _arguments(self, node: Any) -> list[Any]:
+        return [self._values[-1][value.debugName()] for value in node.inputs()]
+
+    def compute(self, node: Any) -> Any:
+        kind, arguments = node.kind(), self._arguments(node)
         if kind == "prim::Constant":
             return self._constant(node)
         if kind == "prim::If":
@@ -202,7 +185,7 @@ class Walk:
             return functions.python_op(self, node, arguments)
         schema = node.schema()
         if kind.startswith("prim::") or schema in (None, "(no schema)"):
-            return self._unsupported(node)
+            return self.refuse(node)
         self.unpacked = _unpacked(node)
         return operators.call(self, operators.operator_of(schema), arguments)
 
@@ -256,17 +239,20 @@ class Walk:
     # Where
 
     def _origin(self, node: Any) -> AbstractContextManager[None]:
-        path = self._modules[-1].path if self._modules else ""
-        return self.op.origin(path, _title(node), self.line(node))
+        return self.op.origin(self._path, _title(node), self.line(node))
+
+    def origin_of(self, node: Any) -> Origin:
+        line = self.line(node)
+        return Origin(_title(node), self._path, line, place(line, self._path))
+
+    @property
+    def _path(self) -> str:
+        """The module of what is lowered now."""
+        return self._modules[-1].path if self._modules else ""
 
     def line(self, node: Any) -> str:
         """The user's line of a node, or of the call that leads to it."""
         return graphs.line_of(node.sourceRange()) or self._lines[-1]
-
-    def where(self, node: Any) -> str:
-        """For messages."""
-        path = self._modules[-1].path if self._modules else ""
-        return " ".join(part for part in (self.line(node), path and f"(in {path})") if part)
 
     def note_once(self, note: str) -> None:
         """Tell the user, once."""
@@ -275,22 +261,17 @@ class Walk:
 
     # What has no rule
 
-    def _unsupported(self, node: Any) -> Any:
-        self.refuse(_title(node))
-        return self._stand_in(node)
-
-    def refuse(self, title: str, reason: str = "") -> None:
+    def refuse_operator(self, title: str, reason: str = "") -> None:
         """Note an operator without a rule, to report all of them at once."""
-        self.unsupported.append(Occurrence(title, *self._place(), reason))
+        self.unsupported.append(Occurrence(title, self._path, self.op.source.get("tonnx.source", ""), reason))
 
-    def _place(self) -> tuple[str, str]:
-        """The module and the user's line of what is lowered now."""
-        return self._modules[-1].path if self._modules else "", self.op.source.get("tonnx.source", "")
+    def operands_of(self, node: Any) -> list[ir.Value]:
+        return values_in(self._arguments(node))
 
-    def _stand_in(self, node: Any) -> Any:
-        """Something in the place of a result that nobody could compute, so that the walk finds the other faults too."""
-        made = [stand_in(output.type()) for output in node.outputs()]
-        return made[0] if len(made) == 1 else made
+    def stand_in_for(self, node: Any) -> Any:
+        self._doubt_written(node, self._arguments(node))
+        results = [stand_in(output.type()) for output in node.outputs()]
+        return results[0] if len(results) == 1 else results
 
     def _doubt_written(self, node: Any, arguments: list[Any]) -> None:
         """Nobody knows what the tensors hold that an operator writes to whose rule has stopped."""
