@@ -139,6 +139,7 @@ SAMPLES = [
     ),
     Case("affine_grid", lambda t: F.affine_grid(t, [2, 3, 4, 5], align_corners=False), [torch.randn(2, 2, 3)]),
     Case("affine_grid aligned", lambda t: F.affine_grid(t, [2, 3, 4, 5], align_corners=True), [torch.randn(2, 2, 3)]),
+    Case("affine_grid float64", lambda t: F.affine_grid(t, [2, 3, 4, 5], False), [torch.randn(2, 2, 3).double()]),
     Case("affine_grid 3d", lambda t: F.affine_grid(t, [1, 2, 3, 4, 5], align_corners=False), [torch.randn(1, 3, 4)]),
     Case(
         "bag sum",

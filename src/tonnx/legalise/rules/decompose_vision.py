@@ -31,17 +31,18 @@ def affine_grid(op: Builder, node: NodeView) -> ir.Value:
     for i, column in enumerate(columns):  # x belongs to the last axis, y to the one before it
         axis = spatial + 1 - i
         count = int(target[axis]) if target is not None else op.Gather(size, [axis], axis=0)
-        coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)))
+        coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)), node.dtype("theta"))
         along = [1] * (spatial + 2)
         along[axis - 1] = -1
         grid = grid + column * op.Reshape(op.cast(coordinates, node.dtype("theta")), along)
     return grid
 
 
-def _coordinates(op: Builder, count: int | ir.Value, align_corners: bool) -> ir.Value:
-    """-1 … 1: the centres of the outer pixels, or (not aligned) their outer edges."""
-    steps = op.Cast(arange(op, count), to=int(T.FLOAT))
-    total = op.Cast(count, to=int(T.FLOAT)) if isinstance(count, ir.Value) else op.constant(np.float32(count))
+def _coordinates(op: Builder, count: int | ir.Value, align_corners: bool, dtype: ir.DataType) -> ir.Value:
+    """-1 … 1: the centres of the outer pixels, or (not aligned) their outer edges; in float32, or float64 for it."""
+    wide = T.DOUBLE if dtype == T.DOUBLE else T.FLOAT
+    steps = op.cast(arange(op, count), wide)
+    total = op.cast(count, wide) if isinstance(count, ir.Value) else op.constant(count, wide)
     if align_corners:
         return steps * (2.0 / (total - 1.0)) - 1.0
     return (steps * 2.0 + 1.0) / total - 1.0
