@@ -55,7 +55,7 @@ class LoopBody:
     """The graph of a Loop, which carries values of some kinds."""
 
     def __init__(self, op: Builder, kinds: Sequence[Kind]) -> None:
-        self._op = op
+        self.outer = op
         self.kinds = list(kinds)
         self.inner = op.inner("loop", [("iteration", T.INT64, []), ("go_on", T.BOOL, [])])
         self.iteration, self.go_on = self.inner.graph.inputs
@@ -83,7 +83,7 @@ class LoopBody:
 
         It makes ``trips`` passes (None: any number) while ``condition``, and then the last pass's ``go_on``, holds.
         """
-        op, inner = self._op, self.inner
+        op, inner = self.outer, self.inner
         for value in (truth(inner, go_on), *ends, *collected):
             inner.add_output(value)
         limit = None if trips is None else op.scalar(trips)

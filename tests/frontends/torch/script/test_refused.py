@@ -33,6 +33,24 @@ def held_and_written(x: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+def extended_and_written(x: Tensor) -> Tensor:
+    rows: List[Tensor] = []  # noqa: UP006
+    for i in range(x.size(0)):
+        rows.append(x[i])
+    last = x[0] * 2
+    rows.extend([last])
+    last += 1
+    return torch.stack(rows)  # stacked
+
+
+def shapes_put_together(x: Tensor) -> Tensor:
+    rows: List[Tensor] = []  # noqa: UP006
+    for i in range(x.size(0)):
+        rows.append(x[i])
+    first = [x[0, :2]]
+    return torch.cat(first + rows)
+
+
 def any_length(x: Tensor) -> List[Tensor]:  # noqa: UP006
     rows: List[Tensor] = []  # noqa: UP006
     for i in range(x.size(0)):
@@ -83,6 +101,8 @@ class Ignored(nn.Module):
 REFUSED: list[tuple[Any, str, list[str]]] = [
     (may_be_one, "LoweringError", ["may have been written to under another name", "an output of the model", "clone()"]),
     (held_and_written, "LoweringError", ["a list is read that may have been written to", "# read", "copy before"]),
+    (extended_and_written, "LoweringError", ["a list is read that may have been written to", "# stacked"]),
+    (shapes_put_together, "LoweringError", ["two lists of tensors of different shapes are put together"]),
     (any_length, "LoweringError", ["returns a list whose length is known only at run time", "torch.stack(list)"]),
     (two_dtypes, "Unjoinable", ["is int64 on one path and float on the other", "convert both to one dtype"]),
     (rank_unknown, "LoweringError", ["needs the rank of its input", "# rank", "one rank on every path"]),

@@ -9,12 +9,20 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
-from tonnx.frontends.paddle.lower.snapshots import PaddleRules, Thing, contradicts, given, snapshot, unpack
+from tonnx.frontends.paddle.lower.snapshots import (
+    PaddleMaker,
+    PaddleRules,
+    Thing,
+    contradicts,
+    given,
+    snapshot,
+    thing_of,
+)
 from tonnx.frontends.paddle.read.graph import Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import before_of, results_of
 from tonnx.ir.build import Builder
-from tonnx.lowering.regions.emit import if_node
-from tonnx.lowering.regions.forms import Form, Same, Snapshot, TensorForm, join, kinds, pack
+from tonnx.lowering.regions import settle
+from tonnx.lowering.regions.forms import Form, TensorForm
 
 if TYPE_CHECKING:
     from tonnx.frontends.paddle.lower.walk import Walk
@@ -83,21 +91,15 @@ def _if(walk: Walk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Th
 def choose(
     walk: Walk, condition: ir.Value, sides: Sequence[tuple[Builder, Sequence[Thing]]], types: Sequence[Type]
 ) -> list[Thing]:
-    """An If over two graphs that were begun, with these results."""
-    forms: list[Form] = []
-    packed: list[tuple[Builder, list[ir.Value]]] = [(inner, []) for inner, _ in sides]
-    for one, other, said in zip(*(things for _, things in sides), types, strict=True):
-        if one is other:  # whatever it is
-            forms.append(Same(Snapshot(one)))
-            continue
-        ends = snapshot(one), snapshot(other)
-        form = join(Same(ends[0]), Same(ends[1]), PaddleRules(walk.op, said))
-        note(walk, form, said)
-        forms.append(form)
-        for (inner, values), end in zip(packed, ends, strict=True):
-            values += pack(inner, end, form)
-    made = iter(if_node(walk.op, condition, packed, [kind for form in forms for kind in kinds(form)]))
-    return [unpack(form, made) for form in forms]
+    """What an If over two graphs that were begun leaves, with these results."""
+    results = list(sides[0][1])
+    differing = [i for i, (one, other) in enumerate(zip(results, sides[1][1], strict=True)) if one is not other]
+    ends = [(inner, {i: snapshot(things[i]) for i in differing}) for inner, things in sides]
+    crossed = settle.choose(walk.op, condition, ends, lambda i: PaddleRules(walk.op, types[i]), PaddleMaker())
+    for i, (form, made) in crossed.items():
+        note(walk, form, types[i])
+        results[i] = thing_of(made)
+    return results
 
 
 def note(walk: Walk, form: Form, said: Type) -> None:

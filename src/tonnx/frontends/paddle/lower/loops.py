@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
@@ -13,33 +13,33 @@ from tonnx.frontends.paddle.lower.arrays import START, Dynamic, Growing, Listed,
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.control import declared, note
 from tonnx.frontends.paddle.lower.snapshots import (
+    PaddleMaker,
     PaddleRules,
     Thing,
     carried_form,
     given,
     has_lost_sizes,
     snapshot,
-    unpack,
+    thing_of,
 )
 from tonnx.frontends.paddle.read.graph import Block, Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import Counters, before_of, results_of
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN
-from tonnx.lowering.regions.emit import Kind, LoopBody
+from tonnx.lowering.regions.emit import LoopBody
 from tonnx.lowering.regions.forms import (
     Container,
     Form,
     ListForm,
     PartsForm,
     Same,
+    Snapshot,
     TensorForm,
     join,
-    kinds,
     list_form,
-    pack,
 )
 from tonnx.lowering.regions.lists import DynamicList, gathered, same_dims, shape_of
-from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, settle
+from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, at_start, close_loop, loop_body, settle
 
 if TYPE_CHECKING:
     from tonnx.frontends.paddle.lower.walk import Walk
@@ -55,7 +55,6 @@ class Collected:
     element: TensorForm
 
 
-CarriedForm = Form | Collected
 
 
 @dataclass(eq=False)
@@ -73,6 +72,11 @@ class _Variable:
     may_grow: bool = True
     inside: Thing = None
     """What it is when a pass begins."""
+
+
+CarriedForm = Form | Collected
+Forms = dict[_Variable, CarriedForm]
+Results = dict[_Variable, Thing]
 
 
 def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
@@ -186,48 +190,42 @@ class _Loop:
         self._body = op.blocks[0]
 
     def lower(self) -> list[Thing]:
-        begin = tuple(_first(self._walk, variable) for variable in self._variables)
+        begin = {variable: _first(self._walk, variable) for variable in self._variables}
         forms, (loop, results) = settle(begin, self._attempt, BUDGET)
         return self._emit(forms, loop, results)
 
-    def _attempt(
-        self, forms: tuple[CarriedForm, ...]
-    ) -> tuple[tuple[CarriedForm, ...], Builder, tuple[LoopBody, list[Thing]]]:
+    def _attempt(self, forms: Forms) -> tuple[Forms, Builder, tuple[LoopBody, Results]]:
         walk, reported = self._walk, len(self._walk.unsupported)
         if walk.budget <= 0:
             raise LoweringError("the types of what loops carry do not settle", why="they are nested too deep")
         walk.budget -= 1
-        pairs = list(zip(self._variables, forms, strict=True))
-        loop = LoopBody(self._outer, [kind for variable, form in pairs for kind in _kinds(variable, form)])
-        results: list[Thing] = []
+        carried = {variable: state for variable, form in forms.items() if (state := _carried(variable, form))}
+        loop = loop_body(self._outer, carried)
+        results: Results = {}
         try:
-            results = self._pass(loop, forms)
-            wider = tuple(self._wider(*pair, result) for pair, result in zip(pairs, results, strict=True))
+            results = self._pass(loop, forms, at_start(loop, carried, PaddleMaker()))
+            wider = {variable: self._wider(variable, form, results[variable]) for variable, form in forms.items()}
         except Unsuitable as error:
             wider = self._given_up(forms, error)
         if wider != forms:
             del walk.unsupported[reported:]
         return wider, loop.inner, (loop, results)
 
-    def _pass(self, loop: LoopBody, forms: Sequence[CarriedForm]) -> list[Thing]:
+    def _pass(self, loop: LoopBody, forms: Forms, begun: Mapping[_Variable, tuple[Form, Any]]) -> Results:
         """Lower the body for these forms."""
-        walk, values = self._walk, iter(loop.carried)
+        walk = self._walk
         with walk.building(loop.inner):
-            for variable, form in zip(self._variables, forms, strict=True):
-                variable.inside = self._argument(loop, variable, form, values)
+            for variable, form in forms.items():
+                made: Any = begun[variable][1] if variable in begun else None
+                if isinstance(form, Collected):
+                    assert isinstance(variable.start, Listed)
+                    made = Growing(variable.start, loop.iteration, made)
+                elif (number := _integer(variable.start)) is not None:
+                    made.meta[START] = number
+                variable.inside = thing_of(made)
                 walk.define(variable.argument, variable.inside)
             walk.block(self._body)
-            return [given(walk.defined(variable.next), variable.declared) for variable in self._variables]
-
-    def _argument(self, loop: LoopBody, variable: _Variable, form: CarriedForm, values: Iterator[ir.Value]) -> Thing:
-        start = variable.start
-        if isinstance(form, Collected):
-            assert isinstance(start, Listed)
-            return Growing(start, loop.iteration, next(values) if start.elements else None)
-        thing, number = unpack(form, values), constant(start)
-        if isinstance(thing, ir.Value) and number is not None and number.size == 1 and number.dtype.kind == "i":
-            thing.meta[START] = int(number.reshape(-1)[0])
-        return thing
+            return {variable: given(walk.defined(variable.next), variable.declared) for variable in forms}
 
     # Do the forms hold?
 
@@ -235,7 +233,7 @@ class _Loop:
         """The form of what goes in and of what comes out."""
         if isinstance(form, Collected):
             return self._collected(variable, form, result)
-        wider = join(form, Same(snapshot(result)), PaddleRules(self._outer, variable.declared))
+        wider = join(form, Same(snapshot(result)), self._rules(variable.declared))
         if wider == form:
             return form
         note(self._walk, wider, variable.declared)
@@ -261,62 +259,46 @@ class _Loop:
             step = self._walk.resolve(counter.next) if counter is not None else None
             if not isinstance(step, ir.Value) or counted(step) != (root, 1):
                 raise Unsuitable(mine)
-        element = join(form.element, Same(snapshot(result.added)), PaddleRules(self._outer, Type()))
+        element = join(form.element, Same(snapshot(result.added)), self._rules(Type()))
         assert isinstance(element, TensorForm)
         return Collected(element)
 
-    def _given_up(self, forms: Sequence[CarriedForm], error: Unsuitable) -> tuple[CarriedForm, ...]:
+    def _given_up(self, forms: Forms, error: Unsuitable) -> Forms:
         """Let an array be one that is written to anywhere, at any time."""
-        for i, (variable, form) in enumerate(zip(self._variables, forms, strict=True)):
+        for variable, form in forms.items():
             mine = variable.inside
             if isinstance(mine, Growing) and isinstance(form, Collected) and mine.trusted is error.array.trusted:
                 one = PartsForm(Container("list"), (form.element,))
-                wider = list_form([carried_form(variable.start), one], PaddleRules(self._outer, Type()))
-                return (*forms[:i], wider, *forms[i + 1 :])
+                return {**forms, variable: list_form([carried_form(variable.start), one], self._rules(Type()))}
         raise error  # it belongs to a loop around
+
+    def _rules(self, declared: Type) -> PaddleRules:
+        return PaddleRules(self._outer, declared)
 
     # The node
 
-    def _emit(self, forms: Sequence[CarriedForm], loop: LoopBody, results: Sequence[Thing]) -> list[Thing]:
-        walk, op = self._walk, self._outer
-        starts: list[ir.Value] = []
-        ends: list[ir.Value] = []
-        collected: list[ir.Value] = []
-        for variable, form, result in zip(self._variables, forms, results, strict=True):
-            if not isinstance(form, Collected):
-                starts += pack(op, snapshot(variable.start), form)
-                ends += pack(loop.inner, snapshot(result), form)
-                continue
-            assert isinstance(variable.inside, Growing) and isinstance(variable.start, Listed)
-            assert isinstance(result, Growing) and result.added is not None
-            last = variable.inside.last
-            if last is not None and not last.uses():  # nobody asks for the last element
-                loop.drop(last)
-                variable.inside = last = None
-            if last is not None:
-                starts += pack(op, snapshot(variable.start.elements[-1]), form.element)
-                ends += pack(loop.inner, snapshot(result.added), form.element)
-            if not variable.unread:
-                collected.append(result.added)
-        known = self._passes is not None
-        go_on = loop.go_on if known else walk.resolve(self._body.results[0])
-        condition = True if known else walk.resolve(self._op.operands[0])
-        values = iter(loop.close(self._passes, condition, starts, go_on, ends, collected))
-        carried = [next(values) for _ in starts]
-        return self._results(forms, iter(carried), values)
-
-    def _results(
-        self, forms: Sequence[CarriedForm], carried: Iterator[ir.Value], collected: Iterator[ir.Value]
-    ) -> list[Thing]:
-        things: list[Thing] = []
-        for variable, form in zip(self._variables, forms, strict=True):
-            if not isinstance(form, Collected):
-                things.append(unpack(form, carried))
-                continue
-            if isinstance(variable.inside, Growing) and variable.inside.last is not None:
-                next(carried)
-            things.append(None if variable.unread else self._whole(variable, next(collected)))
-        return things
+    def _emit(self, forms: Forms, loop: LoopBody, results: Results) -> list[Thing]:
+        walk, known = self._walk, self._passes is not None
+        carried: dict[_Variable, tuple[Snapshot, Form]] = {}
+        collected: dict[_Variable, ir.Value] = {}
+        for variable, form in forms.items():
+            growing = variable.inside if isinstance(form, Collected) else None
+            if isinstance(growing, Growing) and not variable.unread:
+                collected[variable] = _added(results[variable])
+            if isinstance(growing, Growing) and growing.last is not None and not growing.last.uses():
+                loop.drop(growing.last)  # nobody asks for the last element
+            elif state := _carried(variable, form):
+                carried[variable] = state
+        ends = {v: snapshot(_added(results[v]) if isinstance(forms[v], Collected) else results[v]) for v in carried}
+        course = (
+            self._passes,
+            True if known else walk.resolve(self._op.operands[0]),
+            loop.go_on if known else walk.resolve(self._body.results[0]),
+        )
+        after, rest = close_loop(loop, carried, ends, course, PaddleMaker(), list(collected.values()))
+        wholes = {variable: self._whole(variable, added) for variable, added in zip(collected, rest, strict=True)}
+        things = {v: thing_of(made) for v, (_, made) in after.items() if not isinstance(forms[v], Collected)}
+        return [wholes.get(variable, things.get(variable)) for variable in forms]
 
     def _whole(self, variable: _Variable, added: ir.Value) -> Thing:
         """What was there before the loop, and what it has added."""
@@ -328,8 +310,20 @@ class _Loop:
         return Dynamic(items)
 
 
-def _kinds(variable: _Variable, form: CarriedForm) -> list[Kind]:
-    """The values that a variable is carried as."""
+def _carried(variable: _Variable, form: CarriedForm) -> tuple[Snapshot, Form] | None:
+    """What a variable is carried as: of an array that grows, the last element."""
     if not isinstance(form, Collected):
-        return list(kinds(form))
-    return list(kinds(form.element)) if isinstance(variable.start, Listed) and variable.start.elements else []
+        return snapshot(variable.start), form
+    assert isinstance(variable.start, Listed)
+    return (snapshot(variable.start.elements[-1]), form.element) if variable.start.elements else None
+
+
+def _integer(start: Thing) -> int | None:
+    """The integer that a variable begins with, if that is known."""
+    known = constant(start)
+    return int(known.reshape(-1)[0]) if known is not None and known.size == 1 and known.dtype.kind == "i" else None
+
+
+def _added(result: Thing) -> ir.Value:
+    assert isinstance(result, Growing) and result.added is not None
+    return result.added

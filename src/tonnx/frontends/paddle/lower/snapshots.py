@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -57,13 +57,14 @@ def carried_form(thing: Thing) -> Form:
     return PartsForm(form.container, tuple(map(widen, form.parts))) if isinstance(form, PartsForm) else form
 
 
-def unpack(form: Form, values: Iterator[ir.Value]) -> Thing:
-    """A thing of what came across."""
-    thing = forms.unpack(form, values, _Maker())
-    return None if thing is UNSET else thing
+def thing_of(made: Any) -> Thing:
+    """What came across, where a variable without a value is None."""
+    return None if made is UNSET else made
 
 
-class _Maker:
+class PaddleMaker:
+    """Makes things of what came across."""
+
     def tensor(self, value: ir.Value, sides: Sequence[Snapshot]) -> Thing:
         return value
 

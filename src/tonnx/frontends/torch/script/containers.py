@@ -68,10 +68,9 @@ def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     index = numbers.known(index)
     if not isinstance(content, DynamicList) and isinstance(index, ir.Value):
         content = lists.stacked(walk, content)
+        walk.store.set_elements(cell, content)
     if isinstance(content, DynamicList):
-        content = lists.taking(walk, content, item)
-        walk.store.set_elements(cell, content.replace(walk.op, index, lists.held(walk, content, item)))
-        lists.keep(cell, item)
+        lists.change(walk, cell, item, lambda items, value: items.replace(walk.op, index, value))
     else:
         content = list(content)
         content[index] = item

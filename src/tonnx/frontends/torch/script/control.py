@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,8 @@ from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, ass
 from tonnx.frontends.torch.script.store import Frame
 from tonnx.frontends.torch.script.values import Cell, Object, Tensor
 from tonnx.ir.build import Builder
-from tonnx.lowering.regions.emit import if_node
-from tonnx.lowering.regions.forms import Container, Same, Snapshot, join, kinds, pack, unpack
+from tonnx.lowering.regions.forms import Container, Form, Same, Snapshot
+from tonnx.lowering.regions.settle import choose
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -79,22 +79,19 @@ def lower_if(walk: Walk, node: Any, condition: Any) -> list[Any]:
         with aside(walk, inner):
             sides.append(run(walk, block, []))
     _complete(walk, sides)
-    ends = [{**dict(enumerate(side.results)), **side.written} for side in sides]
-    forms = {key: join(Same(end), Same(ends[1][key]), rules) for key, end in ends[0].items()}
-    crossing = [kind for form in forms.values() for kind in kinds(form)]
-    packed = [
-        (side.builder, [v for key, form in forms.items() for v in pack(side.builder, end[key], form)])
-        for side, end in zip(sides, ends, strict=True)
+    ends: list[tuple[Builder, dict[int | Cell, Snapshot]]] = [
+        (side.builder, {**dict(enumerate(side.results)), **side.written})  # type: ignore[dict-item]
+        for side in sides
     ]
-    values = iter(if_node(walk.op, condition, packed, crossing))
-    results = []
-    for key, form in forms.items():
-        made = unpack(form, values, ScriptMaker(), [end[key] for end in ends])
+    return assigned(walk, choose(walk.op, condition, ends, lambda key: rules, ScriptMaker()), spoil=False)
+
+
+def assigned(walk: Walk, crossed: Mapping[int | Cell, tuple[Form, Any]], spoil: bool) -> list[Any]:
+    """Let cells hold what came across; gives the other values, in order."""
+    for key, (form, made) in crossed.items():
         if isinstance(key, Cell):
-            assign(walk.store, key, made, form, spoil=False)
-        else:
-            results.append(made)
-    return results
+            assign(walk.store, key, made, form, spoil)
+    return [made for key, (_, made) in crossed.items() if not isinstance(key, Cell)]
 
 
 def _complete(walk: Walk, sides: Sequence[Side]) -> None:

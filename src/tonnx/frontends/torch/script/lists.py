@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -64,7 +65,8 @@ def held(walk: Walk, grown: DynamicList, item: Any) -> Any:
 def as_grown(walk: Walk, content: list[Any], like: DynamicList) -> DynamicList:
     """Known elements in the form of another list."""
     items = [held(walk, like, item) for item in content]
-    return gathered(walk.op, items, like.dtype, like.dims, like.stacked, like.numbers)
+    alike = like.numbers or all(same_dims(shape_of(item), like.dims) for item in items)
+    return gathered(walk.op, items, like.dtype, like.dims, like.stacked and alike, like.numbers)
 
 
 def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
@@ -77,10 +79,18 @@ def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
     return grown.taking(walk.op, value)
 
 
-def keep(cell: List, item: Any) -> None:
-    """A list that grows holds the value of a tensor, not the tensor: a write to one is not seen in the other."""
-    if isinstance(item, Tensor):
-        holds(cell, item)
+def change(walk: Walk, cell: List, item: Any, put: Callable[[DynamicList, Any], DynamicList]) -> None:
+    """A list that grows gets ``item``: ``put`` says where."""
+    content = taking(walk, walk.store.elements(cell), item)
+    walk.store.set_elements(cell, put(content, held(walk, content, item)))
+    _keep(cell, [item])
+
+
+def _keep(cell: List, items: Iterable[Any]) -> None:
+    """A list that grows holds the values of tensors, not the tensors: a write to one is not seen in the other."""
+    for item in items:
+        if isinstance(cell.content, DynamicList) and isinstance(item, Tensor):
+            holds(cell, item)
 
 
 def list_construct(walk: Walk, node: Any, *items: Any) -> List:
@@ -102,21 +112,25 @@ def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
 def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
-        content = taking(walk, content, item)
-        walk.store.set_elements(cell, content.append(walk.op, held(walk, content, item)))
-        keep(cell, item)
+        change(walk, cell, item, lambda items, value: items.append(walk.op, value))
     else:
         walk.store.set_elements(cell, [*content, item])
     return cell
 
 
 def extend(walk: Walk, node: Any, cell: List, more: Any) -> List:
-    walk.store.set_elements(cell, _concatenated(walk, cell, more))
+    before, added = walk.store.elements(cell), walk.store.elements(more)
+    walk.store.set_elements(cell, _concatenated(walk, before, added))
+    return _keeping(cell, before, added)
+
+
+def _keeping(cell: List, *contents: Any) -> List:
+    for content in contents:
+        _keep(cell, () if isinstance(content, DynamicList) else content)
     return cell
 
 
-def _concatenated(walk: Walk, one: List, other: List) -> Any:
-    a, b = walk.store.elements(one), walk.store.elements(other)
+def _concatenated(walk: Walk, a: Any, b: Any) -> Any:
     if isinstance(a, DynamicList) and isinstance(b, DynamicList):
         return a.extend(walk.op, b)
     if isinstance(a, DynamicList) and not isinstance(b, DynamicList):
@@ -132,9 +146,7 @@ def _concatenated(walk: Walk, one: List, other: List) -> Any:
 def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
-        content = taking(walk, content, item)
-        walk.store.set_elements(cell, content.insert(walk.op, index, held(walk, content, item)))
-        keep(cell, item)
+        change(walk, cell, item, lambda items, value: items.insert(walk.op, index, value))
         return
     index = numbers.known(index)
     if isinstance(index, ir.Value):
@@ -194,7 +206,10 @@ def any_true(walk: Walk, conditions: list[Any]) -> Any:
 
 
 def add(walk: Walk, node: Any, one: Any, other: Any) -> Any:
-    return one + other if isinstance(one, str) else List(_concatenated(walk, one, other))
+    if isinstance(one, str):
+        return one + other
+    a, b = walk.store.elements(one), walk.store.elements(other)
+    return _keeping(List(_concatenated(walk, a, b)), a, b)
 
 
 def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:

@@ -9,15 +9,15 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script import numbers
-from tonnx.frontends.torch.script.control import Side, aside, names_of, run, same_attributes
+from tonnx.frontends.torch.script.control import Side, aside, assigned, names_of, run, same_attributes
 from tonnx.frontends.torch.script.graphs import nodes_of
-from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, assign, contents, snapshot
+from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, contents, snapshot
 from tonnx.frontends.torch.script.values import Cell, Object, Tensor
 from tonnx.ir.build import Builder
 from tonnx.lowering.regions.emit import LoopBody
-from tonnx.lowering.regions.forms import Form, Same, Snapshot, join, kinds, pack, unpack
+from tonnx.lowering.regions.forms import Form, Same, Snapshot, join
 from tonnx.lowering.regions.lists import as_number
-from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, settle
+from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, at_start, close_loop, loop_body, settle
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import Walk
@@ -115,24 +115,10 @@ def _rolled(
 
     begin: Carried = {i: (start, Same(start)) for i, start in enumerate(starts)}
     carried, (loop, side) = settle(begin, attempt)
-    ends = _ends(side)
-    values = iter(
-        loop.close(
-            None if isinstance(trips, int) and trips >= FOREVER else trips,
-            condition,
-            [value for before, form in carried.values() for value in pack(op, before, form)],
-            numbers.known(side.results[0].thing),
-            [value for key, (_, form) in carried.items() for value in pack(loop.inner, ends[key], form)],
-        )
-    )
-    results = []
-    for key, (before, form) in carried.items():
-        made = unpack(form, values, ScriptMaker(), [before, ends[key]])
-        if isinstance(key, Cell):
-            assign(walk.store, key, made, form, spoil=True)
-        else:
-            results.append(made)
-    return results
+    limit = None if isinstance(trips, int) and trips >= FOREVER else trips
+    course = limit, condition, numbers.known(side.results[0].thing)
+    after, _ = close_loop(loop, carried, _ends(side), course, ScriptMaker())
+    return assigned(walk, after, spoil=True)
 
 
 def _ends(side: Side) -> dict[int | Cell, Snapshot]:
@@ -165,18 +151,16 @@ def _believed(carried: Carried, wider: Carried) -> Carried:
 
 def _pass(walk: Walk, body: Any, carried: Carried, first: int) -> tuple[LoopBody, Side]:
     """One pass through the body, in a graph of its own."""
-    loop = LoopBody(walk.op, [kind for _, form in carried.values() for kind in kinds(form)])
-    inner, values = loop.inner, iter(loop.carried)
+    loop = loop_body(walk.op, carried)
+    inner = loop.inner
     with aside(walk, inner):
         index = inner.Unsqueeze(loop.iteration, [0])
         if first:
             index = inner.Add(index, first)
         index.meta["tonnx.nonnegative"] = True
-        inputs = [as_number(index)]
-        for key, (before, form) in carried.items():
-            made = unpack(form, values, ScriptMaker(), [before])
-            if not isinstance(key, Cell):
-                inputs.append(made)
-            elif not isinstance(form, Same):
-                assign(walk.store, key, made, form, spoil=True)
+        begun = at_start(loop, carried, ScriptMaker())
+        for key, (form, _) in list(begun.items()):
+            if isinstance(key, Cell) and isinstance(form, Same):  # so far nothing writes to it
+                del begun[key]
+        inputs = [as_number(index), *assigned(walk, begun, spoil=True)]
         return loop, run(walk, body, inputs, [key for key in carried if isinstance(key, Cell)])
