@@ -250,7 +250,7 @@ def seeded(count: int, *shape: int) -> list[list[Tensor]]:
     return [[torch.randn(shape, generator=generator) * 2] for _ in range(count)]
 
 
-NUMBERS = [[ramp(4, 3), torch.tensor(n)] for n in (4, 1, 7)]
+NUMBERS = [[ramp(rows, 3), torch.tensor(n)] for rows, n in ((4, 4), (4, 1), (2, 7))]
 
 LOOPS = [
     Program(doubles, SCALES, ["Loop"]),
@@ -266,8 +266,8 @@ LOOPS = [
     Program(collatz, [[torch.tensor([n])] for n in (6, 1, 7, 8)], ["Loop", "If"], dynamic=False),
     Program(for_int, NUMBERS, ["Loop"]),
     Program(stacked, NUMBERS, ["Loop"]),
-    Program(kept_rows, SCALES[:-1], ["Loop", "If"]),
-    Program(filtered, SCALES[:-1], ["Loop", "If"]),
+    Program(kept_rows, [*SCALES[:-1], [ramp(6, 3, shift=0.4)]], ["Loop", "If"]),
+    Program(filtered, [*SCALES[:-1], [ramp(6, 3, shift=0.4)]], ["Loop", "If"]),
     Program(nested_loops, SCALES, ["Loop", "If"]),
     Program(finds_first, SCALES, ["Loop", "If"]),
     Program(grows, SCALES, ["Loop"]),
