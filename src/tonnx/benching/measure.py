@@ -141,13 +141,11 @@ def bench(
     batch_sizes = list(batches or fixed[:1] or [1])
     for batch in batch_sizes:
         feeds = make_inputs(first, batch, sizes or {}, inputs or {})
+        fitting = [c for c in contenders if c.fixed_batch in (None, batch)]
+        notes = [f"{c.name} takes batches of {c.fixed_batch} only" for c in contenders if c not in fitting]
+        result.notes += [note for note in notes if note not in result.notes]
         for count in threads or [None]:  # type: ignore[list-item]
             say(f"batch {batch}" + ("" if count is None else f", {count} thread{'s' * (count > 1)}"))
-            fitting = [c for c in contenders if c.fixed_batch in (None, batch)]
-            for contender in contenders:
-                if contender not in fitting:
-                    note = f"{contender.name} takes batches of {contender.fixed_batch} only"
-                    result.notes += [note] if note not in result.notes else []
             result.timings += _interleaved(fitting, feeds, batch, count, seconds, warmup)
     if not result.timings:
         raise InvalidArgument("there is nothing to measure", why="; ".join(result.notes))

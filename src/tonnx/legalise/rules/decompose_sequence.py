@@ -223,3 +223,14 @@ def scan_as_loop(op: Builder, node: NodeView) -> list[ir.Value]:
     for value, result in zip(final[states:], results[states:], strict=True):
         value.shape = None if result.shape is None else ir.Shape([None, *result.shape])
     return [unsqueeze(op, value, 0) for value in final]
+
+
+@down("OptionalHasElement", 18, up="a wider meaning")
+def has_element_of_a_plain_value(op: Builder, node: NodeView) -> ir.Value | None:
+    """What is not an optional always has an element, and what is absent never has."""
+    value = node["input"]
+    if value is None:
+        return op.constant(False)
+    if value.type is not None and not isinstance(value.type, ir.OptionalType):
+        return op.constant(True)
+    return None

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.legalise.node_view import Blocked, NodeView
-from tonnx.legalise.table import down
+from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, unsqueeze
 
 T = ir.DataType
@@ -113,3 +113,20 @@ def short_time_fourier_transform(op: Builder, node: NodeView) -> ir.Value:
     waves = op.Conv(op.Transpose(signal, perm=[0, 2, 1]), kernels, strides=step, kernel_shape=[n])
     waves = op.Transpose(waves, perm=[0, 2, 1])
     return op.Reshape(waves, [0, 0, frequencies, 2])
+
+
+# DFT: its axis became an input (20)
+
+
+@down("DFT", 20)
+def dft_axis_attribute(op: Builder, node: NodeView) -> ir.Value:
+    """The axis becomes an attribute; its default was another one."""
+    (axis,) = node.ints("axis") or [-2]
+    return op.DFT(node["input"], node["dft_length"], axis=axis % node.rank("input"), **node.attributes())
+
+
+@up("DFT", 20)
+def dft_axis_input(op: Builder, node: NodeView) -> ir.Value:
+    """The axis becomes an input; its default was 1."""
+    axis = op.constant(node.attr("axis", 1), ir.DataType.INT64)
+    return op.DFT(node["input"], node["dft_length"], axis, **node.attributes("axis"))

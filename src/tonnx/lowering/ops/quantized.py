@@ -44,9 +44,11 @@ class Pack:
         return op.DequantizeLinear(self.weight, self.scale, self.zero, **per_channel)
 
 
-def rectified(op: Builder, x: ir.Value, name: str) -> ir.Value:
+def rectified(op: Builder, x: ir.Value, name: str, negative_slope: float = 0.0) -> ir.Value:
     """What follows a kernel in the same operator."""
-    return op.Relu(x) if name == "relu" else x
+    if name == "leaky_relu":
+        return op.LeakyRelu(x, alpha=negative_slope)
+    return {"": lambda y: y, "relu": op.Relu, "tanh": op.Tanh}[name](x)
 
 
 # Layers with weights
@@ -54,25 +56,20 @@ def rectified(op: Builder, x: ir.Value, name: str) -> ir.Value:
 
 @lower("quantized.linear", after="")
 @lower("quantized.linear_relu", after="relu")
+@lower("quantized.linear_tanh", after="tanh")
+@lower("quantized.linear_leaky_relu", after="leaky_relu")
 def quantized_linear(
-    op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, *, after: str
+    op: Builder,
+    x: ir.Value,
+    W_prepack: Pack,
+    Y_scale_i: float,
+    Y_zero_point_i: int,
+    negative_slope: float = 0.0,
+    *,
+    after: str,
 ) -> ir.Value:
-    y = rectified(op, linear(op, x, W_prepack.real(op), W_prepack.bias), after)
-    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
-
-
-@lower("quantized.linear_leaky_relu")
-def linear_leaky_relu(
-    op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int, negative_slope: float
-) -> ir.Value:
-    y = op.LeakyRelu(linear(op, x, W_prepack.real(op), W_prepack.bias), alpha=negative_slope)
-    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
-
-
-@lower("quantized.linear_tanh")
-def linear_tanh(op: Builder, x: ir.Value, W_prepack: Pack, Y_scale_i: float, Y_zero_point_i: int) -> ir.Value:
-    y = op.Tanh(linear(op, x, W_prepack.real(op), W_prepack.bias))
-    return to_step(op, y, step_of(x).moved(Y_scale_i, Y_zero_point_i))
+    y = linear(op, x, W_prepack.real(op), W_prepack.bias)
+    return to_step(op, rectified(op, y, after, negative_slope), step_of(x).moved(Y_scale_i, Y_zero_point_i))
 
 
 def _convolved(op: Builder, x: ir.Value, pack: Pack, one: bool = False) -> ir.Value:
@@ -90,30 +87,23 @@ def _convolved(op: Builder, x: ir.Value, pack: Pack, one: bool = False) -> ir.Va
 
 @lower("quantized.conv1d", "quantized.conv_transpose1d", after="", one=True)
 @lower("quantized.conv1d_relu", after="relu", one=True)
-@lower("quantized.conv2d.new", "quantized.conv3d.new", after="", one=False)
-@lower("quantized.conv2d_relu.new", "quantized.conv3d_relu.new", after="relu", one=False)
-@lower("quantized.conv_transpose2d", "quantized.conv_transpose3d", after="", one=False)
+@lower("quantized.conv2d.new", "quantized.conv3d.new", "quantized.conv2d_add", after="")
+@lower("quantized.conv2d_relu.new", "quantized.conv3d_relu.new", "quantized.conv2d_add_relu", after="relu")
+@lower("quantized.conv_transpose2d", "quantized.conv_transpose3d", after="")
 def quantized_conv(
-    op: Builder, x: ir.Value, packed_weight: Pack, output_scale: float, output_zero_point: int, *, after: str, one: bool
-) -> ir.Value:
-    y = rectified(op, _convolved(op, x, packed_weight, one), after)
-    return to_step(op, y, step_of(x).moved(output_scale, output_zero_point))
-
-
-@lower("quantized.conv2d_add", after="")
-@lower("quantized.conv2d_add_relu", after="relu")
-def conv_add(
     op: Builder,
     x: ir.Value,
-    qaccum: ir.Value,
     packed_weight: Pack,
     output_scale: float,
     output_zero_point: int,
+    qaccum: ir.Value | None = None,
     *,
     after: str,
+    one: bool = False,
 ) -> ir.Value:
-    y = rectified(op, op.Add(_convolved(op, x, packed_weight), qaccum), after)
-    return to_step(op, y, step_of(x).moved(output_scale, output_zero_point))
+    y = _convolved(op, x, packed_weight, one)
+    y = y if qaccum is None else op.Add(y, qaccum)
+    return to_step(op, rectified(op, y, after), step_of(x).moved(output_scale, output_zero_point))
 
 
 @lower("quantized.embedding_byte", "quantized.embedding_4bit", unused="pruned_weights")

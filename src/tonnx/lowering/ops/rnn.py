@@ -35,6 +35,7 @@ KINDS = {"LSTM": LSTM, "GRU": GRU, "RNN_TANH": RNN_TANH, "RNN_RELU": RNN_RELU}
 @lower("tonnx.gru", kind=GRU)
 @lower("tonnx.rnn_tanh", kind=RNN_TANH)
 @lower("tonnx.rnn_relu", kind=RNN_RELU)
+@lower("tonnx.packed")
 def recurrent(
     op: Builder,
     x: ir.Value,
@@ -43,13 +44,15 @@ def recurrent(
     has_biases: bool,
     num_layers: int,
     bidirectional: bool,
-    batch_first: bool,
+    batch_first: bool = False,
+    lengths: ir.Value | None = None,
     *,
-    kind: Kind,
+    kind: Kind | str,
 ) -> list[ir.Value]:
-    """All layers of a recurrent module: its output, and the last states."""
+    """All layers of a recurrent module: its output, and the last states. A packed sequence is padded, with lengths."""
+    kind = KINDS[kind.upper()] if isinstance(kind, str) else kind
     sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-    output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional)
+    output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional, lengths)
     return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
 
 
@@ -204,22 +207,6 @@ def _projected(
     begin = [op.cast(state, T.FLOAT) for state in hx]
     results = by_direction(op, op.cast(x, T.FLOAT), begin, num_layers, directions, layer)
     return [op.cast(value, dtype) for value in results]
-
-
-@lower("tonnx.packed")
-def packed(
-    op: Builder,
-    x: ir.Value,
-    lengths: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    kind: str,
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-) -> list[ir.Value]:
-    """A packed sequence: padded, with the lengths beside it."""
-    return layers(op, KINDS[kind.upper()], x, hx, params, has_biases, num_layers, bidirectional, lengths)
 
 
 # One step of a recurrent layer

@@ -38,16 +38,12 @@ atleast_1d = lower("aten.atleast_1d.default")(lambda op, x: op.reshape(x, [1]) i
 
 
 @lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias", unused="stride")
-def view(
-    op: Builder, x: ir.Value, size: Sequence[Size], result_dims: Sequence[int] | None = None
-) -> ir.Value:
+def view(op: Builder, x: ir.Value, size: Sequence[Size], result_dims: Sequence[int] | None = None) -> ir.Value:
     return op.reshape(x, _without_rest(size, result_dims))
 
 
 @lower("aten.reshape")
-def reshape(
-    op: Builder, x: ir.Value, shape: Sequence[Size], result_dims: Sequence[int] | None = None
-) -> ir.Value:
+def reshape(op: Builder, x: ir.Value, shape: Sequence[Size], result_dims: Sequence[int] | None = None) -> ir.Value:
     return op.reshape(x, _without_rest(shape, result_dims))
 
 

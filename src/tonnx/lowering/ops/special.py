@@ -22,14 +22,12 @@ _SAME_IN_ONNX = {
 }  # fmt: skip
 
 
-def _enter(op_type: str, names: Sequence[str]) -> None:
-    @lower(*(f"aten.{name}" for name in names))
-    def function(op: Builder, x: ir.Value) -> ir.Value:
-        return getattr(op, op_type)(to_float(op, x))
+def same_in_onnx(op: Builder, x: ir.Value, *, op_type: str) -> ir.Value:
+    return getattr(op, op_type)(to_float(op, x))
 
 
 for _op_type, _names in _SAME_IN_ONNX.items():
-    _enter(_op_type, _names.split())
+    lower(*(f"aten.{name}" for name in _names.split()), op_type=_op_type)(same_in_onnx)
 
 
 # Exponentials and logarithms
