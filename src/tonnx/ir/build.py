@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir import infer
+from tonnx.ir import arithmetic, infer
 from tonnx.ir.fold import LIMIT, fold
 from tonnx.ir.infer import Dim, dims_of, same_dim
 from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
@@ -100,7 +100,7 @@ class Builder:
         self._constants: dict[Any, ir.Value] = {}
         self._named_sizes: dict[str, ir.Value] = {}
         self._bodies: list[Builder] = []
-        self._outer_handler: Any = None
+        self._entered: list[Any] = []
 
     # Making nodes
 
@@ -424,11 +424,11 @@ class Builder:
     # Arithmetic with Python's operators
 
     def __enter__(self) -> Builder:
-        self._outer_handler = ir.set_value_magic_handler(self)  # type: ignore[arg-type]
+        self._entered.append(arithmetic.enter(self))
         return self
 
     def __exit__(self, *_: object) -> None:
-        ir.set_value_magic_handler(self._outer_handler)
+        arithmetic.leave(self._entered.pop())
 
     # Sizes and small conveniences
 
