@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tonnx.api.deliver import FEW_VALUES, deliver
@@ -12,6 +13,7 @@ from tonnx.api.intake import convert
 from tonnx.api.request import ExportRequest, read_request
 from tonnx.api.result import ExportResult
 from tonnx.api.torch_compat import takes_positions
+from tonnx.frontends.patching import exclusive
 from tonnx.ir.history import History
 from tonnx.ir.target import ORT_CPU
 from tonnx.stages import Progress, Stages
@@ -122,6 +124,11 @@ def export(
 def run(request: ExportRequest) -> ExportResult:
     """From the request to the proven file."""
     stages = Stages(request.progress or (print if request.verbose else None))
+    with exclusive(partial(stages.announce, "wait")):
+        return _run(request, stages)
+
+
+def _run(request: ExportRequest, stages: Stages) -> ExportResult:
     converted = convert(request, stages)
     model, subject = converted.model, converted.subject.within(request.rtol, request.atol)
     if request.recipe is not None:

@@ -17,4 +17,6 @@ class Converted:
     subject: Subject
     notes: list[str] = field(default_factory=list)
     capture: str = ""
-    """How the graph was had: torch.export, TorchScript, torch.jit.script, torch.jit.trace; empty for saved programs."""
+    """How the graph was had: the name of one of PyTorch's capture strategies; empty for saved programs."""
+    passed_over: list[str] = field(default_factory=list)
+    """The strategies that were not taken before it, and why."""

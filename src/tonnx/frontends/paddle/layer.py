@@ -24,10 +24,9 @@ from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import Call, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
+from tonnx.frontends.patching import How, Patch, patched, restored
 from tonnx.frontends.request import ModelRequest
 from tonnx.stages import Stages
-
-_ABSENT = object()
 
 
 def convert_layer(request: ModelRequest, stages: Stages) -> Converted:
@@ -191,7 +190,7 @@ def _saved(path: Path, model: Any, function: Any, call: Call, saving: Mapping[st
 def _plain(model: Any, function: Any) -> Iterator[Any]:
     """The layer as ``paddle.jit.save`` takes it together with an ``input_spec``.
 
-    A ``forward`` that ``to_static`` has wrapped is unwrapped for the time: Paddle refuses a second description of it.
+    A ``forward`` that ``to_static`` has wrapped is unwrapped for the time.
     """
     from paddle.jit.dy2static.program_translator import StaticFunction
 
@@ -202,15 +201,9 @@ def _plain(model: Any, function: Any) -> Iterator[Any]:
     if not isinstance(model.forward, StaticFunction):
         yield model
         return
-    before = model.__dict__.get("forward", _ABSENT)
-    model.__dict__["forward"] = function
-    try:
+    reason = "paddle.jit.save refuses a second description of it"
+    with patched([Patch(model, "forward", function, reason, How.VALUE)]):
         yield model
-    finally:
-        if before is _ABSENT:
-            del model.__dict__["forward"]
-        else:
-            model.__dict__["forward"] = before
 
 
 def _around(function: Any, layers: Sequence[Any]) -> Any:
@@ -253,10 +246,8 @@ def _apart(layer: Any) -> Iterator[None]:
         return isinstance(part, (paddle.Tensor, paddle.pir.Value, paddle.static.Variable))
 
     hook = layer.register_forward_post_hook(copied)
-    try:
+    with restored(hook.remove):
         yield
-    finally:
-        hook.remove()
 
 
 def _failure(model: Any, error: Exception) -> CaptureError:

@@ -26,8 +26,9 @@ from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
 from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
-from tonnx.frontends.torch.capture.torch_export import Captured, describe, model_mode
-from tonnx.frontends.torch.capture.torchscript import Scripted, captured_by, is_script
+from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.capture.strategies import capture
+from tonnx.frontends.torch.capture.torchscript import Scripted, is_script
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.fx.walk import Walk, lower_graph
 from tonnx.frontends.torch.operators.bind import stored_dtype
@@ -36,6 +37,7 @@ from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
+from tonnx.frontends.torch.reference.mode import model_mode
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
@@ -57,7 +59,8 @@ def convert(request: ModelRequest, stages: Stages) -> Converted:
     with stages("lower"):
         model, kept, notes = _lower(captured, settings)
     subject = _subject(captured, model, kept, settings.training)
-    return Converted(model, subject, [*captured.graph.notes, *notes], captured.how)
+    graph = captured.graph
+    return Converted(model, subject, [*graph.notes, *notes], graph.how, graph.passed_over)
 
 
 @dataclass
@@ -69,10 +72,6 @@ class _Capture:
     graph: Captured | Scripted
     output_names: list[str]
     output_axes: dict[str, dict[int, str]]
-
-    @property
-    def how(self) -> str:
-        return self.graph.how if isinstance(self.graph, Scripted) else "torch.export"
 
 
 def _capture(request: ModelRequest) -> _Capture:
@@ -96,7 +95,7 @@ def _capture(request: ModelRequest) -> _Capture:
     told = plain_arguments(module, call)
     # torch.export puts copies in the place of the lists and dicts that a module holds.
     with state_kept(module), model_mode(module, request.training), _draws_noted(told):
-        captured = captured_by(request.capture, module, call)
+        captured = capture(request.capture, module, call)
     captured.notes[:0] = told
     return _Capture(module, call, captured, names, axes)
 

@@ -12,15 +12,18 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.frontends.patching import exclusive
 from tonnx.frontends.torch.call.program import program_call
 from tonnx.frontends.torch.call.signature import Call, DimSpec, bind_call, path_name
-from tonnx.frontends.torch.capture.torch_export import Captured, capture, describe, inference_mode
+from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import is_script
 from tonnx.frontends.torch.convert import as_module
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
+from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.examples import first_that_runs
@@ -144,7 +147,7 @@ def _reference(module: Any, call: Call, back: Mapping[str, str], outputs: Sequen
         ]
         args, kwargs = call.with_tensors(tensors)
         mode = torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
-        with torch.random.fork_rng(devices=[]), state_kept(module), mode:
+        with exclusive(), torch.random.fork_rng(devices=[]), state_kept(module), mode:
             return _picked(module(*args, **kwargs), outputs)
 
     return run
@@ -164,12 +167,12 @@ def _captured(module: Any, program: ExportedProgram | None, call: Call, signatur
     axes = signature.dynamic()
     for leaf in call.leaves:
         leaf.dynamic = {axis: DimSpec(name) for axis, name in axes.get(leaf.name, {}).items()}
-    with inference_mode(module):
+    with exclusive(), inference_mode(module):
         try:
-            return capture(module, call)
+            return Exports(module, call).rewritten()
         except TonnxError:
             if not any(leaf.dynamic for leaf in call.leaves):
                 raise
             for leaf in call.leaves:
                 leaf.dynamic = {}
-            return capture(module, call)
+            return Exports(module, call).rewritten()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import linecache
 import os
 import re
 from collections.abc import Callable
@@ -17,6 +20,9 @@ import tonnx
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(tonnx.__file__) + os.sep)
+_NOT_THE_MODELS = (*NOT_THE_USERS, contextlib.__file__, inspect.__file__)
+_GENERATED = ("<eval_with_key", "<attrs generated")
+"""Names of code that torch.fx and attrs write; its text can be had, but nobody wrote it."""
 _ENTRANCES: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -49,10 +55,17 @@ def source_of(node: Node) -> str:
     return _innermost(trace) if trace else ""
 
 
+def is_users(file: str) -> bool:
+    """Whether code is neither PyTorch's nor ours. Of a cell or a prompt it is, if its text can be had."""
+    if file.startswith("<"):
+        return not file.startswith(_GENERATED) and bool(linecache.getlines(file))
+    return not file.startswith(_NOT_THE_MODELS)
+
+
 @cache
 def _innermost(trace: str) -> str:
     for file, line in reversed(_FRAME.findall(trace)):
-        if os.path.isabs(file) and not file.startswith(NOT_THE_USERS):
+        if (os.path.isabs(file) or file.startswith("<")) and is_users(file):
             return f"{shorten(file)}:{line}"
     return ""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -12,6 +13,7 @@ import numpy as np
 from tonnx.errors import CaptureError
 from tonnx.frontends.paddle.signature import Call, Leaf, flat
 from tonnx.frontends.paddle.user_line import blame
+from tonnx.frontends.patching import How, Patch, exclusive, patched, restored
 
 
 @contextlib.contextmanager
@@ -20,23 +22,22 @@ def inference(layer: Any) -> Iterator[None]:
     import paddle
 
     layers = [layer, *layer.sublayers()] if isinstance(layer, paddle.nn.Layer) else []
-    flags = [(part, part.training) for part in layers]
     buffers = [(part, name, value) for part in layers for name, value in part._buffers.items() if value is not None]
     before = [(value, value.clone()) for _, _, value in buffers if value._is_initialized()]
-    if layers:
-        layer.eval()
-    try:
-        with paddle.no_grad():
-            yield
-    finally:
-        for part, training in flags:
-            part.training = training
+
+    def restore() -> None:
         for part, name, value in buffers:
             part._buffers[name] = value
         with paddle.no_grad():
             for value, copy in before:
                 if not bool(paddle.equal_all(value, copy)):
                     paddle.assign(copy, value)
+
+    flags = [Patch(part, "training", None, "the export is of the evaluation mode", How.KEPT) for part in layers]
+    with restored(restore), patched(flags), paddle.no_grad():
+        if layers:
+            layer.eval()
+        yield
 
 
 class Eager:
@@ -50,7 +51,7 @@ class Eager:
 
         given = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
-            with inference(self._model), _without_static(), _guarded():
+            with exclusive(), inference(self._model), _without_static(), patched(GUARDS):
                 arguments = self._call.mapped(lambda leaf: to_tensor(given.get(leaf.name, leaf.value), leaf))
                 results = self._model(*arguments)
                 outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
@@ -68,59 +69,42 @@ def _without_static() -> Iterator[None]:
     import paddle
     from paddle.jit.dy2static.program_translator import ProgramTranslator
 
-    before = ProgramTranslator().enable_to_static
-    paddle.jit.enable_to_static(False)
-    try:
+    with restored(partial(paddle.jit.enable_to_static, ProgramTranslator().enable_to_static)):
+        paddle.jit.enable_to_static(False)
         yield
-    finally:
-        paddle.jit.enable_to_static(before)
 
 
-@contextlib.contextmanager
-def _guarded() -> Iterator[None]:
-    """An error where Paddle would end the whole process.
+def _convolve(run: Any, x: Any, weight: Any, strides: Any, paddings: Any, algorithm: Any, *rest: Any) -> Any:
+    # Groups and dilations come in one order or the other.
+    dilations, axes = next(part for part in rest if not isinstance(part, int)), len(weight.shape) - 2
+    first = 1 if rest[2].endswith("C") else 2
+    pads = list(paddings) if len(paddings) == 2 * axes else [p for p in paddings for _ in range(2)]
+    for axis, size in enumerate(x.shape[first : first + axes]):
+        window = dilations[axis] * (weight.shape[2 + axis] - 1) + 1
+        room = size if algorithm == "VALID" else size + pads[2 * axis] + pads[2 * axis + 1]
+        if algorithm != "SAME" and window > room:
+            raise ValueError(f"a window of {window} does not fit into {room}")
+    return run(x, weight, strides, paddings, algorithm, *rest)
 
-    Those are convolutions whose window is larger than the image, if the channels come last (else sizes of -1 come
-    out), and regions that are more or fewer than their numbers by picture say, or that need samples without end.
-    """
-    from paddle import _C_ops
 
-    def checked(run: Any) -> Any:
-        def convolve(x: Any, weight: Any, strides: Any, paddings: Any, algorithm: Any, *rest: Any) -> Any:
-            # Groups and dilations come in one order or the other.
-            dilations, axes = next(part for part in rest if not isinstance(part, int)), len(weight.shape) - 2
-            first = 1 if rest[2].endswith("C") else 2
-            pads = list(paddings) if len(paddings) == 2 * axes else [p for p in paddings for _ in range(2)]
-            for axis, size in enumerate(x.shape[first : first + axes]):
-                window = dilations[axis] * (weight.shape[2 + axis] - 1) + 1
-                room = size if algorithm == "VALID" else size + pads[2 * axis] + pads[2 * axis + 1]
-                if algorithm != "SAME" and window > room:
-                    raise ValueError(f"a window of {window} does not fit into {room}")
-            return run(x, weight, strides, paddings, algorithm, *rest)
+def _pool(run: Any, x: Any, boxes: Any, boxes_num: Any = None, *rest: Any) -> Any:
+    if boxes_num is not None and int(boxes_num.sum()) != boxes.shape[0]:
+        raise ValueError(f"boxes_num sums to {int(boxes_num.sum())}, and there are {boxes.shape[0]} boxes")
+    sides = (boxes[:, 2:] - boxes[:, :2]).numpy()
+    if sides.size and not (sides.min() >= 0 and sides.max() <= 16 * max(sum(x.shape[2:]), 64)):
+        raise ValueError("boxes whose corners are not in order, or that are far larger than any picture")
+    return run(x, boxes, boxes_num, *rest)
 
-        return convolve
 
-    def counted(run: Any) -> Any:
-        def pool(x: Any, boxes: Any, boxes_num: Any = None, *rest: Any) -> Any:
-            if boxes_num is not None and int(boxes_num.sum()) != boxes.shape[0]:
-                raise ValueError(f"boxes_num sums to {int(boxes_num.sum())}, and there are {boxes.shape[0]} boxes")
-            sides = (boxes[:, 2:] - boxes[:, :2]).numpy()
-            if sides.size and not (sides.min() >= 0 and sides.max() <= 16 * max(sum(x.shape[2:]), 64)):
-                raise ValueError("boxes whose corners are not in order, or that are far larger than any picture")
-            return run(x, boxes, boxes_num, *rest)
+_ENDS = "an error where Paddle would end the whole process"
 
-        return pool
-
-    guards = dict.fromkeys(("conv2d", "depthwise_conv2d", "conv3d"), checked)
-    guards |= dict.fromkeys(("roi_align", "roi_pool", "psroi_pool"), counted)
-    before = {name: getattr(_C_ops, name) for name in guards}
-    try:
-        for name, run in before.items():
-            setattr(_C_ops, name, guards[name](run))
-        yield
-    finally:
-        for name, run in before.items():
-            setattr(_C_ops, name, run)
+GUARDS = (
+    # Windows larger than the image, if the channels come last; else sizes of -1 come out.
+    *(Patch("paddle._C_ops", name, _convolve, _ENDS) for name in ("conv2d", "depthwise_conv2d", "conv3d")),
+    # Regions that are more or fewer than their numbers by picture say, or that need samples without end.
+    *(Patch("paddle._C_ops", name, _pool, _ENDS) for name in ("roi_align", "roi_pool", "psroi_pool")),
+)
+"""What is replaced while a layer runs as the reference."""
 
 
 def to_tensor(array: Any, leaf: Leaf) -> Any:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Callable
 from functools import cache
 from types import FrameType
 
-from tonnx.frontends.torch.source import outside_the_model
+from tonnx.frontends.torch.source import is_users, outside_the_model
 
 _TRIES = tuple(getattr(ast, name) for name in ("Try", "TryStar") if hasattr(ast, name))  # the second from Python 3.11
 
@@ -29,7 +28,7 @@ def _handlers(file: str) -> list[tuple[int, int, int]]:
     return found
 
 
-def handler_of(frame: FrameType | None, is_users: Callable[[str], bool]) -> tuple[FrameType, int] | None:
+def handler_of(frame: FrameType | None) -> tuple[FrameType, int] | None:
     """The frame and line of the ``except`` that would catch an exception raised in a frame; None if there is none."""
     while frame is not None and not outside_the_model(frame):
         file = frame.f_code.co_filename

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import linecache
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from types import FrameType
 from typing import Any, TextIO
 
 import sympy
 import torch
 from torch.fx.experimental.sym_node import SymNode
-from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
 from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf
 from tonnx.frontends.torch.capture.except_blocks import handler_of
-from tonnx.frontends.torch.source import NOT_THE_USERS, outside_the_model, shorten
+from tonnx.frontends.torch.source import is_users, outside_the_model, shorten
 
+Spot = tuple[str, int, str]
+"""A file, a line and the function's name."""
+
+_SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
+_SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 _LAYERS = os.path.dirname(torch.nn.__file__) + os.sep
 _SYMBOLS = (torch.__file__, inspect.getfile(SymNode))
-_NOT_USERS = (
-    *NOT_THE_USERS,
-    os.path.dirname(contextlib.__file__) + os.sep + "contextlib.py",
-    os.path.dirname(contextlib.__file__) + os.sep + "inspect.py",
-    "<",
-)
-
 
 RELATIONS: dict[str, Any] = {
     "eq": sympy.Eq,
@@ -54,9 +52,9 @@ class Frozen:
     """
 
     places: dict[str, tuple[int, str | None]] = field(default_factory=dict)
-    spots: list[tuple[str, int, str]] = field(default_factory=list)
+    spots: list[Spot] = field(default_factory=list)
     """All lines where a symbolic number became a plain one: file, number and the function's name."""
-    decided: list[tuple[Any, bool, tuple[str, int, str]]] = field(default_factory=list)
+    decided: list[tuple[Any, bool, Spot]] = field(default_factory=list)
     """Conditions on sizes in the model's own code, what the example made of them, and the line."""
     assumed: list[tuple[Any, int, str]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
@@ -64,82 +62,58 @@ class Frozen:
     swallowed: list[tuple[str, str]] = field(default_factory=list)
     """Lines that needed a value, and the ``except`` of the model that catches the error about it."""
 
-    @contextlib.contextmanager
-    def recorded(self) -> Iterator[None]:
-        """Listen to torch while it captures. What it records costs nothing unless a number is fixed."""
+    def patches(self) -> Iterator[Patch]:
+        """Listeners to torch while it captures. What they record costs nothing unless a number is fixed."""
+        reason = "errors name the line, and loops and branches there are recorded"
+        for owner, name, listener in (
+            (_SHAPE_ENV, "_set_replacement", self._symbol_fixed),
+            (_SYM_NODE, "guard_int", self._number_asked),
+            (_SYM_NODE, "guard_bool", self._condition_asked),
+            (_SHAPE_ENV, "_make_data_dependent_error", self._value_asked),
+            *((_SYM_NODE, name, partial(self._compared, relation)) for name, relation in RELATIONS.items()),
+        ):
+            yield Patch(owner, name, listener, reason, optional=True)
 
-        def fixes(original: Any) -> Any:
-            def listen(env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
-                if value.is_Integer:
-                    frame = self._spot()
-                    line = None if frame is None else line_of(frame, frame.f_lineno)
-                    for source in env.var_to_sources.get(symbol, ()):
-                        self.places.setdefault(source.name, (int(value), line))
-                return original(env, symbol, value, *rest)
+    def _symbol_fixed(self, original: Any, env: Any, symbol: Any, value: Any, *rest: Any) -> Any:
+        if value.is_Integer:
+            frame = self._spot()
+            line = None if frame is None else line_of(frame, frame.f_lineno)
+            for source in env.var_to_sources.get(symbol, ()):
+                self.places.setdefault(source.name, (int(value), line))
+        return original(env, symbol, value, *rest)
 
-            return listen
+    def _number_asked(self, original: Any, node: Any, *rest: Any) -> Any:
+        # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
+        expression = node.expr if node.maybe_as_int() is None else None
+        frame = self._spot() if expression is not None else None
+        number = original(node, *rest)
+        if frame is not None:
+            self.assumed.append((expression, number, line_of(frame, frame.f_lineno)))
+        return number
 
-        def converts(original: Any) -> Any:
-            # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
-            def listen(node: Any, *rest: Any) -> Any:
-                expression = node.expr if node.maybe_as_int() is None else None
-                frame = self._spot() if expression is not None else None
-                number = original(node, *rest)
-                if frame is not None:
-                    self.assumed.append((expression, number, line_of(frame, frame.f_lineno)))
-                return number
+    def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
+        frame = _asking_frame() if node.expr.free_symbols else None
+        expression, outcome = node.expr, original(node, *rest)
+        if frame is not None:
+            self.decided.append((expression, outcome, spot_of(frame)))
+        return outcome
 
-            return listen
+    def _value_asked(self, original: Any, env: Any, *rest: Any, **options: Any) -> Any:
+        frame = _calling_frame(sys._getframe(1))
+        if frame is not None and (handler := handler_of(frame)) is not None:
+            self._spot()
+            self.swallowed.append((line_of(frame, frame.f_lineno), line_of(*handler)))
+        return original(env, *rest, **options)
 
-        def decides(original: Any) -> Any:
-            def listen(node: Any, *rest: Any) -> Any:
-                frame = _direct_frame(sys._getframe(1)) if node.expr.free_symbols else None
-                expression, outcome = node.expr, original(node, *rest)
-                if frame is not None:
-                    spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-                    self.decided.append((expression, outcome, spot))
-                return outcome
-
-            return listen
-
-        def refuses(original: Any) -> Any:
-            def listen(env: Any, *rest: Any, **options: Any) -> Any:
-                frame = _calling_frame(sys._getframe(1))
-                if frame is not None and (handler := handler_of(frame, is_users)) is not None:
-                    self._spot()
-                    self.swallowed.append((line_of(frame, frame.f_lineno), line_of(*handler)))
-                return original(env, *rest, **options)
-
-            return listen
-
-        def compares(relation: Any) -> Any:
-            # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
-            def wrap(original: Any) -> Any:
-                def listen(node: Any, other: Any) -> Any:
-                    result = original(node, other)
-                    if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
-                        frame = _direct_frame(sys._getframe(1))
-                        if frame is not None:
-                            spot = (frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)
-                            asked = relation(node.expr, other.expr, evaluate=False)
-                            self.decided.append((asked, bool(result.expr), spot))
-                    return result
-
-                return listen
-
-            return wrap
-
-        # Private: without them errors lack the line, loops stay unrolled, and nothing else changes.
-        with contextlib.ExitStack() as wrapped:
-            for owner, name, wrap in (
-                (ShapeEnv, "_set_replacement", fixes),
-                (SymNode, "guard_int", converts),
-                (SymNode, "guard_bool", decides),
-                (ShapeEnv, "_make_data_dependent_error", refuses),
-                *((SymNode, name, compares(relation)) for name, relation in RELATIONS.items()),
-            ):
-                wrapped.enter_context(_wrapped(owner, name, wrap))
-            yield
+    def _compared(self, relation: Any, original: Any, node: Any, other: Any) -> Any:
+        # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
+        result = original(node, other)
+        if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
+            frame = _asking_frame()
+            if frame is not None:
+                asked = relation(node.expr, other.expr, evaluate=False)
+                self.decided.append((asked, bool(result.expr), spot_of(frame)))
+        return result
 
     def swallow_error(self) -> CaptureError | None:
         """The model itself has caught torch's error, and taken the way that it has for errors; None if not."""
@@ -157,7 +131,7 @@ class Frozen:
     def _spot(self) -> FrameType | None:
         frame = _calling_frame(sys._getframe(2))
         if frame is not None:
-            self.spots.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+            self.spots.append(spot_of(frame))
         return frame
 
     def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
@@ -169,19 +143,6 @@ class Frozen:
                 if place is not None and not wanted.optional:
                     found.append((leaf, axis, wanted, *place))
         return frozen(found) if found else None
-
-
-@contextlib.contextmanager
-def _wrapped(owner: type, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
-    original = getattr(owner, name, None)
-    if original is None:
-        yield
-        return
-    setattr(owner, name, wrap(original))
-    try:
-        yield
-    finally:
-        setattr(owner, name, original)
 
 
 def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> CaptureError:
@@ -253,16 +214,11 @@ def user_line(error: BaseException) -> str | None:
     return None if at is None else line_of(*at)
 
 
-def is_users(file: str) -> bool:
-    """Whether a file is neither torch's nor ours."""
-    return not file.startswith(_NOT_USERS)
-
-
 def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
     """That frame, and its line."""
     at = None
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not frame.f_code.co_filename.startswith(_NOT_USERS):
+        if is_users(frame.f_code.co_filename):
             at = frame, line
     return at
 
@@ -274,7 +230,7 @@ def _calling_frame(frame: FrameType | None) -> FrameType | None:
         file = frame.f_code.co_filename
         if outside_the_model(frame):
             break
-        if not file.startswith(_NOT_USERS):
+        if is_users(file):
             return frame
         if layer is None and file.startswith(_LAYERS):
             layer = frame
@@ -282,11 +238,17 @@ def _calling_frame(frame: FrameType | None) -> FrameType | None:
     return layer
 
 
-def _direct_frame(frame: FrameType | None) -> FrameType | None:
+def _asking_frame() -> FrameType | None:
     """The frame whose own code asks a symbolic number something; None if that is torch's."""
-    while frame is not None and frame.f_code.co_filename in _SYMBOLS:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and (frame.f_code is DISPATCH or frame.f_code.co_filename in _SYMBOLS):
         frame = frame.f_back
-    return None if frame is None or frame.f_code.co_filename.startswith(_NOT_USERS) else frame
+    return frame if frame is not None and is_users(frame.f_code.co_filename) else None
+
+
+def spot_of(frame: FrameType) -> Spot:
+    """A frame's file, line and function."""
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
 
 
 def line_of(frame: FrameType, number: int) -> str:
@@ -299,28 +261,27 @@ def line_of(frame: FrameType, number: int) -> str:
 _TALKATIVE = ("export._trace", "fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")
 
 
-@contextlib.contextmanager
-def quiet_torch() -> Iterator[None]:
-    """Keep torch.export from printing its half-made graph and logging what it raises anyway.
+def quiet_torch() -> list[Patch]:
+    """Keep torch.export from printing its half-made graph, and from warning of and logging what it raises anyway.
 
     What the user's own code prints goes through. ``TORCH_LOGS`` asks for torch's messages, and gets them.
     """
+    quiet = [Patch("warnings", "filters", [("ignore", None, Warning, None, 0)], "of its own ways", How.VALUE)]
     if os.environ.get("TORCH_LOGS"):
-        yield
-        return
+        return quiet
     loggers = [logging.getLogger(f"torch.{name}") for name in _TALKATIVE]
-    for logger in loggers:
-        logger.addFilter(_nothing)
-    try:
-        with contextlib.redirect_stderr(_WithoutGraphs(sys.stderr)):
-            yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(_nothing)
+    return [
+        *quiet,
+        *(
+            Patch(logger, "filters", [*logger.filters, _from_elsewhere], "it logs what is raised anyway", How.VALUE)
+            for logger in loggers
+        ),
+        Patch("sys", "stderr", _WithoutGraphs(sys.stderr), "torch.export prints graphs that fail", How.VALUE),
+    ]
 
 
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+def _from_elsewhere(record: logging.LogRecord) -> bool:
+    return not patched_here()
 
 
 class _WithoutGraphs:
@@ -331,6 +292,8 @@ class _WithoutGraphs:
         self._dropped = False
 
     def write(self, text: str) -> int:
+        if not patched_here():
+            return self._stream.write(text)
         # print writes its line break on its own
         self._dropped = text.lstrip().startswith("def forward(") or (self._dropped and text == "\n")
         return len(text) if self._dropped else self._stream.write(text)

@@ -17,10 +17,12 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import TonnxError
 from tonnx.frontends.torch.call.signature import Call
-from tonnx.frontends.torch.capture.explain import Frozen
+from tonnx.frontends.torch.capture.explain import Frozen, Spot
+from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.fx.trace import FxTrace
+from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.source import shorten
 
-Spot = tuple[str, int, str]
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
@@ -33,8 +35,6 @@ def unsettled(
 
     What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
     """
-    from tonnx.frontends.torch.capture.torch_export import describe
-
     if not froze.decided:
         return []
     try:
@@ -103,11 +103,8 @@ class _ModelFails(Exception):
     """The model itself does not run at sizes that were invented for it."""
 
 
-def _differs(model: torch.nn.Module, call: Call, captured: Any, sizes: dict[str, int]) -> bool:
+def _differs(model: torch.nn.Module, call: Call, captured: Captured, sizes: dict[str, int]) -> bool:
     """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
-    from tonnx.frontends.torch.fx.trace import FxTrace
-    from tonnx.frontends.torch.reference.state import state_kept
-
     tensors = []
     for leaf in call.leaves:
         tensor = leaf.tensor.detach()

@@ -18,16 +18,14 @@ from typing import Any
 
 import torch
 
-from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.errors import CaptureError
+from tonnx.frontends.patching import patched
+from tonnx.frontends.torch.call.example import grown_example, other_example
 from tonnx.frontends.torch.call.signature import FUNCTION, Call
-from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part, steps_as_numbers
-from tonnx.frontends.torch.capture.torch_export import Captured, capture, grow, grown_example
+from tonnx.frontends.torch.capture.patches.fake_quantisers import steps_as_numbers
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.graphs import line_of, nodes_of
 from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
-
-CHOICES = ("auto", "export", "script", "trace")
-"""What ``capture`` may be."""
 
 
 @dataclass
@@ -35,8 +33,11 @@ class Scripted:
     """A program, how it was made, and what the user should know of it."""
 
     program: Any
-    how: str
     notes: list[str] = field(default_factory=list)
+    how: str = ""
+    """The strategy that made it."""
+    passed_over: list[str] = field(default_factory=list)
+    """Why the strategies before it were not taken."""
     instead_of: CaptureError | None = None
     """Why torch.export did not do; reported if this way fails as well."""
 
@@ -46,102 +47,22 @@ def is_script(model: Any) -> bool:
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
-def captured_by(way: str, module: torch.nn.Module, call: Call) -> Captured | Scripted:
-    """Capture a module: by torch.export if possible, by TorchScript where that is needed or asked for."""
-    if way not in CHOICES:
-        raise InvalidArgument(f"capture must be one of {', '.join(CHOICES)}, not {way!r}")
-    given = getattr(module, "script", None)
-    if is_script(given):
-        if way == "export":
-            raise InvalidArgument("torch.export takes no TorchScript", hint="leave capture at 'auto'")
-        return Scripted(given, "TorchScript")
-    if way == "script":
-        return script(module)
-    if way == "trace":
-        return trace(module, call, forced=True)
-    if packed := packed_part(module):
-        if way == "export":
-            raise InvalidArgument(
-                f"torch.export takes no weights packed for PyTorch's own kernels ({packed})",
-                hint="leave capture at 'auto'",
-            )
-        return _by_script_or_trace(module, call, f"{packed}: weights packed for PyTorch's own kernels")
-    stopped: CaptureError | None = None
-    if way == "auto" and (parts := scripted_parts(module)) and has_control_flow(module):
-        try:
-            return _by_script_or_trace(module, call, f"{', '.join(parts[:3])}: a scripted part with branches or loops")
-        except CaptureError as error:
-            stopped = error
-    try:
-        return capture(module, call)
-    except CaptureError as error:
-        if stopped is not None:
-            raise stopped from error
-        if way == "export":
-            raise
-        if failure := _failure_elsewhere(module, call):
-            untried = f"torch.jit.script was not tried, since the model itself fails at other sizes: {failure}"
-            error.why = f"{error.why}; {untried}" if error.why else untried
-            raise
-        try:
-            made = script(module)
-        except CaptureError:
-            raise error from None
-        made.notes.append(f"captured by {made.how}: torch.export stops: {error.what.splitlines()[0]}")
-        made.instead_of = error
-        return made
-
-
-def _failure_elsewhere(module: torch.nn.Module, call: Call) -> str:
-    """What the model itself says to other sizes of what is to be dynamic, if it fails: then no other capture helps."""
-    try:
-        with torch.random.fork_rng(devices=[]), state_kept(module):
-            args, kwargs = call.with_tensors(_other_example(call))
-            module(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 (the user's code, at sizes that it may not be made for; told)
-        return f"{type(error).__name__}: {_reason(str(error))}"
-    return ""
-
-
-def _other_example(call: Call) -> list[torch.Tensor]:
-    """The example with every dynamic dimension one larger, and other values in the same range."""
-    sizes: dict[str, int] = {}
-    tensors = []
-    for leaf in call.leaves:
-        tensor = leaf.tensor.detach()
-        for axis, dim in leaf.dynamic.items():
-            size = sizes.setdefault(dim.name, tensor.shape[axis] + 1 + 2 * len(sizes) % 5)
-            tensor = grow(tensor, axis, size, dim.maximum)
-        tensors.append(tensor.flip(0) if tensor.dim() else tensor.clone())
-    return tensors
-
-
-def _by_script_or_trace(module: torch.nn.Module, call: Call, why: str) -> Scripted:
-    """Scripted as a whole if that compiles; else traced, where scripted parts keep their branches and loops."""
-    try:
-        made = script(module)
-    except CaptureError:
-        made = trace(module, call, forced=False)
-    made.notes.insert(0, f"captured by {made.how}: {why}")
-    return made
-
-
 def script(module: torch.nn.Module) -> Scripted:
     """``torch.jit.script`` of a whole module."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Scripted(torch.jit.script(getattr(module, FUNCTION, module)), "torch.jit.script")
+            return Scripted(torch.jit.script(getattr(module, FUNCTION, module)))
     except Exception as error:  # whatever PyTorch's compiler says of the user's code
         raise CaptureError(
             f"torch.jit.script cannot compile {type(module).__name__}",
             where=_where_of(str(error)),
-            why=_reason(str(error)),
+            why=reason(str(error)),
             hint="capture='trace' follows one path through the model",
         ) from error
 
 
-def _reason(text: str) -> str:
+def reason(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines[0] if lines else "")[:300].rstrip(":")
 
@@ -169,7 +90,7 @@ def trace(module: torch.nn.Module, call: Call, *, forced: bool) -> Scripted:
         )
     lines = [f"{where}: {what}" if where else what for where, what in dropped]
     notes = [f"[!] only the path of the example is in the file: {line}" for line in dict.fromkeys(lines)]
-    return Scripted(program, "torch.jit.trace", notes)
+    return Scripted(program, notes)
 
 
 def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) -> tuple[Any, list[tuple[str, str]]]:
@@ -182,7 +103,7 @@ def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) ->
             torch.no_grad(),
             torch.random.fork_rng(devices=[]),
             state_kept(module),
-            steps_as_numbers(module),
+            patched(steps_as_numbers(module)),
         ):
             warnings.simplefilter("always")
             if kwargs:
@@ -191,14 +112,14 @@ def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) ->
             else:
                 program = torch.jit.trace(module, args, check_trace=False, strict=False)
     except Exception as error:  # whatever the user's code or PyTorch's tracer raises
-        raise CaptureError(f"torch.jit.trace fails on {type(module).__name__}", why=_reason(str(error))) from error
+        raise CaptureError(f"torch.jit.trace fails on {type(module).__name__}", why=reason(str(error))) from error
     return program, [found for found in map(_dropped, caught) if found is not None]
 
 
 def _other_trace(module: torch.nn.Module, call: Call) -> Any:
     """A trace at other sizes and values; None where the model does not run there."""
     try:
-        return _traced(module, call, _other_example(call))[0]
+        return _traced(module, call, other_example(call))[0]
     except CaptureError:
         return None
 

@@ -13,7 +13,7 @@ from torch.fx import Node
 from torch.fx.node import map_arg
 
 from tonnx.errors import CaptureError, TonnxError
-from tonnx.frontends.torch.capture.torch_export import Captured
+from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.fx.memory import mutates, written_argument
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, kind_of
 from tonnx.frontends.torch.fx.trace_bodies import Inside, is_flow, step_name

@@ -22,6 +22,7 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, TonnxError
+from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.operators.bind import DTYPES
 from tonnx.frontends.torch.operators.weights import WEIGHT, as_numpy
 from tonnx.ir.build import Builder
@@ -102,12 +103,14 @@ def _exporting(opset: int) -> Iterator[None]:
 
     # Empties what PyTorch's inference remembers by the names of values, which are the same in every small graph.
     torch._C._jit_pass_onnx_graph_shape_type_inference(torch._C.Graph(), {}, opset)
-    before = GLOBALS.export_onnx_opset_version, GLOBALS.in_onnx_export
-    GLOBALS.export_onnx_opset_version, GLOBALS.in_onnx_export = opset, True
-    try:
+    reason = "symbolic functions and their helpers ask for it"
+    with patched(
+        [
+            Patch(GLOBALS, "export_onnx_opset_version", opset, reason, How.VALUE),
+            Patch(GLOBALS, "in_onnx_export", True, reason, How.VALUE),
+        ]
+    ):
         yield
-    finally:
-        GLOBALS.export_onnx_opset_version, GLOBALS.in_onnx_export = before
 
 
 class _Writer:

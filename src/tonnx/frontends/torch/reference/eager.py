@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,11 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.patching import exclusive, patched
 from tonnx.frontends.torch.call.signature import Call
-from tonnx.frontends.torch.capture.torch_export import model_mode
 from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.no_dropout import without_dropout
+from tonnx.frontends.torch.reference.mode import model_mode
+from tonnx.frontends.torch.reference.no_dropout import NO_DROPOUT
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.settings import EVAL
 from tonnx.proof.subject import Reference
@@ -37,8 +37,13 @@ def reference(
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         tensors = [from_numpy(feeds[leaf.name], leaf.tensor) for leaf in call.leaves]
         args, kwargs = call.with_tensors(tensors)
-        calm = contextlib.nullcontext() if dropout else without_dropout()
-        with torch.random.fork_rng(devices=[]), state_kept(module), _in_mode(module, mode), calm:
+        with (
+            exclusive(),
+            torch.random.fork_rng(devices=[]),
+            state_kept(module),
+            _in_mode(module, mode),
+            patched(() if dropout else NO_DROPOUT),
+        ):
             if redrawn:
                 torch.manual_seed(torch.initial_seed() + 1)
             leaves = pytree.tree_leaves(module(*args, **kwargs))

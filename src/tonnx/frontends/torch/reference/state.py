@@ -11,10 +11,11 @@ import contextlib
 import dataclasses
 import types
 from collections import OrderedDict, deque
-from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+from tonnx.frontends.patching import restored
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range, type, types.ModuleType, types.CodeType)
 _CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
@@ -111,11 +112,6 @@ def _refill(container: Any, content: list[Any]) -> None:
         kind.__setitem__(container, key, value)
 
 
-@contextlib.contextmanager
-def state_kept(module: torch.nn.Module) -> Iterator[None]:
+def state_kept(module: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
     """Whatever the model changes of what it holds is put back, also when it fails."""
-    before = _Snapshot(module)
-    try:
-        yield
-    finally:
-        before.put_back()
+    return restored(_Snapshot(module).put_back)

@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError, TonnxError
+from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.torchscript import Scripted
@@ -73,15 +74,12 @@ class Runnable(torch.nn.Module):
 @contextlib.contextmanager
 def _in_mode(script: torch.jit.ScriptModule, mode: str) -> Iterator[None]:
     """EVAL, TRAINING or PRESERVE, without gradients; put back afterwards. A frozen module has no mode."""
-    training = {module: module.training for module in script.modules() if hasattr(module, "training")}
-    try:
-        for module in training if mode != PRESERVE else ():
+    modules = [module for module in script.modules() if hasattr(module, "training")]
+    with patched(Patch(module, "training", None, f"the export is of the mode {mode}", How.KEPT) for module in modules):
+        for module in modules if mode != PRESERVE else ():
             module.training = mode == TRAINING
         with torch.no_grad():
             yield
-    finally:
-        for module, flag in training.items():
-            module.training = flag
 
 
 def lower_script(

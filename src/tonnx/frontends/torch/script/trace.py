@@ -11,8 +11,8 @@ import torch
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.call.signature import Call
-from tonnx.frontends.torch.capture.torch_export import inference_mode
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
+from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.frontends.torch.script.graphs import line_of
 from tonnx.proof.locate.trace import Step, Take
 from tonnx.proof.session import one_line

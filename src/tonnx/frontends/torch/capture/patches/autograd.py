@@ -1,31 +1,35 @@
 """``torch.autograd.Function`` classes that say by a static method ``symbolic`` what they are in ONNX.
 
-torch.export would look through their ``forward``. For the length of a capture, `apply` of such a class becomes one
+torch.export would look through their ``forward``. For the length of a capture, ``forward`` of such a class is one
 operator of our own, which carries a key; the key leads back to the class and its arguments, and the lowering calls
-``symbolic``. The results' dtypes and shapes are those of ``forward`` on the capture's fake tensors.
+``symbolic``. The results' dtypes and shapes are those of ``forward`` itself on the capture's fake tensors.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
+from itertools import count
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tonnx.errors import LoweringError, TonnxError
+from tonnx.frontends.torch.capture.patches.library import operator
 from tonnx.frontends.torch.operators.symbolic_functions import run_symbolic
 from tonnx.ir.build import Builder
 
 NAME = "tonnx::function"
 
 
-@dataclass
-class _Call:
+@dataclass(eq=False)
+class FunctionCall:
     """One use of a class: its arguments with places for tensors and sizes, and whether it gave a tuple."""
 
     function: type
@@ -42,8 +46,11 @@ class _Place:
     index: int
 
 
-_calls: dict[int, _Call] = {}
-"""The calls of the capture that is under way, and of its graph until that is lowered."""
+_calls: WeakValueDictionary[int, FunctionCall] = WeakValueDictionary()
+"""By their keys, for as long as somebody keeps the program that has them."""
+_keys = count(1)
+_kept: ContextVar[list[FunctionCall] | None] = ContextVar("_kept", default=None)
+"""The calls of the capture that is under way; None where ``forward`` is to be looked through."""
 
 
 def has_symbolic(function: Any) -> bool:
@@ -51,41 +58,23 @@ def has_symbolic(function: Any) -> bool:
     return callable(getattr(function, "symbolic", None))
 
 
-@cache
-def _operator() -> Any:
-    library = torch.library.Library("tonnx", "FRAGMENT")
-    library.define("function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]")
-
-    def fake(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:
-        return _shapes(_calls[key], tensors, sizes)
-
-    torch.library.register_fake(NAME, fake, lib=library)
-    _operator.library = library  # type: ignore[attr-defined]  # unloading it would take the operator along
-    return torch.ops.tonnx.function.default
+def _fake(tensors: Sequence[torch.Tensor], sizes: Sequence[Any], key: int) -> list[torch.Tensor]:
+    return _shapes(_calls[key], tensors, sizes)
 
 
-def _filled(call: _Call, tensors: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
+def _filled(call: FunctionCall, tensors: Sequence[Any], sizes: Sequence[Any]) -> tuple[Any, ...]:
     groups = {"tensor": tensors, "size": sizes}
     flat = [groups[leaf.kind][leaf.index] if isinstance(leaf, _Place) else leaf for leaf in call.arguments]
     return pytree.tree_unflatten(flat, call.spec)
 
 
-# `Function.apply` hands over to the class above it. There it is met also by those who keep a bound `apply`, as many do:
-# ``deform_conv2d = DeformConv2dFunction.apply``.
-_OWNER = torch.autograd.function._SingleLevelFunction
-
-
-def _original(cls: type, *args: Any) -> Any:
-    return super(_OWNER, cls).apply(*args)  # type: ignore[misc]
-
-
-def _shapes(call: _Call, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
+def _shapes(call: FunctionCall, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) -> list[torch.Tensor]:
     """The results of ``forward``, for their dtypes and shapes only."""
     versions = [tensor._version for tensor in tensors]
     name = call.function.__name__
     try:
-        with _applied(_original):
-            results = _original(call.function, *_filled(call, tensors, sizes))
+        with calls_kept(None):
+            results = call.function.apply(*_filled(call, tensors, sizes))  # type: ignore[attr-defined]
     except TonnxError:
         raise
     except Exception as error:  # the user's own code, on tensors without values
@@ -106,14 +95,14 @@ def _shapes(call: _Call, tensors: Sequence[torch.Tensor], sizes: Sequence[Any]) 
     return [result.clone() if any(result is tensor for tensor in tensors) else result for result in made]
 
 
-def _with_values(call: _Call, tensors: Sequence[torch.Tensor]) -> Any:
+def _with_values(call: FunctionCall, tensors: Sequence[torch.Tensor]) -> Any:
     """The shapes by a run on zeros: for code that reads the tensors' memory, such as a C++ extension's."""
     name = call.function.__name__
     with _disable_current_modes():
         real = [torch.zeros(tuple(t.shape), dtype=t.dtype) for t in tensors]
         try:
-            with _applied(_original), torch.no_grad():
-                results = _original(call.function, *_filled(call, real, ()))
+            with calls_kept(None), torch.no_grad():
+                results = call.function.apply(*_filled(call, real, ()))  # type: ignore[attr-defined]
         except Exception as error:  # the user's own code
             raise LoweringError(
                 f"{name}.forward fails on zeros, and only it says what shape its results have",
@@ -123,9 +112,9 @@ def _with_values(call: _Call, tensors: Sequence[torch.Tensor]) -> Any:
     return made if isinstance(results, (list, tuple)) else made[0]
 
 
-def _apply(cls: type, *args: Any) -> Any:
-    if not has_symbolic(cls):
-        return _original(cls, *args)
+def _as_operator(calls: list[FunctionCall], cls: Any, *args: Any) -> Any:
+    if cls.setup_context is torch.autograd.Function.setup_context:
+        args = args[1:]  # the context, which only a forward without a setup_context gets
     flat, spec = pytree.tree_flatten(args)
     tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
     sizes = [leaf for leaf in flat if isinstance(leaf, torch.SymInt)]
@@ -138,31 +127,37 @@ def _apply(cls: type, *args: Any) -> Any:
         places[kind] += 1
         return _Place(kind, places[kind] - 1)
 
-    key = max(_calls, default=0) + 1
-    call = _calls[key] = _Call(cls, [place(leaf) for leaf in flat], spec)
-    results = _operator()(tensors, sizes, key)
+    key = next(_keys)
+    call = _calls[key] = FunctionCall(cls, [place(leaf) for leaf in flat], spec)
+    calls.append(call)
+    function = operator("function(Tensor[] tensors, SymInt[] sizes, int key) -> Tensor[]", _fake)
+    results = function(tensors, sizes, key)
     return tuple(results) if call.many else results[0]
 
 
+def class_attribute(original: Any, cls: type, name: str) -> Any:
+    """``type.__getattribute__`` of the classes.
+
+    ``apply`` is out of reach: many keep a bound one (``deform_conv2d = DeformConv2dFunction.apply``), and in PyTorch
+    2.15 that is a function in C. It looks ``forward`` up at every call, through the metaclass.
+    """
+    attribute = original(cls, name)
+    if name != "forward" or (calls := _kept.get()) is None or not has_symbolic(cls):
+        return attribute
+    return partial(_as_operator, calls, cls)
+
+
 @contextlib.contextmanager
-def _applied(function: Any) -> Iterator[None]:
-    before = _OWNER.__dict__.get("apply")
-    _OWNER.apply = classmethod(function)
+def calls_kept(calls: list[FunctionCall] | None) -> Iterator[None]:
+    """Classes with a ``symbolic`` stay whole, or are looked through if ``calls`` is None.
+
+    The list must live as long as the program.
+    """
+    token = _kept.set(calls)
     try:
         yield
     finally:
-        if before is None:
-            del _OWNER.apply
-        else:
-            _OWNER.apply = before
-
-
-@contextlib.contextmanager
-def as_operators() -> Iterator[None]:
-    """Let classes with a ``symbolic`` stay whole in a capture."""
-    _calls.clear()
-    with _applied(_apply):
-        yield
+        _kept.reset(token)
 
 
 def lower_call(op: Builder, key: int, tensors: Sequence[Any], sizes: Sequence[Any], opset: int) -> list[Any]:

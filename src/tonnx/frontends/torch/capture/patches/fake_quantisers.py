@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from tonnx.errors import InvalidArgument, UnsupportedArgument
+from tonnx.frontends.patching import ABSENT, How, Patch, restored
 from tonnx.frontends.torch.capture.patches.quantised_layers import LINEAR, kind_of
 
 _PACKED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch.nn.quantized")
@@ -35,23 +36,15 @@ def packed_part(model: torch.nn.Module) -> str | None:
     return None
 
 
-@contextlib.contextmanager
-def steps_as_numbers(model: torch.nn.Module) -> Iterator[None]:
+def steps_as_numbers(model: torch.nn.Module) -> Iterator[Patch]:
     """Quantised layers read numbers from buffers that hold their scales, which a trace would take for a choice."""
-    held: list[tuple[Any, str, torch.Tensor]] = []
-    try:
-        for module in model.modules():
-            if kind_of(module).startswith(_PACKED) or isinstance(module, torch.fx.GraphModule):
-                for name, buffer in list(module._buffers.items()):
-                    if buffer is not None and buffer.numel() == 1 and _STEP.search(name):
-                        held.append((module, name, buffer))
-                        del module._buffers[name]
-                        setattr(module, name, buffer.item())
-        yield
-    finally:
-        for module, name, buffer in held:
-            delattr(module, name)
-            module._buffers[name] = buffer
+    reason = "the layer reads a number from it"
+    for module in model.modules():
+        if kind_of(module).startswith(_PACKED) or isinstance(module, torch.fx.GraphModule):
+            for name, buffer in list(module._buffers.items()):
+                if buffer is not None and buffer.numel() == 1 and _STEP.search(name):
+                    yield Patch(module._buffers, name, ABSENT, reason, How.VALUE)
+                    yield Patch(module, name, buffer.item(), reason, How.VALUE)
 
 
 def check_modules(model: torch.nn.Module) -> None:
@@ -65,25 +58,20 @@ def check_modules(model: torch.nn.Module) -> None:
             )
 
 
-@contextlib.contextmanager
-def fake_quantisers(model: torch.nn.Module) -> Iterator[None]:
-    """Replace the forward of every fake quantiser of the model."""
+def fake_quantisers(model: torch.nn.Module) -> Iterator[Patch]:
+    """The forward of every fake quantiser of the model."""
     module = sys.modules.get("torch.ao.quantization.fake_quantize")
-    found = [m for m in model.modules() if module is not None and isinstance(m, module.FakeQuantize)]
-    try:
-        for quantiser in found:
-            vars(quantiser)["forward"] = partial(_forward, quantiser, *_switches(quantiser))
-        yield
-    finally:
-        for quantiser in found:
-            vars(quantiser).pop("forward", None)
+    for quantiser in model.modules() if module is not None else ():
+        if isinstance(quantiser, module.FakeQuantize):  # type: ignore[union-attr]
+            forward = partial(_forward, quantiser, *_switches(quantiser))
+            yield Patch(quantiser, "forward", forward, "its switches are values in its buffers")
 
 
 def _switches(quantiser: Any) -> tuple[bool, bool]:
     return bool(quantiser.fake_quant_enabled[0]), bool(quantiser.observer_enabled[0])
 
 
-def _forward(quantiser: Any, quantises: bool, observes: bool, x: torch.Tensor) -> torch.Tensor:
+def _forward(quantiser: Any, quantises: bool, observes: bool, original: Any, x: torch.Tensor) -> torch.Tensor:
     if observes:
         raise UnsupportedArgument(
             "a fake quantiser still observes: its scale changes with every call",
@@ -136,10 +124,8 @@ _SHAPES: dict[str, Any] = {
 def shapes_known() -> Iterator[None]:
     """For the length of a capture, PyTorch knows the shapes of the results of its operators of quantisation."""
     library = torch.library.Library("aten", "IMPL")
-    try:
+    with restored(library._destroy):
         for name, shape in _SHAPES.items():
             if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "Meta"):
                 library.impl(name, shape, "Meta")
         yield
-    finally:
-        library._destroy()

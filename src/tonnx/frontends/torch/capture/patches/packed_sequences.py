@@ -7,50 +7,45 @@ layers get both, and ``pad_packed_sequence`` gives the padded tensor back.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from functools import cache, partial
 from typing import Any
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch.capture.patches.library import operator
+
+_SCHEMA = (
+    "packed(Tensor input, Tensor lengths, Tensor[] hx, Tensor[] params, str kind, bool has_biases, int num_layers, "
+    "bool bidirectional) -> Tensor[]"
+)
 
 
-@cache
-def _operator() -> Any:
-    library = torch.library.Library("tonnx", "FRAGMENT")
-    library.define(
-        "packed(Tensor input, Tensor lengths, Tensor[] hx, Tensor[] params, str kind, bool has_biases, int num_layers, "
-        "bool bidirectional) -> Tensor[]"
-    )
-
-    def fake(
-        x: torch.Tensor,
-        lengths: torch.Tensor,
-        hx: list[torch.Tensor],
-        params: list[torch.Tensor],
-        kind: str,
-        has_biases: bool,
-        num_layers: int,
-        bidirectional: bool,
-    ) -> list[torch.Tensor]:
-        width = hx[0].shape[-1] * (2 if bidirectional else 1)
-        return [x.new_empty([*x.shape[:-1], width]), *[torch.empty_like(state) for state in hx]]
-
-    torch.library.register_fake("tonnx::packed", fake, lib=library)
-    _operator.library = library  # type: ignore[attr-defined]  # unloading it would take the operator along
-    return torch.ops.tonnx.packed.default
+def _packed(
+    x: torch.Tensor,
+    lengths: torch.Tensor,
+    hx: list[torch.Tensor],
+    params: list[torch.Tensor],
+    kind: str,
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+) -> list[torch.Tensor]:
+    width = hx[0].shape[-1] * (2 if bidirectional else 1)
+    return [x.new_empty([*x.shape[:-1], width]), *[torch.empty_like(state) for state in hx]]
 
 
-def _pack(x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
+def pack(
+    original: Any, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """``torch._VF._pack_padded_sequence``."""
     return (x.transpose(0, 1) if batch_first else x), lengths
 
 
-def _pad(
-    data: torch.Tensor, lengths: torch.Tensor, batch_first: bool, padding_value: float, total: int
+def pad(
+    original: Any, data: torch.Tensor, lengths: torch.Tensor, batch_first: bool, padding_value: float, total: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """``torch._VF._pad_packed_sequence``."""
     longest = data.shape[0]
     if padding_value:
         inside = torch.arange(longest)[:, None] < lengths
@@ -66,7 +61,8 @@ def _pad(
     return (data.transpose(0, 1) if batch_first else data), lengths
 
 
-def _forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any:
+def layer_forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any:
+    """``forward`` of a recurrent layer."""
     if not isinstance(input, PackedSequence):
         return original(module, input, hx)
     if module.training and module.dropout and module.num_layers > 1:
@@ -80,35 +76,8 @@ def _forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any:
         hx = module.permute_hidden(hx, order)
         states = list(hx) if isinstance(hx, tuple) else [hx]
     kind = module.mode.lower()
-    output, *last = _operator()(
+    output, *last = operator(_SCHEMA, _packed)(
         data, lengths, states, module._flat_weights, kind, module.bias, module.num_layers, module.bidirectional
     )
     hidden = tuple(last) if module.mode == "LSTM" else last[0]
     return PackedSequence(output, lengths, order, back), module.permute_hidden(hidden, back)
-
-
-@contextlib.contextmanager
-def packed_stand_ins() -> Iterator[None]:
-    """Replace what packs, unpacks, and works on packed sequences."""
-    layers = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
-    before = [(layer, layer.forward) for layer in layers]
-    kernels = {name: getattr(torch._VF, name) for name in ("_pack_padded_sequence", "_pad_packed_sequence")}
-    try:
-        torch._VF._pack_padded_sequence, torch._VF._pad_packed_sequence = _pack, _pad
-        for layer, forward in before:
-            layer.forward = _method(forward)
-        yield
-    finally:
-        for name, kernel in kernels.items():
-            setattr(torch._VF, name, kernel)
-        for layer, forward in before:
-            layer.forward = forward
-
-
-def _method(original: Any) -> Any:
-    bound = partial(_forward, original)
-
-    def forward(self: Any, input: Any, hx: Any = None) -> Any:
-        return bound(self, input, hx)
-
-    return forward

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from types import FrameType
 from typing import Any
 
 import torch
@@ -33,19 +32,27 @@ Run = Callable[[], Any]
 
 def branch(test: Any, one: Run, other: Run, kept: tuple[str, ...] = ()) -> None:
     """``if test: one() else: other()``; ``kept`` are the variables that they set and that count afterwards."""
-    found = truth(test)
-    if isinstance(found, bool):
-        (one if found else other)()
+    outcome = truth(test)
+    if isinstance(outcome, bool):
+        (one if outcome else other)()
     else:
-        record_branch(found, one, other, Variables(one, other), kept)
+        caller = sys._getframe(1)  # the rewritten function: both are called by nobody else
+        line = (caller.f_code.co_filename, caller.f_lineno)
+        record_branch(outcome, one, other, Variables(one, other), kept, line)
 
 
 def chosen(test: Any, one: Run, other: Run) -> Any:
-    """``one() if test else other()``."""
-    found = truth(test)
-    if isinstance(found, bool):
-        return (one if found else other)()
-    return record_branch(found, one, other, Variables(one, other), ())
+    """``one() if test else other()`` in the code of the user."""
+    caller = sys._getframe(1)
+    return choose(test, one, other, (caller.f_code.co_filename, caller.f_lineno))
+
+
+def choose(test: Any, one: Run, other: Run, line: Line | None = None) -> Any:
+    """The same for a choice that we make for the user; ``line`` is where what comes after may go into the sides."""
+    outcome = truth(test)
+    if isinstance(outcome, bool):
+        return (one if outcome else other)()
+    return record_branch(outcome, one, other, Variables(one, other), (), line)
 
 
 class _Watched:
@@ -138,19 +145,18 @@ def _content(content: Content) -> Any:
     return content.owner.like(content.held) if isinstance(content.owner, Listed) else content.held
 
 
-def _line() -> Line | None:
-    """The line of the user's branch that is being recorded."""
-    frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
-    return None if frame is None else (frame.f_code.co_filename, frame.f_lineno)
-
-
-def record_branch(test: bool | torch.Tensor, one: Run, other: Run, variables: Variables, kept: Iterable[str]) -> Any:
+def record_branch(
+    test: bool | torch.Tensor,
+    one: Run,
+    other: Run,
+    variables: Variables,
+    kept: Iterable[str],
+    line: Line | None = None,
+) -> Any:
     """Both sides, one after the other; then everything is what the two make of it together."""
     if isinstance(test, bool):
         return (one if test else other)()
-    tonnx, _library = operators()
+    tonnx = operators()
     watched, known = _Watched(variables, kept), symbols()
     Constants(value for name, value in watched.before.items() if name in watched.kept).forget()
     token = tonnx.if_begin(test)
@@ -161,7 +167,7 @@ def record_branch(test: bool | torch.Tensor, one: Run, other: Run, variables: Va
         with own_facts():
             second = watched.run(other)
         tonnx.if_join(token)
-        merge = Merge(first, second, known, _line())
+        merge = Merge(first, second, known, line)
         made = {}
         for key in dict.fromkeys((*first.values, *second.values)):
             a, b = (

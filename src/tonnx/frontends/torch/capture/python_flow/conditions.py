@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,7 +12,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true
 
 from tonnx.frontends.torch.capture.except_blocks import handler_of
-from tonnx.frontends.torch.capture.explain import RELATIONS, is_users, line_of
+from tonnx.frontends.torch.capture.explain import RELATIONS, line_of
+from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import as_tensor, shape_env
@@ -78,57 +78,13 @@ def negated(value: Any) -> Any:
     return not found if isinstance(found, bool) else torch.logical_not(found)
 
 
-def joined(word: str, harmless: bool, *parts: Callable[[], Any]) -> Any:
-    """``a and b``, ``a or b``. ``harmless``: what comes after the first can be computed whether or not it counts."""
-    value = parts[0]()
-    if len(parts) == 1:
-        return value
-    found, decisive = truth(value), word == "or"
-    if isinstance(found, bool):
-        return value if found is decisive else joined(word, harmless, *parts[1:])
-    is_bool = isinstance(value, torch.SymBool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
-    if harmless and is_bool:
-        rest = joined(word, harmless, *parts[1:])
-        if isinstance(rest, (bool, torch.SymBool)) or (isinstance(rest, torch.Tensor) and rest.dtype == torch.bool):
-            return _both(word, value, found, rest)
-        later: Callable[[], Any] = lambda: rest  # noqa: E731
-    else:
-        later = lambda: joined(word, harmless, *parts[1:])  # noqa: E731
-
-    from tonnx.frontends.torch.capture.python_flow.branch import chosen
-
-    first = (lambda: found) if is_bool else (lambda: value)
-    return chosen(found, first, later) if decisive else chosen(found, later, first)
-
-
-def _both(word: str, value: Any, found: torch.Tensor, rest: Any) -> Any:
-    other = truth(rest)
-    if isinstance(other, bool):
-        return found if other is (word == "and") else other
-    if isinstance(value, torch.Tensor) and isinstance(rest, torch.Tensor) and value.shape == rest.shape:
-        found, other = value, rest  # [1] stays [1]
-    return torch.logical_and(found, other) if word == "and" else torch.logical_or(found, other)
-
-
-def contained(item: Any, container: Any) -> Any:
-    """``item in container``."""
-    dynamic = isinstance(item, (torch.Tensor, torch.SymInt, torch.SymFloat))
-    if isinstance(container, torch.Tensor) and not isinstance(container, Listed):
-        return (container == item).any()
-    if not dynamic or not isinstance(container, (list, tuple, set, frozenset, range)):
-        return item in container
-    if isinstance(container, Listed):
-        return (container.tensor == item).any()
-    return joined("or", True, *((lambda value=value: item == value) for value in container), lambda: False)
-
-
 def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
     """What a check of the inputs comes to: that it finds nothing, if only the run could tell."""
     found = truth(test)
     if isinstance(found, bool):
         return found
     at = frame or sys._getframe(1)
-    if (handler := handler_of(at, is_users)) is not None:
+    if (handler := handler_of(at)) is not None:
         raise Unsuitable(f"the exception is caught ({line_of(*handler)}), so that it decides what is computed")
     notes = NOTES.get([])
     notes.append(f"a check of values is left out of the file: {line_of(at, line)}")
@@ -137,8 +93,6 @@ def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
 
 def same(a: Any, b: Any) -> bool:
     """``a is b``, for what may be two different things."""
-    from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
-
     for value in (a, b):
         if isinstance(value, Unmerged):
             raise value.refusal()

@@ -11,12 +11,12 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from tonnx.frontends.torch.capture.except_blocks import handler_of
-from tonnx.frontends.torch.capture.explain import is_users, line_of
-from tonnx.frontends.torch.capture.python_flow.branch import chosen
-from tonnx.frontends.torch.capture.python_flow.conditions import joined
+from tonnx.frontends.torch.capture.explain import line_of
+from tonnx.frontends.torch.capture.python_flow.branch import choose
 from tonnx.frontends.torch.capture.python_flow.iterate import call, with_numbers
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import is_symbolic
 
 _MOST = 64  # elements: each is one more branch inside the last
@@ -35,7 +35,7 @@ def picked(owner: Any, index: Any) -> Any:
     places = list(owner) if isinstance(owner, dict) else list(range(len(owner)))
     if not is_symbolic(index) or not 1 <= len(places) <= _MOST or not all(type(place) is int for place in places):
         return owner[index]
-    if (handler := handler_of(sys._getframe(1), is_users)) is not None:
+    if (handler := handler_of(sys._getframe(1))) is not None:
         raise Unsuitable(f"whether there is such an element is caught ({line_of(*handler)})")
     elements = [owner[place] for place in places]
     back = 0 if isinstance(owner, dict) or statically_known_true(index >= 0) else len(places)
@@ -61,7 +61,7 @@ def _choice(
     first, rest = elements[0], elements[1:]
     if not rest:
         return use(first)
-    return chosen(tests(places[0]), lambda: use(first), lambda: _choice(places[1:], rest, tests, use))
+    return choose(tests(places[0]), lambda: use(first), lambda: _choice(places[1:], rest, tests, use))
 
 
 class OneOf:

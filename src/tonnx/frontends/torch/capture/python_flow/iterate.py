@@ -12,8 +12,10 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
+from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic
 
 
@@ -62,8 +64,6 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         if rule is not None and not kwargs:
             return rule(owner, *args)
     if function is torch._assert:
-        from tonnx.frontends.torch.capture.python_flow.conditions import assumed
-
         frame = sys._getframe(1)
         return function(assumed(first, True, frame.f_lineno, frame), *args[1:], **kwargs)
     if function is builtins.len and isinstance(first, torch.Tensor):
@@ -172,8 +172,6 @@ def _reduced(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not any(isinstance(value, torch.Tensor) or is_symbolic(value) for value in values):
         return function(values)
     if function in (builtins.any, builtins.all):
-        from tonnx.frontends.torch.capture.python_flow.conditions import joined
-
         thunks = tuple((lambda value=value: value) for value in values)
         return joined("or" if function is builtins.any else "and", True, *thunks)
     result = values[0]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from tonnx.frontends.torch.capture.python_flow.branch import branch, record_branch
+from tonnx.frontends.torch.capture.python_flow.branch import choose, record_branch
 from tonnx.frontends.torch.capture.python_flow.conditions import negated, truth
 from tonnx.frontends.torch.capture.python_flow.iterate import Items, uniform
 from tonnx.frontends.torch.capture.python_flow.operators import operators
@@ -90,7 +90,7 @@ class _Loop:
 
     def _once(self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned) -> None:
         """One pass between ``loop_begin`` and ``loop_end``."""
-        tonnx, _library = operators()
+        tonnx = operators()
         recording = Recording(self.variables, self.kinds, self.before(), learned)
         known, trips = symbols(), None if items is None else items.length
         go_on = torch.full((), True) if go_on is True else go_on
@@ -120,7 +120,7 @@ class _Loop:
 
     def tried(self, *item: Any) -> bool:
         """Run one pass as it stands; False, and nothing done, if the run decides whether another one follows."""
-        tonnx, _library = operators()
+        tonnx = operators()
         restore, constants = self.snapshot(), self._constants()
         token = tonnx.try_begin()
         try:
@@ -230,7 +230,7 @@ def listed(found: Any, each: Callable[[Any], Any], wanted: Callable[[Any], Any] 
         if wanted is None:
             results.append(each(item))
         else:
-            branch(wanted(item), lambda: results.append(each(item)), lambda: None)
+            choose(wanted(item), lambda: results.append(each(item)), lambda: None)
 
     for_(found, body, grown=("results",))
     return results

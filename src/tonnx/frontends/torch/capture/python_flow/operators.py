@@ -17,13 +17,14 @@ Parameters, outer tensors and sizes need no care: they are in the same graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.fx.node import has_side_effect
+
+from tonnx.frontends.torch.capture.patches.library import operator
 
 _SCHEMAS = (
     "loop_begin(SymInt? trips, Tensor go_on, Tensor[] carried, int[] varying) -> Tensor[]",
@@ -79,19 +80,21 @@ def _if_end(token: Any, one: list[torch.Tensor], other: list[torch.Tensor]) -> l
     return made
 
 
-@cache
+_FAKES: dict[str, Callable[..., Any]] = {
+    "loop_begin": _loop_begin,
+    "loop_end": _loop_end,
+    "if_begin": lambda test: torch.empty((), dtype=torch.bool),
+    "if_end": _if_end,
+    "try_begin": lambda: torch.empty((), dtype=torch.bool),
+}
+
+
 def operators() -> Any:
     """The namespace of the operators, which this registers."""
-    library = torch.library.Library("tonnx", "FRAGMENT")
-    fakes = {"loop_begin": _loop_begin, "loop_end": _loop_end, "if_end": _if_end}
-    fakes["if_begin"] = lambda test: torch.empty((), dtype=torch.bool)
-    fakes["try_begin"] = lambda: torch.empty((), dtype=torch.bool)
     for schema in _SCHEMAS:
-        name = schema.split("(")[0]
-        library.define(schema)
-        torch.library.register_fake(f"tonnx::{name}", fakes.get(name, lambda token: None), lib=library)
-        has_side_effect(getattr(torch.ops.tonnx, name).default)  # what is inside may write to memory, and nothing else
-    return torch.ops.tonnx, library  # unloading the library would take its operators along
+        registered = operator(schema, _FAKES.get(schema.split("(")[0], lambda token: None))
+        has_side_effect(registered)  # what is inside may write to memory, and nothing else
+    return torch.ops.tonnx
 
 
 MARKERS = frozenset(schema.split("(")[0] for schema in _SCHEMAS)

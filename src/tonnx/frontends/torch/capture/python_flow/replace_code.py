@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dis
 import gc
 import linecache
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FunctionType
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.torch.capture.explain import Frozen, is_data_dependent, user_frame, user_line
+from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.torch.capture.explain import is_data_dependent, user_line
 from tonnx.frontends.torch.capture.python_flow.conditions import NOTES
 from tonnx.frontends.torch.capture.python_flow.match_statement import AsBranches
 from tonnx.frontends.torch.capture.python_flow.merge import NUMBERS, UNSPLIT, Line, Unmerged
@@ -23,53 +25,11 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, U
 from tonnx.frontends.torch.capture.python_flow.sites import check, function_at, lambdas_at, sites_at
 from tonnx.frontends.torch.capture.python_flow.syntax import THUNK, Place, place
 from tonnx.frontends.torch.capture.python_flow.tail_duplication import Split
+from tonnx.frontends.torch.capture.python_flow.variables import unwatched
 
-T = TypeVar("T")
 _Key: TypeAlias = tuple[str, int]  # a function's name and first line
 
-Spot: TypeAlias = tuple[str, int, str]  # a file, a line and the function's name
-
 _SPLITS = 6  # of a file; each may double what comes after it
-_ATTEMPTS = 40  # each costs a capture, and rewrites at least one function more
-
-
-def with_control_flow(
-    attempt: Callable[[Frozen, Rewrites], T], unsettled: Callable[[T, Frozen], list[Spot]] = lambda result, froze: []
-) -> T:
-    """Capture; if a loop or branch is what it failed at, capture once more with that one's function rewritten.
-
-    A capture may also succeed although a loop's header fixed something: torch fixes n // 64 without fixing n. Or the
-    example decided a branch on sizes, where other sizes would not (``unsettled`` finds those). It serves if recording
-    that loop or branch fails.
-    """
-    rewrites = Rewrites()
-    first: CaptureError | None = None
-    done: list[T] = []
-    hidden: CaptureError | None = None
-    for _ in range(_ATTEMPTS):
-        froze = Frozen()
-        last = None
-        try:
-            done.append(attempt(froze, rewrites))
-            hidden = froze.swallow_error()
-            spots = [*froze.spots, *unsettled(done[-1], froze)]
-        except CaptureError as error:
-            last, first = error, first or error
-            spots = froze.spots
-            if (at := user_frame(error.__cause__) if error.__cause__ is not None else None) is not None:
-                spots = [*spots, (at[0].f_code.co_filename, at[1], at[0].f_code.co_name)]
-        new = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
-        if last is not None and not any(new):
-            new.append(rewrites.split(last.__cause__))
-        if any(new):
-            continue
-        if done:
-            if hidden is not None:
-                raise hidden
-            return done[-1]
-        assert first is not None and last is not None
-        raise rewrites.explained(first, last) from last.__cause__
-    raise CaptureError(f"the model has more than {_ATTEMPTS} functions whose control flow depends on sizes or values")
 
 
 @dataclass
@@ -179,24 +139,24 @@ class Rewrites:
             first.why = f"{first.why}; {kept}" if first.why else kept
         return first
 
+    def patches(self) -> Iterator[Patch]:
+        """The code of the functions, with their control flow rewritten."""
+        for function, code in self._replacements():
+            yield Patch(function, "__code__", code, "a loop or branch in it is recorded", How.VALUE)
+
     @contextlib.contextmanager
-    def applied(self) -> Iterator[None]:
-        """The functions with their control flow rewritten; afterwards they are what they were."""
-        swapped: list[tuple[FunctionType, CodeType]] = []
+    def recording(self) -> Iterator[None]:
+        """What rewritten code looks at while it is recorded."""
         self.notes, self._numbers = [], {}
         told = NOTES.set(self.notes)
         tried, numbers = UNSPLIT.set(frozenset([None, *self._tried])), NUMBERS.set(self._numbers)
         try:
-            for function, code in self._replacements():
-                swapped.append((function, function.__code__))
-                function.__code__ = code
-            yield
+            with unwatched():
+                yield
         finally:
             NOTES.reset(told)
             UNSPLIT.reset(tried)
             NUMBERS.reset(numbers)
-            for function, code in reversed(swapped):
-                function.__code__ = code
 
     def _replacements(self) -> list[tuple[FunctionType, CodeType]]:
         if not self._files:
@@ -220,10 +180,34 @@ class Rewrites:
 
 
 def _same(code: CodeType, read: CodeType) -> bool:
-    """Whether a function is what was read from its file."""
-    if any(name.startswith("@py") for name in code.co_varnames):  # pytest has rewritten its asserts
-        return code.co_varnames[: code.co_argcount] == read.co_varnames[: read.co_argcount]
-    return (code.co_code, code.co_names, code.co_varnames) == (read.co_code, read.co_names, read.co_varnames)
+    """Whether a function is what was read from its file; an import hook may have written its asserts anew."""
+    if (code.co_code, code.co_names, code.co_varnames) == (read.co_code, read.co_names, read.co_varnames):
+        return True
+    asserts = _assert_lines(code.co_filename)
+    return bool(asserts) and _instructions(code, asserts) == _instructions(read, asserts)
+
+
+def _assert_lines(file: str) -> set[int]:
+    asserts = [node for node in ast.walk(_parsed(file)) if isinstance(node, ast.Assert)]
+    return {line for node in asserts for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+
+
+def _instructions(code: CodeType, without: set[int]) -> list[tuple[str, Any]]:
+    """What a function does, line by line, but for some lines; where it jumps to depends on those too."""
+    line, found = 0, []
+    for instruction in dis.get_instructions(code):
+        line = instruction.starts_line if isinstance(instruction.starts_line, int) else line
+        positions = getattr(instruction, "positions", None)  # from Python 3.11
+        line = line if positions is None else positions.lineno
+        if line in without or instruction.opname in ("EXTENDED_ARG", "NOP"):
+            continue
+        value = instruction.argval
+        value = value.co_name if isinstance(value, CodeType) else value
+        found.append((instruction.opname, None if instruction.opcode in _JUMPS else (type(value), value)))
+    return found
+
+
+_JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
 
 
 def _parsed(file: str) -> ast.Module:

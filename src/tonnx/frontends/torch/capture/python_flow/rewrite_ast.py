@@ -51,7 +51,7 @@ from tonnx.frontends.torch.capture.python_flow.syntax import (
 Comprehension = ast.ListComp | ast.GeneratorExp
 
 BODY = "tonnx_body_"  # names of the functions that bodies become begin so
-_CONTROL = "tonnx_control"  # the name under which rewritten functions import `runtime`
+_CONTROL = "tonnx_control"  # the name under which rewritten functions import `runtime.control`
 _SIGNS = {"eq": "eq", "noteq": "ne", "lt": "lt", "lte": "le", "gt": "gt", "gte": "ge"}
 
 
@@ -104,7 +104,7 @@ class Rewriter(ast.NodeTransformer):
         body = self._block(node.body)
         self._scopes.pop()
         start = int(ast.get_docstring(node, clean=False) is not None)
-        first = parse(f"from tonnx.frontends.torch.capture.python_flow import runtime as {_CONTROL}", node.body[0])
+        first = parse(f"from {__package__}.runtime import control as {_CONTROL}", node.body[0])
         if names := sorted(scope.declared - nonlocals):  # so that they are the function's own, as before
             first += parse("if False: " + " = ".join(names) + " = None", node.body[0])
         node.body = [*body[:start], *first, *body[start:]]
@@ -369,7 +369,7 @@ class Rewriter(ast.NodeTransformer):
         assert self._scope is not None
         text = _CONTROL
         if self._scope.function is None:  # a lambda, which cannot import
-            text = f"__import__('{__package__}.runtime', fromlist=['runtime'])"
+            text = f"__import__('{__package__}.runtime', fromlist=['runtime']).control"
         (made,) = parse(f"{text}.{function}()", at)
         call: ast.Call = made.value  # type: ignore[attr-defined]
         for argument in arguments:

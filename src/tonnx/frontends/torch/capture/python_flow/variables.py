@@ -6,6 +6,7 @@ import contextlib
 import gc
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass
 from types import CellType
 from typing import Any
@@ -146,15 +147,9 @@ class Attributes:
         for (_, name), (owner, value) in self.before.items():
             put_attribute(owner, name, value)
 
-    @contextlib.contextmanager
-    def watched(self) -> Iterator[None]:
+    def watched(self) -> contextlib.AbstractContextManager[None]:
         """Listen to modules, and to `set_attribute`."""
-        _WATCHERS.append(self._see)
-        try:
-            with _modules_watched():
-                yield
-        finally:
-            _WATCHERS.pop()
+        return _watched_by(self._see)
 
     def _see(self, owner: Any, name: str, value: Any) -> None:
         self.before.setdefault((id(owner), name), (owner, getattr(owner, name, UNBOUND)))
@@ -175,36 +170,43 @@ def set_attribute(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
 
 
-_WATCHERS: list[Callable[[Any, str, Any], None]] = []
+_Watcher = Callable[[Any, str, Any], None]
+_watchers: ContextVar[tuple[_Watcher, ...]] = ContextVar("_watchers", default=())
 
 
 def _seen(owner: Any, name: str, value: Any) -> None:
     tracer = type(owner).__module__.startswith("torch.")  # it keeps the constants that it finds
     if not tracer:
-        for watcher in reversed(_WATCHERS):
+        for watcher in reversed(_watchers.get()):
             watcher(owner, name, value)
 
 
+def set_module_attribute(original: Any, module: Any, name: str, value: Any) -> None:
+    """``torch.nn.Module.__setattr__`` while a capture runs."""
+    _seen(module, name, value)
+    original(module, name, value)
+
+
 @contextlib.contextmanager
-def _modules_watched() -> Iterator[None]:
-    own = torch.nn.Module.__setattr__
-    if len(_WATCHERS) > 1:  # somebody around does it
-        yield
-        return
-
-    def see(module: Any, name: str, value: Any) -> None:
-        _seen(module, name, value)
-        own(module, name, value)
-
-    torch.nn.Module.__setattr__ = see  # type: ignore[method-assign]
+def _watched_by(watcher: _Watcher) -> Iterator[None]:
+    token = _watchers.set((*_watchers.get(), watcher))
     try:
         yield
     finally:
-        torch.nn.Module.__setattr__ = own  # type: ignore[method-assign]
+        _watchers.reset(token)
 
 
 @contextlib.contextmanager
-def attributes_refused(refuse: Callable[[Any, str], None]) -> Iterator[None]:
+def unwatched() -> Iterator[None]:
+    """A capture that another one starts is none of that one's business."""
+    token = _watchers.set(())
+    try:
+        yield
+    finally:
+        _watchers.reset(token)
+
+
+def attributes_refused(refuse: Callable[[Any, str], None]) -> contextlib.AbstractContextManager[None]:
     """Call ``refuse`` for every attribute that gets another value."""
 
     def see(owner: Any, name: str, value: Any) -> None:
@@ -213,9 +215,4 @@ def attributes_refused(refuse: Callable[[Any, str], None]) -> Iterator[None]:
         if value is not before and not (constant and type(value) is type(before) and value == before):
             refuse(owner, name)
 
-    _WATCHERS.append(see)
-    try:
-        with _modules_watched():
-            yield
-    finally:
-        _WATCHERS.pop()
+    return _watched_by(see)

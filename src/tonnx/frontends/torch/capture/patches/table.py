@@ -1,0 +1,93 @@
+"""Everything of others that is changed while torch.export captures a model: what, by what, and why."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
+from tonnx.frontends.torch.capture.patches import autograd, packed_sequences, recurrent, torchvision
+from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
+from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
+from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
+from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
+from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
+
+_UNROLLED = "its shape is found by unrolling the loop over time, which fixes the time axis"
+_PACKED = "shapes that depend on the lengths' values; here the padded tensor and its lengths go all the way"
+_BOXES = "it asks how many boxes there are, which a capture cannot know"
+
+_NESTED = "torch.export sets it, and forgets it in the middle of another one that is around it"
+
+FOREIGN = (
+    Patch("torch._VF", "lstm", recurrent.lstm, _UNROLLED),
+    Patch("torch._VF", "gru", recurrent.gru, _UNROLLED),
+    Patch("torch._VF", "rnn_tanh", recurrent.rnn_tanh, _UNROLLED),
+    Patch("torch._VF", "rnn_relu", recurrent.rnn_relu, _UNROLLED),
+    Patch(
+        "torch.nn.modules.transformer", "_detect_is_causal_mask", recurrent.is_causal,
+        "it looks into the mask for a hint that is for speed only", optional=True,
+    ),
+    Patch("torch", "max_pool1d", recurrent.max_pool1d, "it reads the length as a plain number, which fixes it"),
+    Patch("torch", "affine_grid_generator", recurrent.affine_grid, "it reads the sizes as plain numbers"),
+    Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
+    Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
+    Patch("torch.nn.LSTM", "forward", packed_sequences.layer_forward, _PACKED),
+    Patch("torch.nn.GRU", "forward", packed_sequences.layer_forward, _PACKED),
+    Patch("torch.nn.RNN", "forward", packed_sequences.layer_forward, _PACKED),
+    Patch("torchvision.ops.boxes", "batched_nms", torchvision.batched_nms, _BOXES, optional=True),
+    Patch("torchvision.models.detection._utils.BoxCoder", "decode", torchvision.decode, _BOXES, optional=True),
+    Patch("torchvision.models.detection._utils", "_topk_min", torchvision.topk_min, _BOXES, optional=True),
+    Patch("torchvision.ops.poolers", "_infer_scale", torchvision.infer_scale, "it makes a tensor of sizes",
+          optional=True),
+    Patch(
+        "torch._higher_order_ops.associative_scan", "associative_scan", associative_scan,
+        "it is one operator for the graphics card only, else it is unrolled", How.CODE, optional=True,
+    ),
+    Patch(
+        "torch.autograd.function.FunctionMeta", "__getattribute__", autograd.class_attribute,
+        "classes with a `symbolic` stay whole",
+    ),
+    Patch("torch.nn.Module", "__setattr__", set_module_attribute, "what the sides of a branch set is put back"),
+    Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
+          How.CODE),
+    Patch("torch.export._trace", "_EXPORT_FLAGS", None, _NESTED, How.KEPT, optional=True),
+    Patch("torch.export._trace", "_EXPORT_MODULE_HIERARCHY", None, _NESTED, How.KEPT, optional=True),
+)  # fmt: skip
+"""Functions of PyTorch and torchvision, and what torch.export keeps in its module."""
+
+
+def capture_patches(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
+    """All that one capture changes, in the order in which it is changed."""
+    yield from _explicit_keywords(model, call)
+    yield from FOREIGN
+    yield from fake_quantisers(model)
+    yield from quantised_layers(model)
+    yield from rewrites.patches()
+    yield from froze.patches()
+    yield from quiet_torch()
+
+
+def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[Patch]:
+    """Let a forward that takes its inputs as ``**kwargs`` look as if it named them."""
+    signature = inspect.signature(model.forward)
+    parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
+    extra = [name for name in call.kwargs if name not in parameters]
+    if not extra:
+        return
+    forward = model.forward
+
+    @functools.wraps(forward)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
+    named.__signature__ = signature.replace(parameters=[*parameters.values(), *added])  # type: ignore[attr-defined]
+    reason = "torch.export counts inputs of **kwargs twice when it matches them with dynamic_shapes"
+    yield Patch(model, "forward", named, reason, How.VALUE)

@@ -1,0 +1,193 @@
+"""The ways to capture a model, in the order in which they are tried. Each says why it was not taken.
+
+Another one, such as a recorder of our own, is one more row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.frontends.torch.call.example import other_example
+from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.capture import torchscript
+from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part
+from tonnx.frontends.torch.capture.program import Captured
+from tonnx.frontends.torch.capture.torch_export import Exports
+from tonnx.frontends.torch.capture.torchscript import Scripted
+from tonnx.frontends.torch.reference.state import state_kept
+
+CHOICES = ("auto", "export", "script", "trace")
+"""What ``capture`` may be."""
+
+
+@dataclass
+class Task:
+    """What is to be captured how, and what has come of it so far."""
+
+    asked: str
+    """One of CHOICES."""
+    module: torch.nn.Module
+    call: Call
+    errors: dict[str, CaptureError] = field(default_factory=dict)
+    """By the name of the strategy that failed."""
+
+    @cached_property
+    def exports(self) -> Exports:
+        return Exports(self.module, self.call)
+
+    @cached_property
+    def packed(self) -> str | None:
+        """The part that has weights for which torch.export has no place."""
+        part = packed_part(self.module)
+        return None if part is None else f"{part}: weights packed for PyTorch's own kernels"
+
+    @cached_property
+    def needs_script(self) -> str | None:
+        """Why torch.export would not do, or would follow one path only."""
+        if self.packed is not None:
+            return self.packed
+        parts = torchscript.scripted_parts(self.module)
+        if parts and torchscript.has_control_flow(self.module):
+            return f"{', '.join(parts[:3])}: a scripted part with branches or loops"
+        return None
+
+    @cached_property
+    def failure_elsewhere(self) -> str:
+        """What the model says to other sizes of what is to be dynamic, if it fails: then no other capture helps."""
+        try:
+            with torch.random.fork_rng(devices=[]), state_kept(self.module):
+                args, kwargs = self.call.with_tensors(other_example(self.call))
+                self.module(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 (the user's code, at sizes that it may not be made for; told)
+            return f"{type(error).__name__}: {torchscript.reason(str(error))}"
+        return ""
+
+    def by_script(self) -> bool:
+        """Whether a TorchScript program is wanted in the first place."""
+        return self.asked == "auto" and self.needs_script is not None
+
+    def by_export(self) -> bool:
+        return self.asked in ("auto", "export") and self.packed is None
+
+
+Result = Captured | Scripted | None
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """One way to capture a model."""
+
+    name: str
+    when: str
+    """When it applies, in words: said where it does not."""
+    applies: Callable[[Task], bool]
+    capture: Callable[[Task], Result]
+    """Raises `CaptureError` if it does not do; None if the next strategy has to go on with it."""
+    telling: bool = True
+    """Whether its error is of use to somebody who did not ask for it."""
+
+
+def _given(task: Task) -> Result:
+    return Scripted(task.module.script)
+
+
+def _is_given(task: Task) -> bool:
+    return torchscript.is_script(getattr(task.module, "script", None))
+
+
+def _script(task: Task) -> Result:
+    return _explained(torchscript.script(task.module), "torch.jit.script", task)
+
+
+def _trace(task: Task) -> Result:
+    forced = task.asked == "trace"
+    return _explained(torchscript.trace(task.module, task.call, forced=forced), "torch.jit.trace", task)
+
+
+def _explained(scripted: Scripted, name: str, task: Task) -> Scripted:
+    if task.by_script():
+        scripted.notes.insert(0, f"captured by {name}: {task.needs_script}")
+    return scripted
+
+
+def _export(task: Task) -> Result:
+    return task.exports.attempt()
+
+
+def _export_rewritten(task: Task) -> Result:
+    return task.exports.rewritten()
+
+
+def _script_after_all(task: Task) -> Result:
+    stopped = list(task.errors.values())[-1]
+    scripted = torchscript.script(task.module)
+    scripted.notes.append(f"captured by torch.jit.script: torch.export stops: {stopped.what.splitlines()[0]}")
+    scripted.instead_of = stopped
+    return scripted
+
+
+STRATEGIES = (
+    Strategy("TorchScript", "the model is a TorchScript program", _is_given, _given),
+    Strategy(
+        "torch.jit.script", "it is asked for, weights are packed, or a scripted part has branches or loops",
+        lambda task: task.asked == "script" or task.by_script(), _script, telling=False,
+    ),
+    Strategy(
+        "torch.jit.trace", "it is asked for; or the same, and the whole cannot be scripted",
+        lambda task: task.asked == "trace" or task.by_script(), _trace,
+    ),
+    Strategy("torch.export", "no other is asked for, and no weights are packed", Task.by_export, _export),
+    Strategy(
+        "torch.export, control flow rewritten", "torch.export fixes or cannot follow a loop or a branch",
+        lambda task: task.by_export() and task.exports.unfinished, _export_rewritten,
+    ),
+    Strategy(
+        "torch.jit.script", "torch.export stops, and the model itself takes other sizes",
+        lambda task: task.asked == "auto" and not task.by_script() and not task.failure_elsewhere, _script_after_all,
+        telling=False,
+    ),
+)  # fmt: skip
+"""Read from top to bottom: the first that applies and does is taken."""
+
+
+def capture(asked: str, module: torch.nn.Module, call: Call) -> Captured | Scripted:
+    """A module as a program, by the first strategy that does. The module must be in the mode that is wanted."""
+    task = Task(asked, module, call)
+    _check(task)
+    passed_over: list[str] = []
+    telling: list[CaptureError] = []
+    for strategy in STRATEGIES:
+        if not strategy.applies(task):
+            passed_over.append(f"{strategy.name}: only if {strategy.when}")
+            continue
+        try:
+            program = strategy.capture(task)
+        except CaptureError as error:
+            task.errors[strategy.name] = error
+            telling += [error] if strategy.telling else []
+            passed_over.append(f"{strategy.name}: {error.what.splitlines()[0]}")
+            continue
+        if program is None:
+            passed_over.append(f"{strategy.name}: a loop or branch in the model has to be rewritten")
+            continue
+        program.how, program.passed_over = strategy.name, passed_over
+        return program
+    first = (telling or list(task.errors.values()))[0]
+    if task.asked == "auto" and not task.by_script() and (failure := task.failure_elsewhere):
+        untried = f"torch.jit.script was not tried, since the model itself fails at other sizes: {failure}"
+        first.why = f"{first.why}; {untried}" if first.why else untried
+    raise first
+
+
+def _check(task: Task) -> None:
+    if task.asked not in CHOICES:
+        raise InvalidArgument(f"capture must be one of {', '.join(CHOICES)}, not {task.asked!r}")
+    if task.asked == "export" and _is_given(task):
+        raise InvalidArgument("torch.export takes no TorchScript", hint="leave capture at 'auto'")
+    if task.asked == "export" and task.packed is not None:
+        raise InvalidArgument(f"torch.export does not take {task.packed}", hint="leave capture at 'auto'")
