@@ -1,0 +1,93 @@
+"""The list of strategies: which one is taken, and what the others say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.frontends.torch.call.signature import bind_call
+from tonnx.frontends.torch.capture import strategies
+from tonnx.frontends.torch.capture.strategies import STRATEGIES, Strategy, capture
+from tonnx.frontends.torch.convert import as_module
+from tonnx.frontends.torch.reference.mode import inference_mode
+
+REWRITTEN = "torch.export, control flow rewritten"
+
+
+def plain(x: Tensor) -> Tensor:
+    return x + 1
+
+
+def branch(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        return x + 1
+    return x - 1
+
+
+class ScriptedPart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = torch.jit.script(branch)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(x) * 2
+
+
+class Unscriptable(ScriptedPart):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.part(x) * len([*"ab"])
+
+
+def taken(asked: str, model: Any) -> Any:
+    module = as_module(model)
+    with inference_mode(module):
+        return capture(asked, module, bind_call(module, (torch.ones(2, 3),), None, None))
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "how"),
+    [
+        ("auto", plain, "torch.export"),
+        ("auto", branch, REWRITTEN),
+        ("export", branch, REWRITTEN),
+        ("script", plain, "torch.jit.script"),
+        ("trace", plain, "torch.jit.trace"),
+        ("auto", torch.jit.script(branch), "TorchScript"),
+        ("auto", ScriptedPart(), "torch.jit.script"),
+        ("auto", Unscriptable(), "torch.jit.trace"),
+    ],
+)
+def test_taken(asked: str, model: Any, how: str) -> None:
+    program = taken(asked, model)
+    assert program.how == how
+    before = [strategy.name for strategy in STRATEGIES][: len(program.passed_over)]
+    assert [line.partition(":")[0] for line in program.passed_over] == before
+    assert all(line.partition(": ")[2] for line in program.passed_over)
+
+
+def test_a_recorder_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more row is all that another way needs; its error does not hide those of the others."""
+
+    def refuses(task: strategies.Task) -> Any:
+        raise CaptureError("the recorder cannot")
+
+    row = Strategy("recorder", "always", lambda task: True, refuses, telling=False)
+    monkeypatch.setattr(strategies, "STRATEGIES", (row, *STRATEGIES))
+    program = taken("auto", plain)
+    assert program.how == "torch.export" and program.passed_over[0] == "recorder: the recorder cannot"
+
+
+@pytest.mark.parametrize(
+    ("asked", "model", "message"),
+    [
+        ("jit", plain, "one of auto, export, script, trace"),
+        ("export", torch.jit.script(branch), "takes no TorchScript"),
+    ],
+)
+def test_refused(asked: str, model: Any, message: str) -> None:
+    with pytest.raises(InvalidArgument, match=message):
+        taken(asked, model)
