@@ -64,7 +64,6 @@ def _set(
     none_axes: Ints,
 ) -> ir.Value:
     """``x[slices] = values``: a view is taken slice by slice, and put back in the opposite order."""
-    assert x.dtype is not None
     values = op.cast(values, x.dtype)
     at = [axis_of(op, x, axis) for axis in axes]
     fixed = [step for step in steps if isinstance(step, int)]
@@ -147,7 +146,7 @@ def put_along_axis(
         values = op.Expand(values, op.Shape(indices), _shape=indices.shape.dims if indices.shape is not None else None)
     index = op.cast(indices, T.INT64)
     if reduce == "assign":
-        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))  # type: ignore[arg-type]
+        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))
     return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
 
 
