@@ -91,10 +91,10 @@ def _onnx(path: str) -> tuple[str, Callable[[int | None], Run], list[str]]:
 
 def _is(model: Any, package: str, *path: str) -> bool:
     """Whether it is an instance of a class of a package that is loaded; never imports one."""
-    found: Any = sys.modules.get(package)
+    kind: Any = sys.modules.get(package)
     for name in path:
-        found = getattr(found, name, None)
-    return found is not None and isinstance(model, found)
+        kind = getattr(kind, name, None)
+    return kind is not None and isinstance(model, kind)
 
 
 def _torch(model: Any, threads: int | None) -> Run:

@@ -432,10 +432,11 @@ class Builder:
 
     # Sizes and small conveniences
 
-    def cast(self, x: ir.Value, dtype: ir.DataType) -> ir.Value:
-        """``x`` as ``dtype``; nothing is added when it is that already."""
+    def cast(self, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+        """``x`` as ``dtype``, mostly that of another value; nothing is added when it is that already."""
         if x.dtype == dtype:
             return x
+        assert dtype is not None
         return self.Cast(x, to=int(dtype) if self.opset >= 6 else dtype.name)  # a word before opset 6
 
     def rank(self, x: ir.Value) -> int:

@@ -108,7 +108,7 @@ class _Engine:
         try:
             if step.function is None:
                 raise Blocked(step.reason)
-            with builder, builder.at(node, reached) as made:
+            with builder, builder.at(node, reached) as new_nodes:
                 result = step.function(builder, NodeView(node, schema))
         except (Blocked, UnknownRank) as blocked:
             # On the way up, no lower opset is one that works.
@@ -116,12 +116,12 @@ class _Engine:
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
             _without_unknown(node, reached)
-            if made or not _unchanged(node, before):
+            if new_nodes or not _unchanged(node, before):
                 self.report.rewritten[node.op_type] += 1
-            return [*made, node]
+            return [*new_nodes, node]
         self.report.rewritten[node.op_type] += 1
         replace_node(node, [result] if isinstance(result, ir.Value) else list(result))
-        return made
+        return new_nodes
 
     def _finish(self, builder: Builder, node: ir.Node) -> None:
         schema = signature(node.op_type, self.target)

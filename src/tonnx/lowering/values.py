@@ -75,7 +75,7 @@ def result_type(*operands: Operand) -> ir.DataType:
     return result
 
 
-def as_value(op: Builder, operand: Operand, dtype: ir.DataType) -> ir.Value:
+def as_value(op: Builder, operand: Operand, dtype: ir.DataType | None) -> ir.Value:
     """An operand as a value of ``dtype``."""
     if isinstance(operand, ir.Value):
         return op.cast(operand, dtype)

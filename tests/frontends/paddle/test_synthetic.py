@@ -137,6 +137,12 @@ COMPUTED: dict[str, tuple[str, list[Any], dict[str, Any], Expected]] = {
         {"start_index": 1, "length": 2},
         lambda x, y: np.concatenate([x[:, 1:3], y[:, 1:3]], 1),
     ),
+    "searchsorted": (
+        "searchsorted",
+        [np.float32([1, 2, 2, 4]), np.float32([[2, 3], [0, 4]])],
+        {"out_int32": False, "right": True},
+        lambda sequence, x: np.searchsorted(sequence, x, side="right"),
+    ),
     "partial_sum": ("partial_sum", [[floats(2, 4), floats(2, 4)]], {"start_index": 1, "length": -1},
                     lambda x, y: x[:, 1:] + y[:, 1:]),
 }  # fmt: skip

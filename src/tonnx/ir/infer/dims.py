@@ -41,13 +41,13 @@ def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:
     """The numbers in a vector of sizes, each fixed, named or unknown; None if not even how many is known."""
     if value is None:
         return None
-    if (known := constant(value)) is not None:
-        return [int(v) for v in known.reshape(-1)]
+    if (array := constant(value)) is not None:
+        return [int(v) for v in array.reshape(-1)]
     if (name := value.meta.get(DIM)) is not None:
         return [ir.SymbolicDim(name)]
-    found = _sizes_from(value.producer(), depth) if depth else None
-    if found is not None:
-        return found
+    sizes = _sizes_from(value.producer(), depth) if depth else None
+    if sizes is not None:
+        return sizes
     dims = dims_of(value)
     if dims is None or len(dims) > 1 or not all(isinstance(d, int) for d in dims):
         return None

@@ -59,7 +59,6 @@ def one_hot_indices(op: Builder, node: NodeView) -> ir.Value | None:
     if front is indices:
         return None
     if constant_of(front) is None:  # too far below 0 is out of range, and must not be counted from the back again
-        assert front.dtype is not None
         scalar = front.shape is not None and not front.shape.rank()
         outside = op.cast(op.scalar(depth) if scalar else depth, front.dtype)
         front = op.Where(op.Less(front, op.constant(0, front.dtype)), outside, front)

@@ -39,7 +39,7 @@ def conjugate(op: Builder, x: ir.Value) -> ir.Value:
 def copy(op: Builder, x: ir.Value, src: ir.Value) -> ir.Value:
     from tonnx.lowering.ops.shape import expand_as
 
-    return expand_as(op, op.cast(src, x.dtype), x)  # type: ignore[arg-type]
+    return expand_as(op, op.cast(src, x.dtype), x)
 
 
 _CASTS = {

@@ -24,7 +24,7 @@ fill = lower("aten.fill")(lambda op, x, value: full_like(op, x, value))
 scalar_tensor = lower("aten.scalar_tensor")(lambda op, s, dtype=None: as_value(op, s, dtype or T.FLOAT))
 
 
-def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType) -> ir.Value:
+def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType | None) -> ir.Value:
     """``value`` everywhere."""
     if isinstance(value, ir.Value) and value.const_value is None:
         return op.Expand(op.cast(value, dtype), op.vector(sizes)) if sizes else op.cast(value, dtype)
@@ -41,7 +41,7 @@ def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType)
 
 def full_like(op: Builder, x: ir.Value, value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
     """``value`` in the shape of ``x``."""
-    return full(op, op.sizes(x), value, dtype or x.dtype)  # type: ignore[arg-type]
+    return full(op, op.sizes(x), value, dtype or x.dtype)
 
 
 def _default_dtype(value: Operand) -> ir.DataType:
@@ -72,7 +72,7 @@ def full_like_(op: Builder, x: ir.Value, fill_value: Operand, dtype: ir.DataType
 def new_full(
     op: Builder, x: ir.Value, size: Sequence[Size], fill_value: Operand, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    return full(op, size, fill_value, dtype or x.dtype)  # type: ignore[arg-type]
+    return full(op, size, fill_value, dtype or x.dtype)
 
 
 # Counted

@@ -232,7 +232,7 @@ def unsafe_masked_index(
     for axis, places in enumerate(indices):
         last = op.scalar(sizes.add(op, op.size(x, axis), -1))
         safe.append(None if places is None else op.Clip(op.cast(places, T.INT64), 0, last))
-    filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)  # type: ignore[arg-type]
+    filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)
     return op.Where(mask, index(op, x, safe), filler)
 
 
@@ -254,7 +254,7 @@ def repeated_positions(op: Builder, x: ir.Value) -> ir.Value:
     """Position i as often as the i-th number says: the rows of a table whose row i has that many marks."""
     longest = op.ReduceMax(op.Concat(op.cast(x, T.INT64), [0], axis=0), keepdims=0)
     marks = op.Less(op.Range(op.scalar(0), longest, op.scalar(1)), op.Unsqueeze(op.cast(x, T.INT64), [1]))
-    return op.cast(op.Gather(op.NonZero(marks), 0, axis=0), x.dtype)  # type: ignore[arg-type]
+    return op.cast(op.Gather(op.NonZero(marks), 0, axis=0), x.dtype)
 
 
 @lower("aten.repeat_interleave.self_Tensor", unused="output_size")

@@ -63,7 +63,6 @@ def _exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.V
 
 def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     """X of A·X = B for matrices (…, n, n) and (…, n, m): Gauss and Jordan's elimination with row exchange."""
-    assert a.dtype is not None
     if a.dtype not in (T.FLOAT, T.DOUBLE):
         raise UnsupportedArgument(f"a system of equations of {a.dtype}")
     # Nearly dependent rows multiply rounding errors: those of double are too small to be seen.

@@ -85,7 +85,7 @@ def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     # Not Floor(a / b): the quotient of 1 and 0.1 rounds up to 10, but 0.1 goes into 1 only nine times.
     rest = op.Mod(a, b, fmod=1)
     quotient = op.Round(op.Div(op.Sub(a, rest), b))
-    quotient = op.Sub(quotient, op.cast(_other_sign(op, rest, b), a.dtype))  # type: ignore[arg-type]
+    quotient = op.Sub(quotient, op.cast(_other_sign(op, rest, b), a.dtype))
     return quotient if divisor else op.Where(op.Equal(b, 0), op.Div(a, b), quotient)
 
 
@@ -134,7 +134,7 @@ def power(op: Builder, x: Operand, exponent: Operand) -> ir.Value:
             return op.Pow(a, b)
         if a.dtype == T.BOOL:
             return op.LessOrEqual(b, a)  # False ** True is the only False
-        return op.cast(op.Pow(op.cast(a, T.INT64), op.cast(b, T.INT64)), a.dtype)  # type: ignore[arg-type]
+        return op.cast(op.Pow(op.cast(a, T.INT64), op.cast(b, T.INT64)), a.dtype)
     base = as_value(op, x, result_type(x, exponent))
     if is_float(base.dtype):
         return _real_power(op, base, exponent)  # type: ignore[arg-type]
@@ -263,7 +263,7 @@ def signbit(op: Builder, x: ir.Value) -> ir.Value:
 
 @lower("aten.heaviside")
 def heaviside(op: Builder, x: ir.Value, values: ir.Value) -> ir.Value:
-    return op.Where(op.Equal(x, 0), values, op.cast(op.Greater(x, 0), x.dtype))  # type: ignore[arg-type]
+    return op.Where(op.Equal(x, 0), values, op.cast(op.Greater(x, 0), x.dtype))
 
 
 @lower("aten.nan_to_num")

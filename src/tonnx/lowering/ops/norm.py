@@ -23,7 +23,7 @@ def _full(op: Builder, number: float, sizes: Sequence[Size], dtype: ir.DataType 
     """A tensor of one number: a constant if its size is known."""
     if all(isinstance(size, int) for size in sizes):
         assert dtype is not None
-        return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()))  # type: ignore[arg-type]
+        return op.constant(np.full(tuple(sizes), number, dtype=dtype.numpy()))
     return op.Expand(op.constant(number, dtype), op.vector(sizes))
 
 

@@ -49,7 +49,6 @@ def _padded(
 @lower("aten.constant_pad_nd")
 def constant_pad(op: Builder, x: ir.Value, pad: Sequence[Size], value: Operand | None = 0) -> ir.Value:
     before, after = _by_axis(op.rank(x), pad)
-    assert x.dtype is not None
     fill = None if value is None or (not isinstance(value, ir.Value) and value == 0) else as_value(op, value, x.dtype)
     return _padded(op, _cropped(op, x, before, after), before, after, "constant", fill)
 

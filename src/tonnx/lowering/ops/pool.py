@@ -216,7 +216,6 @@ def _averaged(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, count))
     places = op.Unsqueeze(_range(op, size), [1 if is_last else 0])
     inside = op.And(op.GreaterOrEqual(places, begins), op.Less(places, ends))
-    assert x.dtype is not None
     weights = op.Div(op.cast(inside, x.dtype), op.cast(op.Sub(ends, begins), x.dtype))
     if is_last:
         return op.MatMul(x, weights)

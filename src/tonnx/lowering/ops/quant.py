@@ -65,7 +65,6 @@ def _spread(op: Builder, x: ir.Value, parameter: ir.Value, axis: int) -> ir.Valu
 
 def _dequantise(op: Builder, x: ir.Value, scale: Operand, zero: Operand, axis: int = 1) -> ir.Value:
     """``(x - zero) · scale``."""
-    assert x.dtype is not None
     factor = _number(op, scale, T.FLOAT)
     if x.dtype not in _RANGES:
         shifted = op.Sub(op.cast(x, T.FLOAT), _spread(op, x, _number(op, zero, T.FLOAT), axis))

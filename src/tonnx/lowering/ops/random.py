@@ -60,7 +60,7 @@ def randperm(op: Builder, n: Size) -> ir.Value:
 def bernoulli(op: Builder, x: ir.Value, p: Operand | None = None) -> ir.Value:
     chance = x if p is None else p
     drawn = uniform(op, op.sizes(x))
-    return op.cast(op.Less(drawn, as_value(op, chance, T.FLOAT)), x.dtype)  # type: ignore[arg-type]
+    return op.cast(op.Less(drawn, as_value(op, chance, T.FLOAT)), x.dtype)
 
 
 @lower("aten.normal", "aten.normal_functional")

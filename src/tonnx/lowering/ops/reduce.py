@@ -33,7 +33,7 @@ def count(op: Builder, x: ir.Value, dim: Dims) -> Size:
 
 def summed(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
     """As torch sums it: in the dtype asked for, integers and bools in int64."""
-    return op.cast(x, dtype or (x.dtype if is_float(x.dtype) else T.INT64))  # type: ignore[arg-type]
+    return op.cast(x, dtype or (x.dtype if is_float(x.dtype) else T.INT64))
 
 
 # Sums and products
@@ -66,7 +66,7 @@ def nansum(
 def mean(
     op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    x = op.cast(x, dtype or x.dtype)  # type: ignore[arg-type]
+    x = op.cast(x, dtype or x.dtype)
     if count(op, x, dim) == 0:  # the runtime calls the mean of nothing 0
         return op.Div(reduce(op, "ReduceSum", x, dim, keepdim), 0)
     return reduce(op, "ReduceMean", x, dim, keepdim)
@@ -76,8 +76,8 @@ def mean(
 def nanmean(
     op: Builder, x: ir.Value, dim: Dims = None, keepdim: bool = False, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    x = op.cast(x, dtype or x.dtype)  # type: ignore[arg-type]
-    numbers = op.cast(op.Not(op.IsNaN(x)), x.dtype)  # type: ignore[arg-type]
+    x = op.cast(x, dtype or x.dtype)
+    numbers = op.cast(op.Not(op.IsNaN(x)), x.dtype)
     return op.Div(nansum(op, x, dim, keepdim), reduce(op, "ReduceSum", numbers, dim, keepdim))
 
 
@@ -149,7 +149,7 @@ def variance_and_mean(
     else:
         squares = reduce(op, "ReduceSumSquare", from_middle, dim, keepdim)
         if isinstance(total, ir.Value):
-            rest = op.Max(op.Sub(op.cast(op.scalar(total), x.dtype), correction), 0)  # type: ignore[arg-type]
+            rest = op.Max(op.Sub(op.cast(op.scalar(total), x.dtype), correction), 0)
             variance = op.Div(squares, rest)
         else:
             variance = op.Div(squares, max(total - correction, 0))
@@ -212,7 +212,7 @@ def vector_norm(
     if ord == -math.inf:
         return reduce(op, "ReduceMin", op.Abs(x), dim, keepdim)
     if ord == 0:
-        return reduce(op, "ReduceSum", op.cast(op.cast(x, T.BOOL), x.dtype), dim, keepdim)  # type: ignore[arg-type]
+        return reduce(op, "ReduceSum", op.cast(op.cast(x, T.BOOL), x.dtype), dim, keepdim)
     x = opmath(op, x)
     powers = op.Pow(op.Abs(x), op.constant(ord, x.dtype))
     return op.Pow(reduce(op, "ReduceSum", powers, dim, keepdim), op.constant(1 / ord, x.dtype))

@@ -298,4 +298,4 @@ def _join_directions(op: Builder, y: ir.Value, directions: int) -> ir.Value:
         return op.Squeeze(y, [1])
     swapped = op.Transpose(y, perm=[0, 2, 1, 3])
     time, batch, _, hidden = swapped.shape.dims  # type: ignore[union-attr]
-    return op.Reshape(swapped, [0, 0, -1], _shape=[time, batch, directions * int(hidden)])  # type: ignore[arg-type]
+    return op.Reshape(swapped, [0, 0, -1], _shape=[time, batch, directions * int(hidden)])

@@ -68,14 +68,12 @@ def embedding_bag(
         neutral = -math.inf if mode == _MAX else 0.0
         rows = op.Where(op.Unsqueeze(kept, [1]), rows, op.constant(neutral, rows.dtype))
     if per_sample_weights is not None:
-        assert rows.dtype is not None
         rows = op.Mul(rows, op.Unsqueeze(op.cast(per_sample_weights, rows.dtype), [1]))
     zeros = op.Expand(op.constant(0, rows.dtype), shape)
     if mode == _SUM:
         return [op.ScatterND(zeros, bag, rows, reduction="add")]
     none = op.Expand(op.constant(0, T.INT64), op.Shape(offsets))
     count = op.Unsqueeze(op.ScatterND(none, bag, op.cast(kept, T.INT64), reduction="add"), [1])
-    assert rows.dtype is not None
     if mode == _MEAN:
         total = op.ScatterND(zeros, bag, rows, reduction="add")
         return [op.Div(total, op.cast(op.Max(count, 1), rows.dtype))]

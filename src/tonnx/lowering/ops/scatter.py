@@ -26,7 +26,6 @@ T = ir.DataType
 
 @lower("aten.masked_fill")
 def masked_fill(op: Builder, x: ir.Value, mask: ir.Value, value: Operand) -> ir.Value:
-    assert x.dtype is not None
     return op.Where(op.cast(mask, T.BOOL), as_value(op, value, x.dtype), x)
 
 
@@ -85,7 +84,6 @@ def scatter_value(
 
 def _filled(op: Builder, value: Operand, x: ir.Value, like: ir.Value) -> ir.Value:
     """One number of the dtype of ``x``, as often as ``like`` has elements."""
-    assert x.dtype is not None
     return expand(op, as_value(op, value, x.dtype), op.sizes(like))
 
 
@@ -105,7 +103,6 @@ def scatter_reduce(
 
 
 def _scatter_mean(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, include_self: bool) -> ir.Value:
-    assert x.dtype is not None
     dtype = T.FLOAT if x.dtype in (T.FLOAT16, T.BFLOAT16) else x.dtype
     start = x if include_self else scatter_value(op, x, dim, index, 0)
     total = _elements(op, op.cast(start, dtype), dim, index, op.cast(src, dtype), "add")
@@ -162,7 +159,6 @@ def index_add(op: Builder, x: ir.Value, dim: int, index: ir.Value, source: ir.Va
     from tonnx.lowering.ops.math import mul
 
     if isinstance(alpha, ir.Value) or alpha != 1:
-        assert x.dtype is not None
         source = op.cast(mul(op, source, alpha), x.dtype)
     return _rows(op, x, dim, index, source, "add")
 
@@ -174,7 +170,6 @@ def index_fill(op: Builder, x: ir.Value, dim: int, index: ir.Value, value: Opera
     axis = axis_of(op, x, dim)
     own = op.sizes(x)
     count: Size = op.size(index, 0) if op.rank(index) else 1
-    assert x.dtype is not None
     rows = expand(op, as_value(op, value, x.dtype), [*own[:axis], count, *own[axis + 1 :]])
     return _rows(op, x, axis, index, rows)
 
@@ -272,7 +267,6 @@ def slice_scatter(
     size = op.size(x, axis)
     first: Size = 0 if start is None else start
     stop: Size = END if end is None else end
-    assert x.dtype is not None
     src = op.cast(src, x.dtype)
     if isinstance(size, int) and isinstance(first, int) and isinstance(stop, int):
         first, stop, _ = slice(first, stop, step).indices(size)
@@ -352,7 +346,6 @@ def diagonal_scatter(
     matrices = movedim(op, x, [dim1, dim2], [-2, -1])
     rows, columns = op.size(matrices, -2), op.size(matrices, -1)
     mask = diagonal_mask(op, rows, columns, offset)
-    assert x.dtype is not None
     written = op.Where(mask, on_rows(op, op.cast(src, x.dtype), rows, offset), matrices)
     return movedim(op, written, [-2, -1], [dim1, dim2])
 
@@ -360,7 +353,6 @@ def diagonal_scatter(
 @lower("aten.fill_diagonal")
 def fill_diagonal(op: Builder, x: ir.Value, fill_value: Operand, wrap: bool = False) -> ir.Value:
     rank = op.rank(x)
-    assert x.dtype is not None
     # An element lies on the diagonal where all its positions are equal; with wrap, the diagonal of a tall matrix
     # starts again one row after it ended.
     along = [op.reshape(sizes.arange(op, op.size(x, i)), [-1, *[1] * (rank - 1 - i)]) for i in range(rank)]

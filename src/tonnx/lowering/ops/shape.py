@@ -312,7 +312,7 @@ def pixel_shuffle(op: Builder, x: ir.Value, upscale_factor: int) -> ir.Value:
         result = op.Transpose(apart, perm=[*range(n), n, n + 3, n + 1, n + 4, n + 2])
     else:
         images = op.cast(_as_images(op, x), wide)
-        result = op.cast(op.DepthToSpace(images, blocksize=factor, mode="CRD"), x.dtype)  # type: ignore[arg-type]
+        result = op.cast(op.DepthToSpace(images, blocksize=factor, mode="CRD"), x.dtype)
         if len(batch) == 1:
             return result
     return op.reshape(result, [*batch, channels, sizes.multiply(op, height, factor), sizes.multiply(op, width, factor)])

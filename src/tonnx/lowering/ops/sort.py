@@ -102,7 +102,7 @@ def mode(op: Builder, x: ir.Value, dim: int = -1, keepdim: bool = False) -> list
     frequency = op.ReduceSum(op.cast(equal, T.INT32), [axis], keepdims=0)
     frequent = op.Equal(frequency, op.ReduceMax(frequency, [axis], keepdims=1))
     largest = op.ReduceMax(op.cast(x, T.INT32) if x.dtype == T.BOOL else x, [axis], keepdims=1)
-    candidates = op.Where(frequent, x, op.cast(largest, x.dtype))  # type: ignore[arg-type]
+    candidates = op.Where(frequent, x, op.cast(largest, x.dtype))
     value = op.ReduceMin(candidates, [axis], keepdims=1)
     place = op.ArgMax(op.cast(op.Equal(x, value), T.INT32), axis=axis, keepdims=int(keepdim), select_last_index=1)
     return [value if keepdim else op.Squeeze(value, [axis]), place]
@@ -257,11 +257,11 @@ def histc(op: Builder, x: ir.Value, bins: int = 100, min: Number = 0, max: Numbe
         same = op.Equal(low, high)
         low, high = op.Where(same, op.Sub(low, 1), low), op.Where(same, op.Add(high, 1), high)
     else:
-        low, high = as_value(op, min, x.dtype), as_value(op, max, x.dtype)  # type: ignore[arg-type]
+        low, high = as_value(op, min, x.dtype), as_value(op, max, x.dtype)
     place = op.Floor(op.Div(op.Mul(op.Sub(x, low), bins), op.Sub(high, low)))
     place = op.Where(op.Equal(x, high), bins - 1, place)  # the last bin has its upper edge too
     inside = op.And(op.GreaterOrEqual(x, low), op.LessOrEqual(x, high))
     place = op.Where(inside, place, -1)
-    edges = op.cast(op.Range(op.constant(0, T.INT64), bins, 1), x.dtype)  # type: ignore[arg-type]
+    edges = op.cast(op.Range(op.constant(0, T.INT64), bins, 1), x.dtype)
     hits = op.Equal(op.Unsqueeze(place, [0]), op.Unsqueeze(edges, [1]))
-    return op.ReduceSum(op.cast(hits, x.dtype), [1], keepdims=0)  # type: ignore[arg-type]
+    return op.ReduceSum(op.cast(hits, x.dtype), [1], keepdims=0)

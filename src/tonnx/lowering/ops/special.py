@@ -211,7 +211,7 @@ def mvlgamma(op: Builder, x: ir.Value, p: int) -> ir.Value:
     x = opmath(op, x)
     result = op.constant(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
     for i in range(p):
-        result = add(op, result, op.cast(lgamma(op, op.Sub(x, i / 2)), x.dtype))  # type: ignore[arg-type]
+        result = add(op, result, op.cast(lgamma(op, op.Sub(x, i / 2)), x.dtype))
     return result
 
 

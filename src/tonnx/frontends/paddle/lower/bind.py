@@ -79,7 +79,9 @@ def _old(node: Op, given: dict[str, Any]) -> dict[str, str]:
     where = {}
     names = schema.synonyms(node.name)
     for old, value in node.attributes.items():
-        given.setdefault(names.parameter(old), value)
+        name = names.parameter(old)
+        if given.get(name, []) == []:  # of several for one parameter, the one that is filled
+            given[name] = value
     for slot, operands in node.inputs.items():
         present = [operand for operand in operands if operand is not None]
         if not present:

@@ -97,7 +97,7 @@ def label_smooth(op: Builder, label: Value, prior_dist: Value | None = None, *, 
     classes = op.size(label, -1)
     if isinstance(classes, int):
         return label * (1 - epsilon) + epsilon / classes
-    return label * (1 - epsilon) + op.Div(op.constant(epsilon, label.dtype), op.cast(classes, label.dtype))  # type: ignore[arg-type]
+    return label * (1 - epsilon) + op.Div(op.constant(epsilon, label.dtype), op.cast(classes, label.dtype))
 
 
 @lower("maxout")

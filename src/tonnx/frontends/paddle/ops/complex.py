@@ -90,7 +90,7 @@ def multiply(op: Builder, x: Value, y: Value) -> ir.Value:
 def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: float = 0.0) -> ir.Value:
     if bias:
         raise UnsupportedArgument("complex numbers plus a number")
-    return op.Mul(x, op.cast(scale, x.dtype) if isinstance(scale, ir.Value) else float(scale))  # type: ignore[arg-type]
+    return op.Mul(x, op.cast(scale, x.dtype) if isinstance(scale, ir.Value) else float(scale))
 
 
 # Arrangement

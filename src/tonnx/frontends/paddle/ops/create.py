@@ -57,26 +57,6 @@ def assign_value(
     return op.constant(np.asarray(list(values)).reshape(list(shape)).astype(dtype.numpy()))
 
 
-@lower("assign_value_old")
-def assign_value_old(
-    op: Builder,
-    *,
-    shape: Ints = (),
-    dtype: ir.DataType,
-    values: Floats = (),
-    bool_values: Floats = (),
-    fp32_values: Floats = (),
-    fp64_values: Floats = (),
-    int32_values: Floats = (),
-    int64_values: Floats = (),
-    int8_values: Floats = (),
-) -> ir.Value:
-    """One attribute a dtype; the one that is filled counts."""
-    every = (values, int64_values, int32_values, fp64_values, fp32_values, bool_values, int8_values)
-    numbers = next((list(v) for v in every if len(v)), [])
-    return op.constant(np.asarray(numbers).reshape(list(shape)).astype(dtype.numpy()))
-
-
 # Filled
 
 direct("full(*, shape: Ints = (), value: Number, dtype: ir.DataType)", like_torch.full)

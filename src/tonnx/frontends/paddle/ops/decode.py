@@ -95,7 +95,6 @@ def ctc_align(
 
 def _ended(op: Builder, scores: ir.Value, stop: ir.Value, ends: ir.Value) -> ir.Value:
     """Sentences that end here go on to the end tag."""
-    assert scores.dtype is not None
     return op.Add(scores, op.Mul(op.Unsqueeze(op.cast(ends, scores.dtype), [1]), stop))
 
 

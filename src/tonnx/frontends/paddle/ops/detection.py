@@ -189,7 +189,6 @@ def _centres(
 
 
 def _relative(op: Builder, boxes: ir.Value, height: Size, width: Size) -> ir.Value:
-    assert boxes.dtype is not None
     return boxes / op.cast(op.vector([width, height, width, height]), boxes.dtype)
 
 

@@ -184,7 +184,6 @@ def fused_softmax_mask_upper_triangle(op: Builder, x: Value) -> ir.Value:
 @lower("add_position_encoding")
 def add_position_encoding(op: Builder, x: Value, *, alpha: float = 1.0, beta: float = 1.0) -> ir.Value:
     """Sines in the first half of the features, cosines in the second."""
-    assert x.dtype is not None
     length, width = op.sizes(x)[1:]
     if not isinstance(width, int):
         raise UnsupportedArgument("add_position_encoding of a number of features that is known only at run time")
@@ -218,7 +217,7 @@ def fused_rotary_position_embedding(
         if not use_neox_rotary_style:  # Paddle warns that it does not compute this rightly
             raise UnsupportedArgument("rotary embedding of halves without sines and cosines", hint="give sin and cos")
         rate = [rotary_emb_base ** (-2 * (i // 2) / width) for i in range(width)]
-        places = op.cast(sizes.arange(op, op.size(q, 1)), q.dtype)  # type: ignore[arg-type]
+        places = op.cast(sizes.arange(op, op.size(q, 1)), q.dtype)
         angle = op.Mul(op.Unsqueeze(places, [1]), op.constant(rate, q.dtype))
         sin, cos = op.Sin(angle), op.Cos(angle)
     sin, cos = (op.reshape(table, [-1, width]) for table in (sin, cos))

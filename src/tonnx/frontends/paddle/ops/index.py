@@ -171,9 +171,7 @@ direct("diagonal(x, *, offset: int = 0, axis1: int = 0, axis2: int = 1)", torch_
 direct("diag_embed(input, *, offset: int = 0, dim1: int = -2, dim2: int = -1)", torch_parts.diag_embed)
 direct("repeat_interleave_with_tensor_index(x, repeats, *, axis: int = 0)", like_torch.repeat_interleave_tensor)
 direct("bincount(x, weights=None, minlength: Size = 0)", like_torch.bincount)
-direct(
-    "searchsorted(sorted_sequence, values, *, out_int32: bool = False, right: bool = False)", torch_sort.searchsorted
-)
+direct("searchsorted(sorted_sequence, values, *, right: bool = False)", torch_sort.searchsorted, unused="out_int32")
 
 
 @lower("diag")
@@ -196,7 +194,7 @@ def unique(op: Builder, x: Value, *, axis: Ints = (), is_sorted: bool = True) ->
 
 @lower("unique_consecutive", unused="return_inverse return_counts dtype")
 def unique_consecutive(op: Builder, x: Value, *, axis: Ints = ()) -> tuple[ir.Value, ...]:
-    results = torch_sort.unique_consecutive(op, x, True, True, axis[0] if len(axis) else None)
+    results = torch_sort.unique_consecutive(op, x, axis[0] if len(axis) else None)
     results[1:] = [op.Reshape(vector, [-1]) for vector in results[1:]]  # unlike torch, the places are a vector, too
     for vector in results[1:]:
         vector.shape = ir.Shape([None])

@@ -17,7 +17,7 @@ def _reduced(op: Builder, loss: ir.Value, reduction: str) -> ir.Value:
         return loss
     if reduction == "batchmean":
         total, rows = op.ReduceSum(loss, keepdims=0), op.scalar(op.size(loss, 0))
-        return op.Div(total, op.cast(rows, loss.dtype))  # type: ignore[arg-type]
+        return op.Div(total, op.cast(rows, loss.dtype))
     return op.ReduceMean(loss, keepdims=0) if reduction == "mean" else op.ReduceSum(loss, keepdims=0)
 
 
@@ -62,7 +62,6 @@ def sigmoid_cross_entropy_with_logits(
     normalize: bool = False,
     ignore_index: int = -100,
 ) -> ir.Value:
-    assert x.dtype is not None
     # softplus(-|x|) never overflows
     rest = op.Softplus(op.Neg(op.Abs(x)))
     behind = op.Add(rest, op.Relu(op.Neg(x)))

@@ -144,7 +144,6 @@ def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: Number = 0.0, bia
 
 
 def _of(op: Builder, x: ir.Value, number: Number) -> ir.Value:
-    assert x.dtype is not None
     return as_value(op, number, x.dtype)
 
 
@@ -253,7 +252,7 @@ def round_old(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
         return like_torch.round_(op, x, decimals)
     whole = like_torch.trunc(op, x)
     far = op.GreaterOrEqual(op.Abs(x - whole), 0.5)
-    return whole + op.cast(far, x.dtype) * op.Sign(x)  # type: ignore[arg-type]
+    return whole + op.cast(far, x.dtype) * op.Sign(x)
 
 
 @lower("logit")

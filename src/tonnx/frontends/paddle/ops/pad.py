@@ -33,4 +33,4 @@ def pad_spatial(
 def pad(op: Builder, x: Value, pad_value: Number = 0.0, *, paddings: Ints) -> ir.Value:
     """A pair for each axis, the first axis first."""
     fill = pad_value if isinstance(pad_value, ir.Value) else op.constant(pad_value, x.dtype)
-    return op.Pad(x, [*paddings[::2], *paddings[1::2]], op.cast(fill, x.dtype))  # type: ignore[arg-type]
+    return op.Pad(x, [*paddings[::2], *paddings[1::2]], op.cast(fill, x.dtype))

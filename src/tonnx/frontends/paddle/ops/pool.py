@@ -174,7 +174,7 @@ def _counts(
         size, number = op.size(x, i + 2), op.size(y, i + 2)
         starts = op.Sub(op.Mul(sizes.arange(op, number), step), begin)
         ends = op.Min(op.Add(starts, k), size if exclusive else sizes.add(op, size, begin))
-        counts = op.cast(op.Sub(ends, op.Max(starts, 0) if exclusive else starts), x.dtype)  # type: ignore[arg-type]
+        counts = op.cast(op.Sub(ends, op.Max(starts, 0) if exclusive else starts), x.dtype)
         counts = op.Unsqueeze(counts, list(range(1, len(kernel) - i))) if i < len(kernel) - 1 else counts
         total = counts if total is None else op.Mul(total, counts)
     assert total is not None

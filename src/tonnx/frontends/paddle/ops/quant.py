@@ -75,8 +75,8 @@ def dequantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value |
     whole = x if x.dtype in (T.INT8, T.UINT8) else x.meta.get(INTEGERS) or _stored(op, x)
     if whole is None:
         if zero_point is not None and (numbers := constant(zero_point)) is not None and numbers.any():
-            x = op.Sub(x, op.cast(zero_point, x.dtype))  # type: ignore[arg-type]
-        return op.Mul(x if x.dtype == step.dtype else op.cast(x, step.dtype), _along(op, x, step, axis))  # type: ignore[arg-type]
+            x = op.Sub(x, op.cast(zero_point, x.dtype))
+        return op.Mul(x if x.dtype == step.dtype else op.cast(x, step.dtype), _along(op, x, step, axis))
     zero = _zero(op, zero_point, step, whole.dtype or T.INT8)
     reals = op.DequantizeLinear(whole, step, zero, axis=_axis(op, x, step, axis))
     if reals.dtype is None and step.dtype is not None:

@@ -104,7 +104,7 @@ def randperm(op: Builder, *, n: int, dtype: ir.DataType | None = None) -> ir.Val
 
 @lower("gaussian_inplace")
 def gaussian_inplace(op: Builder, x: Value, *, mean: float = 0.0, std: float = 1.0) -> ir.Value:
-    return op.cast(_normal(op, op.sizes(x), mean, std), x.dtype)  # type: ignore[arg-type]
+    return op.cast(_normal(op, op.sizes(x), mean, std), x.dtype)
 
 
 @lower("uniform_inplace", unused="diag_num diag_step diag_val")
@@ -117,7 +117,7 @@ def gumbel_softmax(op: Builder, x: Value, *, temperature: float = 1.0, hard: boo
     """Softmax of (x + noise) / temperature; hard: 1 where it is largest."""
     chance = like_torch.uniform(op, op.sizes(x), 1e-9, 1.0)
     noise = op.Neg(op.Log(op.Neg(op.Log(op.Min(chance, 1 - 1e-7)))))
-    soft = op.Softmax(op.Div(op.Add(x, op.cast(noise, x.dtype)), temperature), axis=axis)  # type: ignore[arg-type]
+    soft = op.Softmax(op.Div(op.Add(x, op.cast(noise, x.dtype)), temperature), axis=axis)
     if not hard:
         return soft
-    return op.cast(op.Equal(soft, op.ReduceMax(soft, [axis % op.rank(x)])), x.dtype)  # type: ignore[arg-type]
+    return op.cast(op.Equal(soft, op.ReduceMax(soft, [axis % op.rank(x)])), x.dtype)

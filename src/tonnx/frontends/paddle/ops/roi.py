@@ -64,7 +64,7 @@ def roi_pool(
     pooled_width: int = 1,
     spatial_scale: float = 1.0,
 ) -> tuple[ir.Value, None]:
-    picture = op.Unsqueeze(op.cast(_pictures(op, x, boxes, boxes_num), x.dtype), [1])  # type: ignore[arg-type]
+    picture = op.Unsqueeze(op.cast(_pictures(op, x, boxes, boxes_num), x.dtype), [1])
     shape = [*boxes.shape.dims[:1], *x.shape.dims[1:2], pooled_height, pooled_width]  # type: ignore[union-attr]
     regions = op.Concat(picture, boxes, axis=1)
     pooled = op.MaxRoiPool(
@@ -109,7 +109,7 @@ def psroi_pool(
     count = op.Mul(op.Sub(bottom, top), op.Sub(right, left))
     means = sums / op.cast(op.Max(count, 1), T.DOUBLE)
     empty = op.Or(op.LessOrEqual(bottom, top), op.LessOrEqual(right, left))
-    return op.Where(empty, op.constant(0, x.dtype), op.cast(means, x.dtype))  # type: ignore[arg-type]
+    return op.Where(empty, op.constant(0, x.dtype), op.cast(means, x.dtype))
 
 
 def _bins(op: Builder, start: ir.Value, end: ir.Value, count: int, size: Size) -> tuple[ir.Value, ir.Value]:

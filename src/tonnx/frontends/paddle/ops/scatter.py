@@ -35,37 +35,15 @@ def set_value(
     none_axes: Ints = (),
     shape: Ints = (),
     values: Floats = (),
-    bool_values: Floats = (),
-    fp32_values: Floats = (),
-    fp64_values: Floats = (),
-    int32_values: Floats = (),
-    int64_values: Floats = (),
     node: Op,
 ) -> ir.Value:
+    """``x[slices] = values``: a view is taken slice by slice, and put back in the opposite order."""
     assert x.dtype is not None
     if "." not in node.name:
         ends = [old_end(op, x, *what) for what in zip(axes, ends, steps, strict=True)]
     if value_tensor is None:
-        every = (values, fp32_values, fp64_values, int64_values, int32_values, bool_values)
-        numbers = np.asarray(next((list(v) for v in every if len(v)), []))
-        value_tensor = op.constant(numbers.reshape(list(shape)).astype(x.dtype.numpy()))
-    return _set(op, x, value_tensor, starts, ends, steps, axes, decrease_axes, none_axes)
-
-
-def _set(
-    op: Builder,
-    x: ir.Value,
-    values: ir.Value,
-    starts: Sizes,
-    ends: Sizes,
-    steps: Sizes,
-    axes: Ints,
-    decrease_axes: Ints,
-    none_axes: Ints,
-) -> ir.Value:
-    """``x[slices] = values``: a view is taken slice by slice, and put back in the opposite order."""
-    assert x.dtype is not None
-    values = op.cast(values, x.dtype)
+        value_tensor = op.constant(np.asarray(list(values)).reshape(list(shape)).astype(x.dtype.numpy()))
+    written = op.cast(value_tensor, x.dtype)
     at = [axis_of(op, x, axis) for axis in axes]
     fixed = [step for step in steps if isinstance(step, int)]
     if len(fixed) < len(steps):
@@ -76,15 +54,15 @@ def _set(
     for axis, start, end, step in cuts:
         whole.append(op.Slice(whole[-1], op.vector([start]), op.vector([through_first(end, step)]), [axis], [step]))
     if len(none_axes):
-        values = op.Squeeze(values, [axis for axis in none_axes if axis < op.rank(values)])
-    if len(decrease_axes) and op.rank(values):
+        written = op.Squeeze(written, [axis for axis in none_axes if axis < op.rank(written)])
+    if len(decrease_axes) and op.rank(written):
         # The value has not the axes that were indexed by a number; there they have size 1.
         rank, gone = op.rank(x), sorted({axis % op.rank(x) for axis in decrease_axes})
         short = rank - len(gone)
-        if op.rank(values) < short:
-            values = op.Unsqueeze(values, list(range(short - op.rank(values))))
-        values = op.Unsqueeze(values, gone)
-    part = op.Expand(values, op.Shape(whole[-1]), _shape=whole[-1].shape.dims if whole[-1].shape is not None else None)
+        if op.rank(written) < short:
+            written = op.Unsqueeze(written, list(range(short - op.rank(written))))
+        written = op.Unsqueeze(written, gone)
+    part = op.Expand(written, op.Shape(whole[-1]), _shape=whole[-1].shape.dims if whole[-1].shape is not None else None)
     for (axis, start, end, step), around in zip(cuts[::-1], whole[-2::-1], strict=True):
         part = _put(op, around, part, axis, start, end, step)
     return part
@@ -147,7 +125,7 @@ def put_along_axis(
         values = op.Expand(values, op.Shape(indices), _shape=indices.shape.dims if indices.shape is not None else None)
     index = op.cast(indices, T.INT64)
     if reduce == "assign":
-        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))  # type: ignore[arg-type]
+        return op.ScatterElements(arr, index, op.cast(values, arr.dtype), axis=axis_of(op, arr, axis))
     return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
 
 

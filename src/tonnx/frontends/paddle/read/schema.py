@@ -3,7 +3,8 @@
 A line is the old name, the name of the rule, and what else has another name: ``old=new`` for slots and attributes, and
 after ``>`` the output slots in the order of PIR's results where there is more than one. Everything else follows from
 the habits of both formats: ``X`` is ``x``, ``MaxLenTensor`` is ``max_len_tensor``, attributes keep their names, the
-result is ``Out``. Several slots may mean one parameter: a list as one tensor, as tensors side by side, as attribute.
+result is ``Out``. Several slots may mean one parameter: a list as one tensor, as tensors side by side, as attribute;
+or an attribute for each dtype, of which one is filled.
 An operator that has no line here has the same name in both formats.
 """
 
@@ -115,7 +116,8 @@ fold fold > Y
 slice slice StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends
 strided_slice strided_slice Input=x StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends \
 StridesTensor=strides StridesTensorList=strides
-set_value set_value Input=x StartsTensorList=starts EndsTensorList=ends StepsTensorList=steps
+set_value set_value Input=x StartsTensorList=starts EndsTensorList=ends StepsTensorList=steps \
+bool_values=values fp32_values=values fp64_values=values int32_values=values int64_values=values
 index_select index_select dim=axis
 take_along_axis take_along_axis Input=arr Index=indices > Result
 put_along_axis put_along_axis Input=arr Index=indices Value=values \
@@ -145,7 +147,8 @@ fill_constant fill_constant ShapeTensor=shape ShapeTensorList=shape
 fill_any_like full_like
 fill_zeros_like zeros_like
 fill_constant_batch_size_like full_batch_size_like
-assign_value assign_value_old
+assign_value assign_value bool_values=values fp32_values=values fp64_values=values int8_values=values \
+int32_values=values int64_values=values
 range arange
 linspace linspace Num=number
 empty empty ShapeTensor=shape ShapeTensorList=shape

@@ -149,8 +149,7 @@ def _arithmetic(op_type: str) -> Callable[..., ir.Value]:
 
     def emit(op: Builder, a: Any, b: Any) -> ir.Value:
         convert = _double if _is_real(a) or _is_real(b) else _int64
-        made: ir.Value = getattr(op, op_type)(convert(op, a), convert(op, b))
-        return made
+        return getattr(op, op_type)(convert(op, a), convert(op, b))  # type: ignore[no-any-return]
 
     return emit
 

@@ -137,14 +137,14 @@ def call(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
 
 def _results(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
     """What the rule gives, one entry for each return of the schema."""
-    made = _computed(walk, operator, arguments, walk.op)
+    results = _computed(walk, operator, arguments, walk.op)
     if len(operator.returns) == 1:
-        made = [made]
-    return dtypes.corrected(walk, operator, arguments, list(made))
+        results = [results]
+    return dtypes.corrected(walk, operator, arguments, list(results))
 
 
 def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder) -> Any:
-    raw = [_raw(walk, op, argument, given) for argument, given in zip(operator.arguments, arguments, strict=False)]
+    raw = [_raw(walk, op, argument, value) for argument, value in zip(operator.arguments, arguments, strict=False)]
     rule = _rule(walk, operator, _has_complex(walk, op, raw))
     if rule is None or operator.target is None:
         return decompose.lower(walk, operator, raw)
@@ -156,8 +156,8 @@ def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder)
     if "parts" in rule.parameters:
         bound["parts"] = walk.unpacked
     try:
-        made = rule.function(op, **bound)
-        return quantized.completed(op, operator.name, bound, made) if operator.namespace == "aten" else made
+        result = rule.function(op, **bound)
+        return quantized.completed(op, operator.name, bound, result) if operator.namespace == "aten" else result
     except UnknownRank as error:
         raise LoweringError(
             f"{operator.title} needs the rank of its input, which is not known",
@@ -170,11 +170,11 @@ def _rule(walk: Walk, operator: Operator, with_complex: bool) -> Rule | None:
     schema = operator.target._schema if operator.target is not None else None
     if schema is None:
         return rule_for(operator.namespace, operator.name, operator.overload)
-    found = walk.settings.rule(schema, with_complex)
-    if found is None and not with_complex:  # what makes complex numbers of reals has a rule for those only
+    rule = walk.settings.rule(schema, with_complex)
+    if rule is None and not with_complex:  # what makes complex numbers of reals has a rule for those only
         own = complex_rule(operator.namespace, operator.name, operator.overload or "default")
         return own if operator.name in _MAKE_COMPLEX else None
-    return found
+    return rule
 
 
 def _has_complex(walk: Walk, op: Builder, raw: Any) -> bool:
@@ -185,27 +185,27 @@ def _has_complex(walk: Walk, op: Builder, raw: Any) -> bool:
     return isinstance(raw, complex) or (isinstance(raw, torch.dtype) and raw.is_complex)
 
 
-def _raw(walk: Walk, op: Builder, argument: Argument, given: Any) -> Any:
+def _raw(walk: Walk, op: Builder, argument: Argument, thing: Any) -> Any:
     """A thing in the form that the shared binder takes."""
-    if isinstance(given, Maybe):
+    if isinstance(thing, Maybe):
         raise LoweringError(
             f"the argument {argument.name!r} is an Optional of which only the run tells whether it is None",
             hint="branch on `is None`, and call the operator on both sides",
         )
-    if argument.is_dtype and isinstance(given, int):
-        dtype = queries.CODES[given]
+    if argument.is_dtype and isinstance(thing, int):
+        dtype = queries.CODES[thing]
         if dtype not in DTYPES:
             raise UnsupportedArgument(f"ONNX has no element type for {dtype}")
         return dtype
-    if isinstance(given, (List, tuple)):
-        items = lists.elements_of(walk, given, f"the argument {argument.name!r}")
+    if isinstance(thing, (List, tuple)):
+        items = lists.elements_of(walk, thing, f"the argument {argument.name!r}")
         inner = Argument(argument.name, argument.kind.removeprefix("List["), argument.is_dtype, False)
         return [_raw(walk, op, inner, item) for item in items]
-    if isinstance(given, ir.Value) and argument.kind in ("Scalar", "float", "bool"):
-        return wrapped(op, given)
-    if isinstance(given, (Dict, Object)):
-        raise LoweringError(f"the argument {argument.name!r} is a {type(given).__name__.lower()}")
-    return given
+    if isinstance(thing, ir.Value) and argument.kind in ("Scalar", "float", "bool"):
+        return wrapped(op, thing)
+    if isinstance(thing, (Dict, Object)):
+        raise LoweringError(f"the argument {argument.name!r} is a {type(thing).__name__.lower()}")
+    return thing
 
 
 def wrapped(op: Builder, number: ir.Value) -> ir.Value:
@@ -220,25 +220,21 @@ def wrapped(op: Builder, number: ir.Value) -> ir.Value:
 
 
 def _things(walk: Walk, operator: Operator, arguments: list[Any], results: list[Any]) -> list[Any]:
-    made = []
+    things = []
     for declared, result in zip(operator.returns, results, strict=False):
         if declared.startswith("List"):
             items = list(result) if isinstance(result, (list, tuple)) else result
             if not isinstance(items, list):
-                made.append(_grown_result(items))
+                things.append(items)
             elif "Tensor" in declared:
-                made.append(List(_tensor(walk, operator, arguments, item, i) for i, item in enumerate(items)))
+                things.append(List(_tensor(walk, operator, arguments, item, i) for i, item in enumerate(items)))
             else:
-                made.append(List(items))
+                things.append(List(items))
         elif "Tensor" in declared:
-            made.append(_tensor(walk, operator, arguments, result, None))
+            things.append(_tensor(walk, operator, arguments, result, None))
         else:
-            made.append(_number(walk, result))
-    return made
-
-
-def _grown_result(result: Any) -> Any:
-    return result
+            things.append(_number(walk, result))
+    return things
 
 
 def _number(walk: Walk, result: Any) -> Any:
@@ -282,16 +278,16 @@ def _dim(arguments: list[Any]) -> Any:
 
 
 def _given_back(operator: Operator, arguments: list[Any], base: Tensor, result: ir.Value) -> Tensor:
-    named = {a.name: given for a, given in zip(operator.arguments, arguments, strict=False)}
+    named = {a.name: value for a, value in zip(operator.arguments, arguments, strict=False)}
     if result is not base.value and result.dtype != base.value.dtype:
         return Tensor(result)  # converted
     if named.get("copy") is True:
         return Tensor(result)
     if named.get("memory_format") in (None, 0, 1):
         return base
-    made = Tensor(result)
-    link(made, base.root)
-    return made
+    converted = Tensor(result)
+    link(converted, base.root)
+    return converted
 
 
 def _changed_in_shape(walk: Walk, operator: Operator, arguments: list[Any]) -> Tensor:
