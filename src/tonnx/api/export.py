@@ -14,6 +14,7 @@ from tonnx.api.request import ExportRequest, read_request
 from tonnx.api.result import ExportResult
 from tonnx.api.torch_compat import takes_positions
 from tonnx.frontends.patching import exclusive
+from tonnx.ir import facts
 from tonnx.ir.history import History
 from tonnx.ir.target import ORT_CPU
 from tonnx.stages import Progress, Stages
@@ -173,7 +174,7 @@ def _detach_weights(model: ir.Model, subject: Subject) -> Subject:
     graph = model.graph
     weights = {}
     for name, value in list(graph.initializers.items()):
-        if value.const_value is not None and value.meta.get("tonnx.weight"):
+        if value.const_value is not None and value in facts.WEIGHT:
             weights[name] = value.const_value.numpy()
             del graph.initializers[name]
             value.const_value = None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
 from tonnx.ir.describe import signature_of
+from tonnx.ir.provenance import origin_of
 
 if TYPE_CHECKING:
     import onnx
@@ -67,7 +68,8 @@ class ExportResult:
                 if attribute.type.name in ("INT", "INTS", "FLOAT", "FLOATS", "STRING", "STRINGS")
             )
             kind = f"{node.domain}::{node.op_type}" if node.domain else node.op_type
-            place = " ".join(node.metadata_props.get(f"tonnx.{key}", "") for key in ("module", "source")).strip()
+            origin = origin_of(node)
+            place = f"{origin.module} {origin.source}".strip()
             call = f"{kind}[{attributes}]({inputs})" if attributes else f"{kind}({inputs})"
             lines.append(f"{outputs} = {call}" + (f"  # {place}" if place else ""))
         return "\n".join(lines)

@@ -21,7 +21,7 @@ from tonnx.api.result import format_size, value_data
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
-from tonnx.ir import provenance
+from tonnx.ir import facts, provenance
 from tonnx.ir.describe import signature_of
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
@@ -224,7 +224,7 @@ def _subject(
         framework="ONNX",
         trace=partial(_inside, read, list(example)),
         release=sessions.clear,
-        stamp=provenance.ORIGINAL,
+        stamp=facts.ORIGINAL,
     )
 
 

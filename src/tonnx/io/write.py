@@ -25,6 +25,8 @@ import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io import staging
+from tonnx.ir import facts
+from tonnx.ir.provenance import PREFIX
 
 MAX_SINGLE_FILE = 2 * 1024**3 - 1024**2
 """Protobuf reads no message of 2 GiB or more; the margin is for tools that add a little to the model."""
@@ -34,7 +36,6 @@ _PAGE_ALIGN_FROM = 1024**2  # from here on a tensor starts on a page, so that a 
 _CHUNK = 8 * 1024**2  # what cannot be written from its own memory is copied in pieces of this size
 _TILE = 64
 _METADATA_SINCE = 10  # the IR version that brought metadata_props to nodes, values, tensors and graphs
-_QUANTIZATION = "quant_parameter_tensor_names"  # where onnx-ir keeps a value's quantization annotation
 
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9  # field numbers in ModelProto, GraphProto, TensorProto
 
@@ -232,7 +233,7 @@ def _annotate(graph: onnx.GraphProto, initializers: Iterable[ir.Value]) -> None:
     for value in initializers:
         if value.doc_string or value.metadata_props:
             ir.serde.serialize_value_into(graph.value_info.add(), value)
-        if names := value.meta.get(_QUANTIZATION):
+        if names := facts.QUANTIZATION.get(value):
             annotation = graph.quantization_annotation.add(tensor_name=value.name)
             for key in sorted(names):
                 annotation.quant_parameter_tensor_names.add(key=key, value=names[key])
@@ -273,8 +274,8 @@ def _drop_metadata(body: onnx.GraphProto | onnx.FunctionProto) -> None:
     body.ClearField("metadata_props")
     for node in body.node:
         if node.metadata_props and not node.doc_string:
-            origin = (p for p in node.metadata_props if p.key.startswith("tonnx."))
-            node.doc_string = "\n".join(f"{p.key.removeprefix('tonnx.')}: {p.value}" for p in origin)
+            origin = (p for p in node.metadata_props if p.key.startswith(PREFIX))
+            node.doc_string = "\n".join(f"{p.key.removeprefix(PREFIX)}: {p.value}" for p in origin)
         node.ClearField("metadata_props")
         for attr in node.attribute:
             if attr.HasField("t"):

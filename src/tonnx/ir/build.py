@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir import arithmetic, infer
+from tonnx.ir import arithmetic, facts, infer
 from tonnx.ir.fold import LIMIT, fold
 from tonnx.ir.infer import Dim, dims_of, same_dim
 from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
-from tonnx.ir.schema import Signature, signature
+from tonnx.ir.provenance import MODULE, OPERATOR, SOURCE
+from tonnx.ir.schema import Signature, attribute_type, signature
 from tonnx.ir.target import CANON
 from tonnx.ir.transaction import Transaction
 from tonnx.ir.widen import instead
@@ -32,7 +33,6 @@ Size = int | ir.Value
 """A size known now, or an int64 value of shape [1] that holds it at run time."""
 Operand = ir.Value | bool | int | float | complex | Sequence[Any] | np.ndarray | None
 
-DIM = infer.DIM
 
 _SHARED_CONSTANT = 256  # bytes; larger constants are rarely equal, and hashing them costs
 
@@ -387,7 +387,7 @@ class Builder:
 
     def origin(self, module: str, operator: str, line: str = "") -> AbstractContextManager[None]:
         """Nodes made meanwhile come from an operator of the framework, in a module, at a line of the user's."""
-        facts = {"tonnx.op": operator, "tonnx.module": module, "tonnx.source": line}
+        facts = {OPERATOR: operator, MODULE: module, SOURCE: line}
         scope = f"/{module.replace('.', '/')}" if module else ""
         return self._from(scope, {key: text for key, text in facts.items() if text})
 
@@ -437,7 +437,8 @@ class Builder:
         if x.dtype == dtype:
             return x
         assert dtype is not None
-        return self.Cast(x, to=int(dtype) if self.opset >= 6 else dtype.name)  # a word before opset 6
+        by_name = attribute_type("Cast", "to", self.opset) == ir.AttributeType.STRING
+        return self.Cast(x, to=dtype.name if by_name else int(dtype))
 
     def rank(self, x: ir.Value) -> int:
         """The rank, which every value of a front end has."""
@@ -456,7 +457,7 @@ class Builder:
             return known
         if dim.value is not None:
             x, axis = self._bearer(x, axis, dim.value)
-        if self.opset >= 15:
+        if attribute_type("Shape", "start", self.opset) is not None:
             size = self.Shape(x, start=axis, end=axis + 1)
         else:
             size = self.Gather(self.Shape(x), [axis], axis=0)
@@ -484,7 +485,7 @@ class Builder:
 
     def name_size(self, size: ir.Value, dim: str) -> None:
         """Say that ``size`` (shape [1]) holds the dimension ``dim``: it is not computed again."""
-        size.meta[DIM] = dim
+        facts.DIM[size] = dim
         if self.before is None:  # only a graph that grows at its end keeps earlier values in reach
             self._named_sizes.setdefault(dim, size)
 
@@ -517,7 +518,8 @@ class Builder:
                 made_from = producer.inputs[0]
                 if made_from is not None and made_from.shape is not None and made_from.shape.rank() == 0:
                     return made_from  # a number of a tensor, such as the index of a loop
-            return self.Squeeze(size, [0]) if self.opset >= 13 else self.Squeeze(size, axes=[0])
+            is_attribute = attribute_type("Squeeze", "axes", self.opset) is not None
+            return self.Squeeze(size, axes=[0]) if is_attribute else self.Squeeze(size, [0])
         return self.constant(size, ir.DataType.INT64)
 
     def product(self, sizes: Sequence[Size]) -> Size:
@@ -566,7 +568,7 @@ def _rest(dims: Sequence[Dim], sizes: Sequence[Size]) -> int | None:
     if not any(isinstance(size, int) and size == -1 for size in sizes):
         return None
     before = sorted(str(dim.value) for dim in dims if not isinstance(dim, int))
-    after = sorted(str(size.meta.get(DIM)) for size in sizes if isinstance(size, ir.Value))
+    after = sorted(str(facts.DIM.get(size)) for size in sizes if isinstance(size, ir.Value))
     if before != after or "None" in before:
         return None
     count = prod(dim for dim in dims if isinstance(dim, int))
@@ -577,11 +579,11 @@ def _rest(dims: Sequence[Dim], sizes: Sequence[Size]) -> int | None:
 def size_dim(size: Size) -> Dim:
     """The dimension that a size gives a shape."""
     if isinstance(size, ir.Value):
-        name = size.meta.get(DIM)
+        name = facts.DIM.get(size)
         return ir.SymbolicDim(name) if name else infer.UNKNOWN
     return infer.UNKNOWN if size == -1 else int(size)
 
 
 def _small(value: ir.Value) -> bool:
     """Weights stay as they are while building; constants that a rule made are folded at once."""
-    return not value.is_initializer() or value.meta.get("tonnx.weight") is None
+    return not value.is_initializer() or value not in facts.WEIGHT

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx_ir as ir
 
+from tonnx.ir.provenance import PREFIX
 from tonnx.ir.rewrite import all_graphs
 
 FUNCTIONS_SINCE = 8
@@ -47,9 +48,9 @@ def _nodes(model: ir.Model) -> Iterator[ir.Node]:
 def tell_source(model: ir.Model, wanted: bool) -> None:
     """Where each node comes from: in its doc string, or nowhere at all."""
     for node in _nodes(model):
-        origin = {key: text for key, text in node.metadata_props.items() if key.startswith("tonnx.")}
+        origin = {key: text for key, text in node.metadata_props.items() if key.startswith(PREFIX)}
         if wanted:
-            node.doc_string = "\n".join(f"{key.removeprefix('tonnx.')}: {text}" for key, text in origin.items())
+            node.doc_string = "\n".join(f"{key.removeprefix(PREFIX)}: {text}" for key, text in origin.items())
         else:
             node.doc_string = None
             for key in origin:

@@ -1,8 +1,8 @@
 """Where the nodes and values of a model come from: what front ends write down, and what is read from a file again.
 
 A node has the framework's operator, the module path and the user's source line in its metadata; a file of an IR version
-without metadata has them in the node's doc string. A value remembers in ``Value.meta`` which of the framework's values
-it holds. Values have no metadata of their own in old files, so in a file the node that makes them names them.
+without metadata has them in the node's doc string. A value remembers which of the framework's values it holds.
+Values have no metadata of their own in old files, so in a file the node that makes them names them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from tonnx.ir import facts
+
 PREFIX = "tonnx."
-VALUE = "tonnx.value"
-"""Key in ``Value.meta``: the framework's name for the value. In a file: of the node's metadata, names in order."""
+"""Of all that tonnx says of a node in its metadata."""
+OPERATOR, MODULE, SOURCE = "tonnx.op", "tonnx.module", "tonnx.source"
+"""Keys of a node's metadata: the framework's operator, the module path, the user's line."""
 INSIDE = "/"
 """Before the name of a value that the framework computes inside of a branch or loop."""
-ORIGINAL = "tonnx.original"
-"""Key in ``Value.meta``: the name of the value in the file that the model was read from."""
-_KEYS = ("op", "module", "source", "value")
+_KEYS = tuple(key.removeprefix(PREFIX) for key in (OPERATOR, MODULE, SOURCE, facts.VALUE.key))
 
 
 @dataclass(frozen=True)
@@ -34,20 +35,20 @@ class Origin:
 def origin_of(node: ir.Node) -> Origin:
     """The framework's operator, module path and source line of a node that `load` has seen."""
     props = node.metadata_props
-    return Origin(*(props.get(PREFIX + key, "") for key in _KEYS[:3]))
+    return Origin(*(props.get(key, "") for key in (OPERATOR, MODULE, SOURCE)))
 
 
 def carry(old: ir.Value, new: ir.Value) -> None:
     """``new`` stands in the place of ``old`` and holds the same."""
-    for key in (VALUE, ORIGINAL):
-        if key in old.meta and new.producer() is not None:
-            new.meta.setdefault(key, old.meta[key])
+    for name in (facts.VALUE, facts.ORIGINAL):
+        if old in name and new.producer() is not None:
+            name.setdefault(new, name[old])
 
 
 def forget(value: ir.Value) -> None:
     """The value holds something else from now on."""
-    for key in (VALUE, ORIGINAL):
-        value.meta.pop(key, None)
+    facts.VALUE.discard(value)
+    facts.ORIGINAL.discard(value)
 
 
 def remember(model: ir.Model) -> None:
@@ -55,17 +56,17 @@ def remember(model: ir.Model) -> None:
     for node in model.graph:
         for value in node.outputs:
             if value.name:
-                value.meta[ORIGINAL] = value.name
+                facts.ORIGINAL[value] = value.name
 
 
 def stamp(model: ir.Model) -> None:
     """Write what the values hold into the metadata of their nodes."""
     for node in model.graph.all_nodes():
-        names = [str(value.meta.get(VALUE, "")) for value in node.outputs]
+        names = [facts.VALUE.get(value) or "" for value in node.outputs]
         if any(names):
-            node.metadata_props[VALUE] = ",".join(names)
+            node.metadata_props[facts.VALUE.key] = ",".join(names)
         else:
-            node.metadata_props.pop(VALUE, None)
+            node.metadata_props.pop(facts.VALUE.key, None)
 
 
 def load(model: ir.Model) -> None:
@@ -73,11 +74,11 @@ def load(model: ir.Model) -> None:
     for graph in model.graphs():
         _undocument(graph)
     for node in model.graph.all_nodes():
-        names = node.metadata_props.pop(VALUE, "").split(",")
+        names = node.metadata_props.pop(facts.VALUE.key, "").split(",")
         if len(names) == len(node.outputs):
             for value, name in zip(node.outputs, names, strict=True):
                 if name:
-                    value.meta[VALUE] = name
+                    facts.VALUE[value] = name
 
 
 def _undocument(nodes: Iterable[ir.Node]) -> None:

@@ -99,3 +99,9 @@ def signature(op_type: str, opset: int, *, deprecated: bool = False) -> Signatur
         min_outputs=schema.min_output,
         max_outputs=schema.max_output,
     )
+
+
+def attribute_type(op_type: str, name: str, opset: int) -> ir.AttributeType | None:
+    """The type of an attribute in the version that is in force; None if there is none, or it became an input."""
+    schema = signature(op_type, opset, deprecated=True)
+    return None if schema is None else schema.attributes.get(name)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.legalise.exact_integers import counts
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
@@ -70,7 +71,7 @@ def never_negative(value: ir.Value) -> bool:
     """Whether the numbers in a value can be seen to be sizes, positions or the like."""
 
     def known(value: ir.Value) -> bool | None:
-        if value.meta.get("tonnx.nonnegative"):
+        if value in facts.NONNEGATIVE:
             return True
         array = constant_of(value)
         return None if array is None else bool((array >= 0).all())

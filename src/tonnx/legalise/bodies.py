@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-LEGAL = "tonnx.legal"
-"""Key in ``Node.meta``: the node is at the target opset already, although it stands among some that are not."""
+from tonnx.ir import facts
 
 
 def inline(into: ir.Graph, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
@@ -27,5 +26,5 @@ def inline(into: ir.Graph, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[i
     for node in list(body):
         body.remove(node)
         into.append(node)
-        node.meta[LEGAL] = True
+        facts.LEGAL.add(node)
     return outputs

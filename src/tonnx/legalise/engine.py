@@ -16,13 +16,13 @@ from operator import is_
 import onnx_ir as ir
 
 from tonnx.errors import Blocker, InvalidModel, RetargetError
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names, UnknownRank
+from tonnx.ir.provenance import origin_of
 from tonnx.ir.rewrite import inner_graphs, names_in, no_collection, replace_node
 from tonnx.ir.schema import signature
 from tonnx.ir.target import Target
 from tonnx.legalise import types
-from tonnx.legalise.bodies import LEGAL
-from tonnx.legalise.exact_integers import COUNT
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import DOWN, UP, Step, key
@@ -78,7 +78,7 @@ class _Engine:
         builder = Builder(graph, names=self.names, parent=parent, constants_as_nodes=in_function)
         for node in list(graph):
             # A rule may have dealt with a later node itself, or brought in nodes that need nothing.
-            if node.graph is graph and not node.meta.get(LEGAL):
+            if node.graph is graph and node not in facts.LEGAL:
                 self._node(builder, node, opset)
 
     def _node(self, builder: Builder, node: ir.Node, opset: int) -> None:
@@ -87,7 +87,7 @@ class _Engine:
             current, at = queue.popleft()
             for inner in inner_graphs(current):
                 if current.op_type == "Loop" and inner.inputs:
-                    inner.inputs[0].meta[COUNT] = True  # which turn it is
+                    facts.COUNT.add(inner.inputs[0])  # which turn it is
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
@@ -142,7 +142,7 @@ class _Engine:
             self._blocked(node, blocked.reason, types.lowest_opset(node, self.target))
 
     def _blocked(self, node: ir.Node, reason: str, lowest: int | None) -> None:
-        source = node.metadata_props.get("tonnx.source", "")
+        source = origin_of(node).source
         self.blockers.append(Blocker(node.name or node.op_type, node.op_type, reason, source, lowest))
 
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.legalise.node_view import constant_of
 
 T = ir.DataType
-COUNT = "tonnx.count"
-"""Key in ``Value.meta``: the value holds sizes or positions."""
 
 _EXACT = 2**53
 _NARROW = frozenset(
@@ -34,7 +33,7 @@ def is_count(value: ir.Value) -> bool:
     """Whether all numbers in an integer value can be seen to fit a float64."""
 
     def fits(value: ir.Value) -> bool | None:
-        if value.dtype in _NARROW or value.meta.get(COUNT):
+        if value.dtype in _NARROW or value in facts.COUNT:
             return True
         array = constant_of(value)
         return None if array is None else not array.size or max(int(array.max()), -int(array.min())) <= _EXACT
@@ -70,5 +69,5 @@ def positions(op: Builder, indices: ir.Value) -> ir.Value:
     if is_count(indices):
         return indices
     said = op.Identity(indices)
-    said.meta[COUNT] = True
+    facts.COUNT.add(said)
     return said

@@ -11,14 +11,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
-from tonnx.legalise.exact_integers import COUNT
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 
 T = ir.DataType
 
-_NAN = "tonnx.nan"
-"""Key in ``Value.meta`` of a condition: it says where another value is NaN."""
 
 # What came with which opset.
 _AXES_INPUT = 18
@@ -95,13 +93,11 @@ def arange(op: Builder, count: Size) -> ir.Value:
         # The places where a vector of ones is not zero, counted up.
         ones = op.ConstantOfShape(count, value=ir.Tensor(np.ones(1, dtype=np.int64)))
         places = op.NonZero(ones)
-        places.producer().meta[COUNTS] = True
+        facts.COUNTS.add(places.producer())
         return squeeze(op, places, 0)
     return counted_by_loop(op, op.scalar(count))
 
 
-COUNTS = "tonnx.counts"
-"""Key in ``Node.meta`` of a NonZero: nothing in its input is zero, so it counts."""
 
 
 def counted_by_loop(op: Builder, count: ir.Value, *, zeros: bool = False) -> ir.Value:
@@ -113,7 +109,7 @@ def counted_by_loop(op: Builder, count: ir.Value, *, zeros: bool = False) -> ir.
     start = op.constant(0, T.INT64) if zeros else count
     _, numbers = op.Loop(count, op.constant(True), start, body=body.graph, _outputs=2)
     numbers.dtype, numbers.shape = T.INT64, ir.Shape([None])
-    numbers.meta[COUNT] = True
+    facts.COUNT.add(numbers)
     return numbers
 
 
@@ -135,7 +131,7 @@ def not_a_number(op: Builder, x: ir.Value) -> ir.Value:
     if op.opset >= 9:
         return op.IsNaN(x)
     is_nan: ir.Value = op.Not(op.Or(op.Less(x, number(op, 1, x)), op.Greater(x, number(op, 0, x))))
-    is_nan.meta[_NAN] = True
+    facts.NAN.add(is_nan)
     return is_nan
 
 
@@ -166,7 +162,7 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     chosen = op.Cast(condition, to=int(dtype))
     if dtype not in FLOATS:
         return op.Add(b, op.Mul(chosen, op.Sub(a, b)))
-    if condition.meta.get(_NAN):
+    if condition in facts.NAN:
         return op.Mul(op.Pow(a, chosen), op.Pow(b, op.Sub(1.0, chosen)))
     left, right = _lone_number(a), _lone_number(b)
     if left is None and right is not None and np.isnan(right):

@@ -12,11 +12,10 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 T = ir.DataType
-COMPLEX = "tonnx.complex"
-"""Key in ``Value.meta`` of a value that holds pairs."""
 
 REAL_OF = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
 
@@ -44,7 +43,7 @@ _FILLED = frozenset("value fill_value src source values s".split())
 
 def is_complex(x: Any) -> bool:
     """Whether a value holds pairs."""
-    return isinstance(x, ir.Value) and COMPLEX in x.meta
+    return isinstance(x, ir.Value) and x in facts.COMPLEX
 
 
 def any_complex(arguments: Any) -> bool:
@@ -62,7 +61,7 @@ def marked(op: Builder, x: ir.Value) -> ir.Value:
         x = op.Identity(x) if x.producer() is None else x
         if x.const_value is not None and x.producer() is None:  # folded again: a constant of its own
             x = op.initializer("pairs", x.const_value)
-        x.meta[COMPLEX] = True
+        facts.COMPLEX.add(x)
     return x
 
 

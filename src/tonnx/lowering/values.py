@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 T = ir.DataType
 Number = bool | int | float | complex
 Operand = ir.Value | Number
-WRAPPED = "tonnx.wrapped"
-"""Key in ``Value.meta`` of a Python number that is known only at run time: it promotes as a number, not as a tensor."""
 
 _RANK = {
     T.BOOL: 0, T.UINT8: 1, T.INT8: 1, T.INT16: 2, T.INT32: 3, T.INT64: 4, T.UINT16: 2, T.UINT32: 3, T.UINT64: 4,
@@ -61,7 +60,7 @@ def result_type(*operands: Operand) -> ir.DataType:
         if isinstance(operand, ir.Value):
             assert operand.dtype is not None
             group, dtype = (1 if operand.shape is not None and operand.shape.rank() == 0 else 0), operand.dtype
-            if WRAPPED in operand.meta:
+            if operand in facts.WRAPPED:
                 group = 2
         else:
             group, dtype = 2, _number_dtype(operand)

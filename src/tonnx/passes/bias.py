@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.provenance import forget
@@ -82,7 +83,8 @@ def _initializer(op: Builder, bias: ir.Value, array: np.ndarray) -> ir.Value:
     assert bias.dtype is not None
     tensor = ir.Tensor(np.ascontiguousarray(array), dtype=bias.dtype)
     value = op.initializer(f"{bias.name}.bias", tensor)
-    value.meta.update({key: held for key, held in bias.meta.items() if key == "tonnx.weight"})
+    if bias in facts.WEIGHT:
+        facts.WEIGHT.add(value)
     return value
 
 

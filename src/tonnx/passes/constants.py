@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.fold import fold
 from tonnx.ir.rewrite import replace_node
 
@@ -69,7 +70,7 @@ def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:
         shape=ir.Shape(array.shape),
         const_value=ir.Tensor(array, dtype=dtype),
     )
-    value.meta.update(origin.meta)
+    facts.copy(origin, value)
     graph.initializers.add(value)
     return value
 

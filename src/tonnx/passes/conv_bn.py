@@ -11,6 +11,7 @@ from collections import Counter
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.infer import constant
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import replace_node
@@ -91,6 +92,6 @@ def _weight(graph: ir.Graph, old: ir.Value | None, name: str, array: np.ndarray)
         free = f"{name}.{number}"
     tensor = ir.Tensor(np.ascontiguousarray(array), name=free)
     value = ir.Value(name=free, type=ir.TensorType(tensor.dtype), shape=ir.Shape(array.shape), const_value=tensor)
-    value.meta["tonnx.weight"] = True
+    facts.WEIGHT.add(value)
     graph.initializers.add(value)
     return value

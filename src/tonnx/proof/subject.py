@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tonnx.errors import CaptureError
-from tonnx.ir.provenance import VALUE
+from tonnx.ir.facts import VALUE, Fact
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.trace import Trace
@@ -52,8 +52,8 @@ class Subject:
     """Why there is no trace."""
     release: Callable[[], None] | None = None
     """Lets go of what the reference has open, such as a file that is about to be replaced; it does not run after it."""
-    stamp: str = VALUE
-    """The key under which the file's values name the model's."""
+    stamp: Fact[str] = VALUE
+    """What the file's values know of the model's."""
 
     def within(self, rtol: float | None, atol: float | None) -> Subject:
         """Judged by the user's tolerances, where there are any."""

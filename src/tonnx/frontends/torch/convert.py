@@ -42,9 +42,9 @@ from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
-from tonnx.lowering.complex import COMPLEX
 from tonnx.proof.locate.trace import Trace
 from tonnx.proof.subject import Subject
 from tonnx.stages import Stages
@@ -227,7 +227,7 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
             shape.append(2)
         value = ir.Value(name=leaf.name, type=ir.TensorType(stored_dtype(fake.dtype)), shape=ir.Shape(shape))
         if fake.dtype.is_complex:
-            value.meta[COMPLEX] = True
+            facts.COMPLEX.add(value)
         graph.inputs.append(value)
         inputs[placeholder] = value
     return inputs

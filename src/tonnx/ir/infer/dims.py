@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
+
 Dim = int | ir.SymbolicDim
 Dims = list[Dim]
 UNKNOWN = ir.SymbolicDim(None)
@@ -33,8 +35,6 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
     return value.const_value.numpy()
 
 
-DIM = "tonnx.dim"
-"""Key in ``Value.meta`` of a size: the name of the symbolic dimension that it holds."""
 
 
 def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:
@@ -43,7 +43,7 @@ def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:
         return None
     if (array := constant(value)) is not None:
         return [int(v) for v in array.reshape(-1)]
-    if (name := value.meta.get(DIM)) is not None:
+    if (name := facts.DIM.get(value)) is not None:
         return [ir.SymbolicDim(name)]
     sizes = _sizes_from(value.producer(), depth) if depth else None
     if sizes is not None:

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.axes import never_negative
 from tonnx.legalise.exact_integers import positions
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
-from tonnx.legalise.versioned_ops import COUNTS, arange, counted_by_loop, number, reduce, select, unsqueeze
+from tonnx.legalise.versioned_ops import arange, counted_by_loop, number, reduce, select, unsqueeze
 
 T = ir.DataType
 
@@ -166,7 +167,7 @@ def one_hot(op: Builder, node: NodeView) -> ir.Value:
 @down("NonZero", 9)
 def non_zero(op: Builder, node: NodeView) -> ir.Value:
     """Where it only serves to count, a Loop counts."""
-    if not node.node.meta.get(COUNTS):
+    if node.node not in facts.COUNTS:
         raise Blocked("nothing older has an output whose size depends on the values")
     return unsqueeze(op, counted_by_loop(op, op.scalar(op.size(node.need("X"), 0))), 0)
 

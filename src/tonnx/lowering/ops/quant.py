@@ -11,16 +11,13 @@ from dataclasses import dataclass
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand
 
 T = ir.DataType
-INTEGERS = "tonnx.integers"
-"""Key in ``Value.meta`` of a quantised tensor: the value that holds its integers."""
 
-STEP = "tonnx.step"
-"""Key in ``Value.meta`` of a quantised tensor: its `Step`."""
 
 _INT32 = (-(2**31), 2**31 - 1)
 _RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}
@@ -123,12 +120,12 @@ class Step:
 
     def mark(self, x: ir.Value) -> None:
         """Say that a value is quantised in this way."""
-        x.meta[STEP] = self
+        facts.STEP[x] = self
 
 
 def quantised(x: ir.Value) -> Step | None:
     """How a value is quantised; None if it is not."""
-    step: Step | None = x.meta.get(STEP)
+    step: Step | None = facts.STEP.get(x)
     return step
 
 
@@ -148,7 +145,7 @@ def to_step(op: Builder, x: ir.Value, step: Step) -> ir.Value:
     axis = 1 if step.axis is None else step.axis
     integers = _quantise(op, x, step.scale, step.zero, step.low, step.high, step.dtype, axis)
     real = _dequantise(op, integers, step.scale, step.zero, axis)
-    real.meta[INTEGERS] = integers
+    facts.INTEGERS[real] = integers
     step.mark(real)
     return real
 
@@ -178,9 +175,9 @@ def _as_number(op: Builder, number: Operand) -> Operand:
 
 @lower("aten.int_repr")
 def int_repr(op: Builder, x: ir.Value) -> ir.Value:
-    if INTEGERS not in x.meta:
+    if x not in facts.INTEGERS:
         raise UnsupportedArgument("int_repr of a quantised tensor that something was done to is not supported")
-    return op.Identity(x.meta[INTEGERS])
+    return op.Identity(facts.INTEGERS[x])
 
 
 # Programs quantised by export (pt2e)

@@ -8,7 +8,8 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import DIM, Builder, Size
+from tonnx.ir import facts
+from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
@@ -175,7 +176,7 @@ def expand(op: Builder, x: ir.Value, size: Sequence[Size]) -> ir.Value:
         same = isinstance(asked, int) and asked in (-1, own)
         if isinstance(asked, ir.Value) and i >= new and not isinstance(own, int):
             # Sizes of different names may still be 1 and many, though torch.export takes them for equal.
-            same = asked.meta.get(DIM) == own.value is not None
+            same = facts.DIM.get(asked) == own.value is not None
         target.append(1 if same else asked)
     if all(isinstance(asked, int) and asked == 1 for asked in target):
         return op.Unsqueeze(x, list(range(new))) if new else x

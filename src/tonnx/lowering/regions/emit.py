@@ -7,6 +7,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 
@@ -59,7 +60,7 @@ class LoopBody:
         self.kinds = list(kinds)
         self.inner = op.inner("loop", [("iteration", T.INT64, []), ("go_on", T.BOOL, [])])
         self.iteration, self.go_on = self.inner.graph.inputs
-        self.iteration.meta["tonnx.nonnegative"] = True
+        facts.NONNEGATIVE.add(self.iteration)
         names = self.inner.names
         self.carried = _stamped([ir.Value(name=names.unique("carried")) for _ in kinds], self.kinds)
         self.inner.graph.inputs.extend(self.carried)

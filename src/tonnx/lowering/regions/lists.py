@@ -11,7 +11,8 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.ir.build import DIM, Builder, Size
+from tonnx.ir import facts
+from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
 from tonnx.lowering.regions.emit import if_node
 
@@ -192,8 +193,8 @@ def gathered(
 
 def as_number(value: ir.Value) -> ir.Value:
     """Say that a value of shape [1] is a number of the program."""
-    if DIM not in value.meta:
-        value.meta["tonnx.number"] = True
+    if value not in facts.DIM:
+        facts.NUMBER.add(value)
     return value
 
 
@@ -265,7 +266,7 @@ def empty_sequence(op: Builder, dtype: ir.DataType) -> ir.Value:
 def _from_front(op: Builder, index: Size, count: Size) -> Size:
     if isinstance(index, int):
         return index if index >= 0 else op.Add(count, index) if isinstance(count, ir.Value) else count + index
-    if index.meta.get("tonnx.nonnegative"):
+    if index in facts.NONNEGATIVE:
         return index
     return op.Where(op.Less(index, 0), op.Add(index, count), index)
 

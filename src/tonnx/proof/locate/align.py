@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tonnx.ir.provenance import VALUE, origin_of
+from tonnx.ir.facts import VALUE, Fact
+from tonnx.ir.provenance import origin_of
 from tonnx.proof.compare import BLOCK
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.onnx_trace import run_in_parts
@@ -20,16 +21,16 @@ _FOREIGN = 0.3
 """A file in which so many of the named values come from other operators was not made from this model."""
 
 
-def stamped(cutter: Cutter, steps: Mapping[str, Step], key: str = VALUE) -> dict[str, str]:
+def stamped(cutter: Cutter, steps: Mapping[str, Step], stamp: Fact[str] = VALUE) -> dict[str, str]:
     """Value of the file → value of the model, as a file of tonnx says it; without what is not there in the model."""
     names: dict[str, str] = {}
     strange = known = 0
     for node in cutter.nodes:
         for value in node.outputs:
-            name = str(value.meta.get(key, ""))
+            name = stamp.get(value) or ""
             if name in steps and value.name:
                 names[value.name] = name
-                operator = origin_of(node).operator if key == VALUE else ""
+                operator = origin_of(node).operator if stamp is VALUE else ""
                 known += bool(operator)
                 strange += bool(operator) and operator not in _operators(steps, name)
     return {} if strange > max(2, _FOREIGN * known) else names

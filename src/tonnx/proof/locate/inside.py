@@ -10,7 +10,8 @@ import numpy as np
 
 from tonnx.errors import TonnxError
 from tonnx.io import read
-from tonnx.ir.provenance import INSIDE, VALUE
+from tonnx.ir import facts
+from tonnx.ir.provenance import INSIDE
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.trace import Opened, Step, Take, Trace
 from tonnx.proof.locate.unfold import Place, has_inside, unfold
@@ -84,7 +85,7 @@ def _marks(cutter: Cutter) -> dict[str, str]:
     found = {}
     for node in cutter.model.graph.all_nodes():
         for value in node.outputs:
-            mark = str(value.meta.get(VALUE, ""))
+            mark = facts.VALUE.get(value) or ""
             if mark.startswith(INSIDE) and value.name:
                 found[value.name] = mark
     return found

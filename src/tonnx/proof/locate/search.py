@@ -17,7 +17,8 @@ import onnx_ir as ir
 
 from tonnx.errors import TonnxError
 from tonnx.io import read
-from tonnx.ir.provenance import VALUE, Origin, origin_of
+from tonnx.ir.facts import VALUE, Fact
+from tonnx.ir.provenance import Origin, origin_of
 from tonnx.proof.compare import Comparison
 from tonnx.proof.locate.align import Found, by_contents, stamped, unmatched
 from tonnx.proof.locate.cut import Cutter, run_model
@@ -45,8 +46,8 @@ class Case:
     outputs: dict[str, np.ndarray]
     """What the model gives, by the file's output names."""
     tolerances: Tolerances = field(default_factory=Tolerances)
-    stamp: str = VALUE
-    """The key under which the file's values name the model's."""
+    stamp: Fact[str] = VALUE
+    """What the file's values know of the model's."""
     whole: dict[str, np.ndarray] | None = None
     """The inputs of the whole model, where ``model`` is a part of the file that was written out; see `unfold`."""
     places: list[Place] | None = None

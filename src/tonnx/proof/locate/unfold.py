@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from tonnx.ir.schema import attribute_type
 from tonnx.proof.locate.cut import Cutter
 
 _MOST = 4000
@@ -170,7 +171,7 @@ class _Unfolding:
                 self.add(make("Concat", [f"{name}.row" for name in row], [output], axis=0), Place(index))
 
     def _unsqueezed(self, name: str) -> onnx.NodeProto:
-        if self.cutter.model.opset_imports[""] < 13:
+        if attribute_type("Unsqueeze", "axes", self.cutter.model.opset_imports[""]) is not None:
             return onnx.helper.make_node("Unsqueeze", [name], [f"{name}.row"], axes=[0])
         self._constant(np.array([0]), f"{name}.axis")
         return onnx.helper.make_node("Unsqueeze", [name, f"{name}.axis"], [f"{name}.row"])

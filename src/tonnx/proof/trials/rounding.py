@@ -19,6 +19,7 @@ import onnx
 from onnx import numpy_helper
 
 from tonnx.errors import TonnxError
+from tonnx.ir.schema import attribute_type
 from tonnx.proof.session import Session
 from tonnx.proof.trials.saturation import Exact, exact_form
 
@@ -168,7 +169,7 @@ def _product(
 
 def _cut(graph: Any, node: onnx.NodeProto, bounds: tuple[float, float], opset: int) -> None:
     for name, bound in zip(("min", "max"), bounds, strict=True):
-        if opset < 11:
+        if attribute_type("Clip", name, opset) is not None:
             node.attribute.append(onnx.helper.make_attribute(name, bound))
         else:
             graph.initializer.append(numpy_helper.from_array(np.float32(bound), f"{node.output[0]}.{name}"))

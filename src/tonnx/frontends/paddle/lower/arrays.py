@@ -16,13 +16,12 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import Dim
 from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, same_dims, shape_of
 
 T = ir.DataType
-START = "tonnx.paddle.start"
-"""Key in ``Value.meta`` of what a loop carries: the integer that it starts with."""
 
 
 class Unsuitable(Exception):
@@ -184,10 +183,10 @@ class Growing(Array):
         """How far behind the last element a place is; None if that differs from pass to pass."""
         root, offset = counted(index)
         if root is not self.passes:
-            if START not in root.meta:
+            if root not in facts.PADDLE_START:
                 return None
             self.trusted.add(root)
-            offset += root.meta[START]
+            offset += facts.PADDLE_START[root]
         return offset - len(self.start.elements)
 
 

@@ -13,11 +13,8 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Rule
 from tonnx.frontends.paddle.read import dtypes, schema
 from tonnx.frontends.paddle.read.graph import Op, Opaque
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
-
-SIZES = "tonnx.paddle.sizes"
-"""Key in ``Value.meta`` of a vector of integers: its elements one by one, as int or as value. `shape` makes such
-vectors, and programs take them apart again to reshape by them."""
 
 _IGNORED = frozenset(
     """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer exhaustive_search
@@ -205,8 +202,8 @@ def sizes_of(op: Builder, raw: Any) -> list[Size]:
     known = constant(raw)
     if known is not None:
         return [int(size) for size in known.reshape(-1).tolist()]
-    if SIZES in raw.meta:
-        found: Sequence[Size] = raw.meta[SIZES]
+    if raw in facts.PADDLE_SIZES:
+        found: Sequence[Size] = facts.PADDLE_SIZES[raw]
         return list(found)
     vector = op.cast(raw, ir.DataType.INT64)
     if op.rank(raw) == 0:

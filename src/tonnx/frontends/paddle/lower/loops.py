@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.paddle.lower.arrays import START, Dynamic, Growing, Listed, Unsuitable, common, counted
+from tonnx.frontends.paddle.lower.arrays import Dynamic, Growing, Listed, Unsuitable, common, counted
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.control import declared, note
 from tonnx.frontends.paddle.lower.snapshots import (
@@ -24,6 +24,7 @@ from tonnx.frontends.paddle.lower.snapshots import (
 )
 from tonnx.frontends.paddle.read.graph import Block, Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import Counters, before_of, results_of
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN
 from tonnx.lowering.regions.emit import LoopBody
@@ -221,7 +222,7 @@ class _Loop:
                     assert isinstance(variable.start, Listed)
                     made = Growing(variable.start, loop.iteration, made)
                 elif (number := _integer(variable.start)) is not None:
-                    made.meta[START] = number
+                    facts.PADDLE_START[made] = number
                 variable.inside = thing_of(made)
                 walk.define(variable.argument, variable.inside)
             walk.block(self._body)

@@ -16,14 +16,14 @@ from tonnx.frontends.paddle.read import schema
 from tonnx.frontends.paddle.read.branches import join_branches
 from tonnx.frontends.paddle.read.graph import BRANCHES, LOOPS, POSITIONAL, Block, Kind, Op, Program, Type, Value
 from tonnx.frontends.paddle.read.liveness import Needed, results_of
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
-from tonnx.ir.provenance import VALUE, forget
+from tonnx.ir.provenance import forget
 from tonnx.lowering.stand_ins import StandIn
 from tonnx.lowering.values import is_float, is_integer
 from tonnx.lowering.walk import GraphWalk, Origin
 
-WEIGHT = "tonnx.weight"
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _MAIN = ("Out", "Output", "Y", "Result", "out")
 """Output slots of old operators that hold their only result, the most usual first."""
@@ -119,7 +119,7 @@ class Walk(GraphWalk):
                     hint="save the model again with paddle.jit.save",
                 )
             made = self._root.initializer(value.name, tensor)  # everywhere in reach
-            made.meta[WEIGHT] = True
+            facts.WEIGHT.add(made)
             self._values[value] = made
         return self._values[value]
 
@@ -217,7 +217,7 @@ class Walk(GraphWalk):
             value = self._stamp(value, result.type)
         self._values[result] = value
         if isinstance(value, ir.Value) and (maker := value.producer()) is not None and maker.graph is self._root.graph:
-            value.meta.setdefault(VALUE, result.name)
+            facts.VALUE.setdefault(value, result.name)
         if self._keeps_names and isinstance(value, ir.Value) and _is_made(value):
             value.name = self.op.names.unique(result.name)
 
@@ -226,9 +226,8 @@ class Walk(GraphWalk):
         if not isinstance(value, ir.Value):
             return value
         if declared.dtype is not None and value.dtype != declared.dtype and _same_kind(value.dtype, declared.dtype):
-            meta = value.meta
-            value = self.op.cast(value, declared.dtype)
-            value.meta.update(meta)
+            before, value = value, self.op.cast(value, declared.dtype)
+            facts.copy(before, value)
             forget(value)
         own = dims_of(value)
         if declared.shape is None or (own is None and not self.trusts_ranks):
@@ -236,9 +235,8 @@ class Walk(GraphWalk):
         if own is not None and len(own) != len(declared.shape):
             # Paddle before 2.5 has no tensors of rank 0: what is a number elsewhere is a vector of one there.
             if (own, declared.shape) in (([], (1,)), ([1], ())):
-                meta = value.meta
-                value = self.op.Reshape(value, op_shape(self.op, declared.shape))
-                value.meta.update(meta)
+                before, value = value, self.op.Reshape(value, op_shape(self.op, declared.shape))
+                facts.copy(before, value)
                 forget(value)
             return value
         if value.const_value is None and not value.is_graph_input():

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import SIZES
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.complex import PARTS, paired
 from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import create as like_torch
 from tonnx.lowering.values import as_value, is_integer
@@ -38,8 +38,8 @@ def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
     if dtype in PARTS:
         return paired(op, op.cast(x, PARTS[dtype]))
     result = op.cast(x, dtype)
-    if SIZES in x.meta and is_integer(dtype) and result.const_value is None:
-        result.meta[SIZES] = x.meta[SIZES]
+    if x in facts.PADDLE_SIZES and is_integer(dtype) and result.const_value is None:
+        facts.PADDLE_SIZES[result] = facts.PADDLE_SIZES[x]
     return result
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.frontends.paddle.lower.bind import SIZES
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import index as like_torch
@@ -44,8 +44,9 @@ def old_end(op: Builder, x: ir.Value, axis: int, end: Size, step: Size) -> Size:
 
 def _sliced(op: Builder, x: ir.Value, axes: Ints, starts: Sizes, ends: Sizes, strides: Sizes, gone: Ints) -> ir.Value:
     at = [axis_of(op, x, axis) for axis in axes]
-    if SIZES in x.meta and op.rank(x) == 1 and all(isinstance(v, int) for v in (*starts, *ends, *strides)):
-        return _of_sizes(op, x.meta[SIZES][starts[0] : ends[0] : strides[0]], bool(len(gone)), x.dtype)
+    numbers = [number for number in (*starts, *ends, *strides) if isinstance(number, int)]
+    if x in facts.PADDLE_SIZES and op.rank(x) == 1 and len(numbers) == 3:
+        return _of_sizes(op, facts.PADDLE_SIZES[x][slice(*numbers)], bool(len(gone)), x.dtype)
     gone = [axis % op.rank(x) for axis in gone]
     if len(at) == 1 and gone == at:  # a single place, whatever the end is: -1 comes with an end of 0
         return op.Gather(x, op.scalar(starts[0]), axis=at[0])
@@ -72,7 +73,7 @@ def _of_sizes(op: Builder, chosen: list[Size], single: bool, dtype: ir.DataType 
     if all(isinstance(size, int) for size in chosen):
         return op.constant(chosen[0] if single else chosen, dtype)
     y = op.cast(op.scalar(chosen[0]) if single else op.vector(chosen), dtype)
-    y.meta[SIZES] = chosen
+    facts.PADDLE_SIZES[y] = chosen
     return y
 
 
@@ -87,9 +88,9 @@ def gather(op: Builder, x: Value, index: Value, axis: int = 0) -> ir.Value:
     at = axis_of(op, x, axis)
     if rank == 2 and index.shape is not None and index.shape[1] == 1:  # a column counts as a vector
         index = op.Squeeze(index, [1])
-    if SIZES in x.meta and index.const_value is not None and op.rank(x) == 1:
+    if x in facts.PADDLE_SIZES and index.const_value is not None and op.rank(x) == 1:
         places = index.const_value.numpy()
-        return _of_sizes(op, [x.meta[SIZES][int(i)] for i in places.reshape(-1)], places.ndim == 0, x.dtype)
+        return _of_sizes(op, [facts.PADDLE_SIZES[x][int(i)] for i in places.reshape(-1)], places.ndim == 0, x.dtype)
     return op.Gather(x, like_torch.as_index(op, index), axis=at)
 
 

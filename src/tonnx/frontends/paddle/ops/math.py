@@ -9,10 +9,10 @@ from functools import partial, reduce
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import SIZES
 from tonnx.frontends.paddle.lower.fit import aligned
 from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
-from tonnx.ir.build import Builder
+from tonnx.ir import facts
+from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import compare as torch_compare
 from tonnx.lowering.ops import math as like_torch
@@ -42,7 +42,7 @@ def _quotient(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
     return op.Div(x, y)  # integers too: towards zero, as in C
 
 
-def _sized(size_op: Callable[..., object], by: Binary) -> Binary:
+def _sized(size_op: Callable[..., Size], by: Binary) -> Binary:
     """Arithmetic that also follows the sizes that a vector of integers is known to hold."""
 
     def compute(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
@@ -53,15 +53,15 @@ def _sized(size_op: Callable[..., object], by: Binary) -> Binary:
         if len(a) == len(b) or 1 in (len(a), len(b)):
             length = max(len(a), len(b))
             pairs = zip(a * (length // len(a)), b * (length // len(b)), strict=True)
-            result.meta[SIZES] = [size_op(op, p, q) for p, q in pairs]
+            facts.PADDLE_SIZES[result] = [size_op(op, p, q) for p, q in pairs]
         return result
 
     return compute
 
 
 def _elements(value: ir.Value) -> list[object] | None:
-    if SIZES in value.meta:
-        return list(value.meta[SIZES])
+    if value in facts.PADDLE_SIZES:
+        return list(facts.PADDLE_SIZES[value])
     constant = value.const_value
     if constant is not None and constant.size and constant.size <= 8 and value.dtype in (T.INT32, T.INT64):
         return [int(v) for v in constant.numpy().reshape(-1)]
@@ -155,8 +155,9 @@ def _sizes_scaled(op: Builder, x: ir.Value, result: ir.Value, scale: Number, bia
     if isinstance(scale, ir.Value) or isinstance(bias, ir.Value):
         return result
     factor, shift = int(scale), int(bias)
-    if SIZES in x.meta and (factor, shift) == (scale, bias) and after and result is not x:
-        result.meta[SIZES] = [sizes.add(op, sizes.multiply(op, size, factor), shift) for size in x.meta[SIZES]]
+    if x in facts.PADDLE_SIZES and (factor, shift) == (scale, bias) and after and result is not x:
+        scaled = (sizes.multiply(op, size, factor) for size in facts.PADDLE_SIZES[x])
+        facts.PADDLE_SIZES[result] = [sizes.add(op, size, shift) for size in scaled]
     return result
 
 

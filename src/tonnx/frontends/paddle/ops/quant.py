@@ -8,12 +8,11 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, lower
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 T = ir.DataType
 
-INTEGERS = "tonnx.paddle.integers"
-"""Key in ``Value.meta`` of quantised numbers, which Paddle keeps as floats: the same as int8."""
 
 
 def _largest(bits: int) -> float:
@@ -55,7 +54,7 @@ def quantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | N
         x = op.Max(op.Min(x, op.Mul(wide, _largest(bits))), op.Mul(wide, -_largest(bits) - 1))
     whole = op.QuantizeLinear(x, step, _zero(op, zero_point, step), axis=at)
     floats = op.cast(whole, x.dtype or T.FLOAT)
-    floats.meta[INTEGERS] = whole
+    facts.PADDLE_INTEGERS[floats] = whole
     return floats
 
 
@@ -72,7 +71,7 @@ def _along(op: Builder, x: ir.Value, step: ir.Value, axis: int) -> ir.Value:
 
 
 def dequantized(op: Builder, x: ir.Value, step: ir.Value, zero_point: ir.Value | None, axis: int) -> ir.Value:
-    whole = x if x.dtype in (T.INT8, T.UINT8) else x.meta.get(INTEGERS) or _stored(op, x)
+    whole = x if x.dtype in (T.INT8, T.UINT8) else facts.PADDLE_INTEGERS.get(x) or _stored(op, x)
     if whole is None:
         if zero_point is not None and (numbers := constant(zero_point)) is not None and numbers.any():
             x = op.Sub(x, op.cast(zero_point, x.dtype))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import SIZES, sizes_of
+from tonnx.frontends.paddle.lower.bind import sizes_of
 from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import index as torch_index
@@ -27,7 +28,7 @@ direct("flatten(x, *, start_axis: int = 1, stop_axis: int = 1)", like_torch.flat
 def shape(op: Builder, input: Value) -> ir.Value:
     own = op.sizes(input)
     vector = op.vector(own)
-    vector.meta[SIZES] = own
+    facts.PADDLE_SIZES[vector] = own
     return vector
 
 
@@ -61,14 +62,14 @@ def squeeze(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
     # A size that is not known counts as 1 if its axis is named, as it does for Paddle.
     candidates = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
     axes = [a for a in candidates if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
-    if SIZES in x.meta or not axes:
+    if x in facts.PADDLE_SIZES or not axes:
         return x if not axes else _with_sizes(op.Squeeze(x, axes), x)
     return op.Squeeze(x, axes)
 
 
 def _with_sizes(value: ir.Value, of: ir.Value) -> ir.Value:
-    if SIZES in of.meta and value.const_value is None:
-        value.meta[SIZES] = of.meta[SIZES]
+    if of in facts.PADDLE_SIZES and value.const_value is None:
+        facts.PADDLE_SIZES[value] = facts.PADDLE_SIZES[of]
     return value
 
 
@@ -89,17 +90,17 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
 def concat(op: Builder, x: Values, axis: int = 0) -> ir.Value:
     joined = torch_parts.cat(op, list(x), axis)
     if joined.const_value is None and op.rank(joined) == 1 and all(_is_known(part) for part in x):
-        joined.meta[SIZES] = [size for part in x for size in _known(part)]
+        facts.PADDLE_SIZES[joined] = [size for part in x for size in _known(part)]
     return joined
 
 
 def _is_known(part: ir.Value) -> bool:
-    return part.const_value is not None or SIZES in part.meta
+    return part.const_value is not None or part in facts.PADDLE_SIZES
 
 
 def _known(part: ir.Value) -> list[Size]:
     if part.const_value is None:
-        return list(part.meta[SIZES])
+        return list(facts.PADDLE_SIZES[part])
     return [int(v) for v in part.const_value.numpy().reshape(-1).tolist()]
 
 
@@ -108,7 +109,7 @@ def stack(op: Builder, x: Values, *, axis: int = 0) -> ir.Value:
     stacked = torch_parts.stack(op, list(x), axis)
     if is_integer(stacked.dtype) and stacked.const_value is None and all(op.rank(part) == 0 for part in x):
         # Sizes that become a shape again.
-        stacked.meta[SIZES] = [size for part in x for size in sizes_of(op, part)]
+        facts.PADDLE_SIZES[stacked] = [size for part in x for size in sizes_of(op, part)]
     return stacked
 
 

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import InvalidArgument, LoweringError
 from tonnx.frontends.dynamic_axes import name_axes, unknown_axes_name
 from tonnx.frontends.torch.call.signature import Leaf
-from tonnx.frontends.torch.operators.symbolic_sizes import NUMBER
-from tonnx.ir.build import DIM, Builder
+from tonnx.ir import facts
+from tonnx.ir.build import Builder
 
 
 def add_results(
@@ -50,9 +50,9 @@ def add_results(
 def _as_value(op: Builder, result: Any) -> ir.Value:
     if not isinstance(result, ir.Value):
         return _number_as_value(op, result)
-    if DIM in result.meta:  # a size: of shape [1] inside the graph, a plain number for the user
+    if result in facts.DIM:  # a size: of shape [1] inside the graph, a plain number for the user
         return op.Squeeze(result, [0])
-    if NUMBER in result.meta:
+    if result in facts.NUMBER:
         return op.Squeeze(op.cast(result, ir.DataType.FLOAT) if result.dtype == ir.DataType.DOUBLE else result, [0])
     return result
 

@@ -26,8 +26,9 @@ from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to
 from tonnx.frontends.torch.operators.weights import Weights, as_numpy
 from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
 from tonnx.frontends.torch.source import module_of, source_of
-from tonnx.ir.build import DIM, Builder
-from tonnx.ir.provenance import INSIDE, VALUE
+from tonnx.ir import facts
+from tonnx.ir.build import Builder
+from tonnx.ir.provenance import INSIDE
 from tonnx.lowering import complex as pairs
 from tonnx.lowering.rules import CAPTURED
 from tonnx.lowering.stand_ins import StandIn
@@ -246,7 +247,7 @@ class Walk(GraphWalk):
             maker = value.producer()
             if maker is not None and maker.graph is self.op.graph:
                 inside = self.op.graph is not self._named
-                value.meta.setdefault(VALUE, INSIDE + node.name if inside else node.name)
+                facts.VALUE.setdefault(value, INSIDE + node.name if inside else node.name)
         if self._memory is not None:
             self._memory.define(node, value)
         else:
@@ -364,7 +365,7 @@ class Walk(GraphWalk):
             value, dims = pairs.marked(self.op, value), [*dims, 2]
         else:
             value = pairs.unmarked(self.op, value)
-        if value.const_value is None and not value.is_graph_input() and DIM not in value.meta:
+        if value.const_value is None and not value.is_graph_input() and value not in facts.DIM:
             if 0 in dims and all(isinstance(dim, int) for dim in dims):
                 # Nothing to compute, and many operators and runtimes stumble over empty tensors.
                 empty = self.op.constant(np.empty(dims), dtype)

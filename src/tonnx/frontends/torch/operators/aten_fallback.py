@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from tonnx.errors import Occurrence, UnsupportedArgument, UnsupportedOp
 from tonnx.frontends.torch.settings import FALLTHROUGH
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 ATEN = "org.pytorch.aten"
@@ -64,7 +65,7 @@ def _list(op: Builder, items: list[Any], operator: str) -> ir.Value:
         return op.constant(items, ir.DataType.INT64)
     if all(isinstance(item, (int, float)) for item in items):
         return op.constant(items, ir.DataType.DOUBLE)
-    if all(isinstance(item, int) or (isinstance(item, ir.Value) and "tonnx.dim" in item.meta) for item in items):
+    if all(isinstance(item, int) or (isinstance(item, ir.Value) and item in facts.DIM) for item in items):
         return op.vector(items)
     if all(isinstance(item, ir.Value) for item in items):
         (made,) = op.node("SequenceConstruct", items, [], [(None, None)])

@@ -24,7 +24,8 @@ import torch
 from tonnx.errors import LoweringError, TonnxError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.operators.bind import DTYPES
-from tonnx.frontends.torch.operators.weights import WEIGHT, as_numpy
+from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.schema import signature
 from tonnx.legalise.graft import graft, stand_in
@@ -125,7 +126,7 @@ class _Writer:
     def argument(self, arg: Any, as_values: bool) -> Any:
         """An argument in the form that symbolic functions take."""
         if isinstance(arg, ir.Value):
-            if arg.const_value is not None and WEIGHT not in arg.meta and arg.const_value.size <= 64:
+            if arg.const_value is not None and arg not in facts.WEIGHT and arg.const_value.size <= 64:
                 return self._constant(torch.from_numpy(np.array(arg.const_value.numpy())))
             return self._input(arg)
         if isinstance(arg, (list, tuple)):

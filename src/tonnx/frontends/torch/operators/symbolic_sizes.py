@@ -16,12 +16,11 @@ import sympy
 import torch
 
 from tonnx.errors import LoweringError
-from tonnx.ir.build import DIM, Builder
+from tonnx.ir import facts
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dim
 
 T = ir.DataType
-NUMBER = "tonnx.number"
-"""Key in ``Value.meta`` of a symbolic float or bool: of shape [1] inside the graph, a plain number for the user."""
 
 
 class DimNames:
@@ -57,7 +56,7 @@ def named(op: Builder, dims: DimNames, value: Any, meta: Any) -> Any:
     if not isinstance(value, ir.Value):
         return value
     if not isinstance(meta, torch.SymInt):
-        value.meta[NUMBER] = True
+        facts.NUMBER.add(value)
         return value
     constant = meta.node.maybe_as_int()
     if constant is not None:
@@ -108,8 +107,7 @@ def _has_fraction(*operands: Any) -> bool:
 def _may_be_negative(*operands: Any) -> bool:
     for operand in operands:
         if isinstance(operand, ir.Value):
-            name = operand.meta.get(DIM, "-")
-            if "-" in name:
+            if "-" in (facts.DIM.get(operand) or "-"):
                 return True
         elif operand < 0:
             return True

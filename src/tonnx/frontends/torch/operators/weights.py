@@ -13,10 +13,8 @@ from torch.export import ExportedProgram
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
-from tonnx.lowering.complex import COMPLEX
-
-WEIGHT = "tonnx.weight"
 
 _VIEWED = {  # dtypes that numpy has not: viewed as integers of the same width, then named by ml_dtypes
     torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
@@ -67,9 +65,9 @@ class Weights:
             key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
         if key not in self._made:
             value = self._op.initializer(name, as_tensor(tensor, name))
-            value.meta[WEIGHT] = True
+            facts.WEIGHT.add(value)
             if tensor.is_complex():
-                value.meta[COMPLEX] = True
+                facts.COMPLEX.add(value)
             if name in self._names:
                 _rename(self._op, value, self._names[name])
             self._made[key] = value

@@ -9,12 +9,14 @@ from functools import cache
 import onnx_ir as ir
 import torch
 
+from tonnx.ir.provenance import origin_of
+
 FRAMEWORK = "PyTorch"
 
 
 def judge_of_kernels(model: ir.Model) -> Callable[[], str | None] | None:
     """For a model that was lowered from integer kernels: a function that names PyTorch if they saturate here."""
-    operators = (node.metadata_props.get("tonnx.op", "") for node in model.graph.all_nodes())
+    operators = (origin_of(node).operator for node in model.graph.all_nodes())
     return saturating if any(name.startswith("quantized") for name in operators) else None
 
 

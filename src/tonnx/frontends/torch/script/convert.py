@@ -24,9 +24,9 @@ from tonnx.frontends.torch.script.objects import Parameters
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
 from tonnx.frontends.torch.script.walk import LowerGraph, Walk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
-from tonnx.lowering.complex import COMPLEX
 from tonnx.lowering.regions.lists import DynamicList, as_number
 
 Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
@@ -138,7 +138,7 @@ def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:
         shape += [2] if leaf.tensor.is_complex() else []
         value = ir.Value(name=leaf.name, type=kind, shape=ir.Shape(shape))
         if leaf.tensor.is_complex():
-            value.meta[COMPLEX] = True
+            facts.COMPLEX.add(value)
         graph.inputs.append(value)
         tensors.append(Tensor(value))
         tensors[-1].packed = leaf.tensor.is_contiguous()
@@ -223,6 +223,6 @@ def _read(walk: Walk, leaf: Any) -> Any:
     except LoweringError as error:
         error.where = error.where or "an output of the model"
         raise
-    if value.meta.keys() & {"tonnx.dim", "tonnx.number"}:  # a tensor, though its value is a number elsewhere
+    if value in facts.DIM or value in facts.NUMBER:  # a tensor, though its value is a number elsewhere
         value = walk.op.Identity(value)
     return value

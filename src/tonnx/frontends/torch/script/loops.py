@@ -13,6 +13,7 @@ from tonnx.frontends.torch.script.control import Side, aside, assigned, names_of
 from tonnx.frontends.torch.script.graphs import nodes_of
 from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, contents, snapshot
 from tonnx.frontends.torch.script.values import Cell, Object, Tensor
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.lowering.regions.emit import LoopBody
 from tonnx.lowering.regions.forms import Form, Same, Snapshot, join
@@ -157,7 +158,7 @@ def _pass(walk: Walk, body: Any, carried: Carried, first: int) -> tuple[LoopBody
         index = inner.Unsqueeze(loop.iteration, [0])
         if first:
             index = inner.Add(index, first)
-        index.meta["tonnx.nonnegative"] = True
+        facts.NONNEGATIVE.add(index)
         begun = at_start(loop, carried, ScriptMaker())
         for key, (form, _) in list(begun.items()):
             if isinstance(key, Cell) and isinstance(form, Same):  # so far nothing writes to it

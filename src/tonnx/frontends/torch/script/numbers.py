@@ -16,7 +16,8 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators import symbolic_sizes
-from tonnx.ir.build import DIM, Builder
+from tonnx.ir import facts
+from tonnx.ir.build import Builder
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for
 
@@ -83,8 +84,8 @@ def _at_once(kind: str, function: Callable[..., Any], arguments: Sequence[Any]) 
 
 
 def _number(result: Any) -> Any:
-    if isinstance(result, ir.Value) and DIM not in result.meta:
-        result.meta[symbolic_sizes.NUMBER] = True
+    if isinstance(result, ir.Value) and result not in facts.DIM:
+        facts.NUMBER.add(result)
     return result
 
 
@@ -93,10 +94,10 @@ _SIGNS = {"aten::add": "+", "aten::sub": "-", "aten::mul": "*", "aten::floordiv"
 
 
 def _named(op: Builder, kind: str, arguments: Sequence[Any], result: Any) -> Any:
-    if not isinstance(result, ir.Value) or DIM in result.meta:
+    if not isinstance(result, ir.Value) or result in facts.DIM:
         return result
     if kind in _SIGNS and result.dtype == T.INT64 and len(arguments) == 2:
-        texts = [a.meta.get(DIM) if isinstance(a, ir.Value) else str(a) for a in arguments]
+        texts = [facts.DIM.get(a) if isinstance(a, ir.Value) else str(a) for a in arguments]
         if None not in texts:
             texts = [text if str(text).isidentifier() or str(text).isdigit() else f"({text})" for text in texts]
             name = f" {_SIGNS[kind]} ".join(map(str, texts))
@@ -204,7 +205,7 @@ def _to_int(op: Builder, x: Any) -> Any:
 
 def _range_length_nodes(op: Builder, low: Any, high: Any, step: Any) -> Any:
     """max(0, ceil((high - low) / step))."""
-    if low == 0 and step == 1 and isinstance(high, ir.Value) and DIM in high.meta:
+    if low == 0 and step == 1 and isinstance(high, ir.Value) and high in facts.DIM:
         return high  # a size is not negative
     if not isinstance(step, int):
         raise LoweringError("range() has a step that is known only at run time")
@@ -220,8 +221,8 @@ def _derive_index_nodes(op: Builder, index: Any, start: Any, step: Any) -> Any:
     scaled = index if step == 1 else op.Mul(_int64(op, index), _int64(op, step))
     place = scaled if start == 0 else op.Add(_int64(op, scaled), _int64(op, start))
     counts_up = isinstance(start, int) and isinstance(step, int) and start >= 0 and step >= 0
-    if counts_up and isinstance(index, ir.Value) and index.meta.get("tonnx.nonnegative"):
-        place.meta["tonnx.nonnegative"] = True
+    if counts_up and isinstance(index, ir.Value) and index in facts.NONNEGATIVE:
+        facts.NONNEGATIVE.add(place)
     return place
 
 

@@ -10,10 +10,10 @@ import torch
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators.prepacked import Integers, Packed, is_packed, unpacked
-from tonnx.frontends.torch.operators.weights import WEIGHT, as_tensor
+from tonnx.frontends.torch.operators.weights import as_tensor
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Object, Tensor
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
-from tonnx.lowering.complex import COMPLEX
 from tonnx.lowering.ops.quantized import Pack
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ class Parameters:
         if key not in self._made:
             name = self._names.get(key, path)
             value = self._op.initializer(name, as_tensor(tensor, name))
-            value.meta[WEIGHT] = True
+            facts.WEIGHT.add(value)
             if tensor.is_complex():
-                value.meta[COMPLEX] = True
+                facts.COMPLEX.add(value)
             self._made[key] = Tensor(value)
             self._made[key].packed = tensor.is_contiguous()
         return self._made[key]
@@ -71,7 +71,7 @@ class Parameters:
             if array.ndim == 0:
                 return self._op.constant(array)
             made = self._op.initializer(f"{path}.{name}" if path else name, ir.Tensor(np.ascontiguousarray(array)))
-            made.meta[WEIGHT] = True
+            facts.WEIGHT.add(made)
             return made
 
         cell = [self._pack(part, f"{path}.{name}") for part, name in zip(found.cell, ("ih", "hh"), strict=False)]

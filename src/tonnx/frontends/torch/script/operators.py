@@ -15,12 +15,12 @@ from tonnx.frontends.torch.operators.bind import DTYPES, bind, convert
 from tonnx.frontends.torch.script import decompose, dtypes, lists, queries, special
 from tonnx.frontends.torch.script.store import link
 from tonnx.frontends.torch.script.values import Dict, List, Maybe, Object, Tensor
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, UnknownRank
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.ops import quantized
 from tonnx.lowering.regions.lists import as_number
 from tonnx.lowering.rules import Rule, complex_rule, rule_for
-from tonnx.lowering.values import WRAPPED
 from tonnx.lowering.views import view_inverse
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ def wrapped(op: Builder, number: ir.Value) -> ir.Value:
     """A number at run time as an operand: of rank 0, and without a say in the dtype of the result."""
     scalar = op.cast(number, ir.DataType.FLOAT) if number.dtype == ir.DataType.DOUBLE else number
     scalar = op.Squeeze(scalar, [0])
-    scalar.meta[WRAPPED] = True
+    facts.WRAPPED.add(scalar)
     return scalar
 
 

@@ -11,7 +11,6 @@ import torch
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
-from tonnx.frontends.torch.operators.weights import WEIGHT
 from tonnx.frontends.torch.script import graphs, numbers
 from tonnx.frontends.torch.script.values import (
     Dict,
@@ -21,7 +20,7 @@ from tonnx.frontends.torch.script.values import (
     Tensor,
     Vague,
 )
-from tonnx.ir.build import DIM
+from tonnx.ir import facts
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.regions.forms import UNSET, is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
@@ -71,7 +70,7 @@ def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
 
 def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
     count = walk.op.product(_sizes(walk, _value(walk, tensor)))
-    return count if isinstance(count, int) or DIM in count.meta else as_number(count)
+    return count if isinstance(count, int) or count in facts.DIM else as_number(count)
 
 
 def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
@@ -123,7 +122,7 @@ def number_in(value: ir.Value) -> Any:
         return None
     before = producer.inputs[0]
     is_one = before.shape is not None and list(before.shape) == [1]
-    return before if is_one and before.meta.keys() & {DIM, "tonnx.number"} else None
+    return before if is_one and (before in facts.DIM or before in facts.NUMBER) else None
 
 
 _ARITHMETIC = {"add": "aten::add", "sub": "aten::sub", "mul": "aten::mul", "floor_divide": "aten::floordiv"}
@@ -304,7 +303,7 @@ def _grad(walk: Walk, node: Any, *arguments: Any) -> bool:
 
 
 def _is_weight(walk: Walk, node: Any, tensor: Any, *rest: Any) -> bool:
-    return isinstance(tensor, Tensor) and WEIGHT in tensor.root.value.meta
+    return isinstance(tensor, Tensor) and tensor.root.value in facts.WEIGHT
 
 
 def _first(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:

@@ -28,6 +28,7 @@ from tonnx.frontends.torch.script.store import Store
 from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague, values_in
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.ir.build import Builder
+from tonnx.ir.provenance import SOURCE
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
 from tonnx.lowering.stand_ins import StandIn
@@ -263,7 +264,7 @@ class Walk(GraphWalk):
 
     def refuse_operator(self, title: str, reason: str = "") -> None:
         """Note an operator without a rule, to report all of them at once."""
-        self.unsupported.append(Occurrence(title, self._path, self.op.source.get("tonnx.source", ""), reason))
+        self.unsupported.append(Occurrence(title, self._path, self.op.source.get(SOURCE, ""), reason))
 
     def operands_of(self, node: Any) -> list[ir.Value]:
         return values_in(self._arguments(node))
