@@ -10,8 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size, size_dim
+from tonnx.ir.build import Builder, Size
 from tonnx.ir.infer import same_dim
+from tonnx.ir.sizes import size_dim
 from tonnx.lowering.ops.conv import Ints, batched, spread
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float, is_integer

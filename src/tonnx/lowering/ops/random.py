@@ -9,7 +9,8 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size, size_dim
+from tonnx.ir.build import Builder, Size
+from tonnx.ir.sizes import size_dim
 from tonnx.lowering.rules import RULES, Rule, lower
 from tonnx.lowering.values import Operand, as_value, opmath
 

@@ -48,8 +48,8 @@ def if_node(
         for value in values:
             builder.add_output(value)
     attributes = [ir.AttrGraph(f"{name}_branch", side.graph) for name, (side, _) in zip(("then", "else"), sides)]  # noqa: B905
-    made = op.node("If", [truth(op, condition)], attributes, [(None, None)] * len(kinds))
-    return _stamped(made, kinds)
+    outputs = op.node("If", [truth(op, condition)], attributes, [(None, None)] * len(kinds))
+    return _stamped(outputs, kinds)
 
 
 class LoopBody:
@@ -91,5 +91,5 @@ class LoopBody:
         stacked = [tensor(v.dtype, None if v.shape is None else [UNKNOWN, *v.shape.dims]) for v in collected]
         kinds = [*self.kinds, *stacked]
         body = [ir.AttrGraph("body", inner.graph)]
-        made = op.node("Loop", [limit, truth(op, condition), *starts], body, [(None, None)] * len(kinds))
-        return _stamped(made, kinds)
+        outputs = op.node("Loop", [limit, truth(op, condition), *starts], body, [(None, None)] * len(kinds))
+        return _stamped(outputs, kinds)

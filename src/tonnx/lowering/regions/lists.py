@@ -130,12 +130,12 @@ class DynamicList:
     def joined(self, op: Builder, axis: int, stack: bool) -> ir.Value:
         """All elements as one tensor, along an axis that they have or a new one."""
         if not self.stacked:
-            made = op.ConcatFromSequence(self.value, axis=axis, new_axis=int(stack))
-            made.type = ir.TensorType(self.dtype)
+            whole = op.ConcatFromSequence(self.value, axis=axis, new_axis=int(stack))
+            whole.type = ir.TensorType(self.dtype)
             if self.dims is not None:
                 at = axis % max(len(self.dims) + stack, 1)
-                made.shape = ir.Shape([*self.dims[:at], UNKNOWN, *self.dims[at + (not stack) :]])
-            return made
+                whole.shape = ir.Shape([*self.dims[:at], UNKNOWN, *self.dims[at + (not stack) :]])
+            return whole
         rank = len(self.dims or ())
         axis %= max(rank + stack, 1)
         order = [*range(1, axis + 1), 0, *range(axis + 1, rank + 1)]
@@ -220,10 +220,10 @@ def joined_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> tuple
 
 def measured(op: Builder, dim: Dim) -> Size | None:
     """The size of a dimension, read where it is known: at a size made before, or at an input of a graph around."""
-    if isinstance(dim, int):
-        return dim
-    if dim.value is None or (known := op.known_size(dim.value)) is not None:
-        return known if dim.value is not None else None
+    if isinstance(dim, int) or dim.value is None:
+        return dim if isinstance(dim, int) else None
+    if (size := op.known_size(dim.value)) is not None:
+        return size
     builder: Builder | None = op
     while builder is not None:
         for value in builder.graph.inputs:
@@ -254,8 +254,8 @@ def sequence(value: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 def _sequence_node(op: Builder, op_type: str, inputs: Sequence[ir.Value], dtype: ir.DataType) -> ir.Value:
     attributes = [ir.AttrInt64("dtype", int(dtype))] if op_type == "SequenceEmpty" else []
-    (made,) = op.node(op_type, inputs, attributes, [(dtype, None)])
-    return sequence(made, dtype)
+    (output,) = op.node(op_type, inputs, attributes, [(dtype, None)])
+    return sequence(output, dtype)
 
 
 def empty_sequence(op: Builder, dtype: ir.DataType) -> ir.Value:

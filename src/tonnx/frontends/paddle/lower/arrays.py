@@ -94,8 +94,8 @@ class Listed(Array):
         sizes = None if rank == 0 or axis == rank else op.vector([op.size(part, axis) for part in parts])
         if stack:
             parts = [op.Unsqueeze(part, [axis]) for part in parts]
-        made = parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
-        return made, None if sizes is None else op.cast(sizes, T.INT32)
+        whole = parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
+        return whole, None if sizes is None else op.cast(sizes, T.INT32)
 
     def part(self, op: Builder, start: Size, end: Size) -> Array:
         if isinstance(start, ir.Value) or isinstance(end, ir.Value):
@@ -131,11 +131,11 @@ class Dynamic(Array):
         return Dynamic(items.put(op, number(op, index), x))
 
     def joined(self, op: Builder, axis: int, stack: bool) -> tuple[ir.Value, ir.Value | None]:
-        made, dims = self.items.joined(op, axis, stack), self.items.dims
+        whole, dims = self.items.joined(op, axis, stack), self.items.dims
         if not self.items.stacked or dims is None or (at := axis % (len(dims) + stack)) >= len(dims):
-            return made, None
+            return whole, None
         each = op.Expand(op.vector([op.size(self.items.value, at + 1)]), op.vector([self.items.length(op)]))
-        return made, op.cast(each, T.INT32)
+        return whole, op.cast(each, T.INT32)
 
     def part(self, op: Builder, start: Size, end: Size) -> Array:
         return Dynamic(self.items.part(op, start, end)) if self.items.stacked else super().part(op, start, end)
@@ -163,10 +163,10 @@ class Growing(Array):
         if place is not None and 0 <= place < len(self.start.elements):
             return self.start.elements[place]
         behind = self._behind(index)
-        found = self.last if behind == -1 else self.added if behind == 0 else None
-        if found is None:
+        element = self.last if behind == -1 else self.added if behind == 0 else None
+        if element is None:
             raise Unsuitable(self)
-        return found
+        return element
 
     def write(self, op: Builder, index: ir.Value, x: ir.Value) -> Array:
         if self.added is not None or self._behind(index) != 0:
@@ -195,8 +195,8 @@ class Growing(Array):
 
 def position(index: ir.Value) -> int | None:
     """A place that is known now."""
-    known = constant(index)
-    return None if known is None else int(known.reshape(-1)[0])
+    array = constant(index)
+    return None if array is None else int(array.reshape(-1)[0])
 
 
 def number(op: Builder, index: ir.Value) -> ir.Value:
@@ -214,10 +214,10 @@ def counted(value: ir.Value) -> tuple[ir.Value, int]:
             assert left is not None and right is not None
             if constant(left) is not None and node.op_type == "Add":
                 left, right = right, left
-            known = constant(right)
-            if known is None or known.size != 1:
+            array = constant(right)
+            if array is None or array.size != 1:
                 break
-            offset += int(known.reshape(-1)[0]) * (1 if node.op_type == "Add" else -1)
+            offset += int(array.reshape(-1)[0]) * (1 if node.op_type == "Add" else -1)
             value = left
         elif node.op_type in ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast"):
             value = node.inputs[0]

@@ -34,15 +34,15 @@ def lower_branch(walk: Walk, op: Op) -> tuple[Thing, ...]:
     """The results of a branch, None where nobody needs one."""
     condition = _condition(walk, op)
     kept = walk.needed.kept(op)
-    found: list[Thing] = [None] * len(results_of(op))
-    known = constant(condition)
-    if known is not None:
-        chosen = _side(walk, op, 0 if bool(known.reshape(-1)[0]) else 1, kept)
+    things: list[Thing] = [None] * len(results_of(op))
+    value = constant(condition)
+    if value is not None:
+        chosen = _side(walk, op, 0 if bool(value.reshape(-1)[0]) else 1, kept)
     else:
         chosen = _if(walk, op, condition, kept)
     for i, thing in zip(kept, chosen, strict=True):
-        found[i] = thing
-    return tuple(found)
+        things[i] = thing
+    return tuple(things)
 
 
 def _condition(walk: Walk, op: Op) -> ir.Value:
@@ -57,8 +57,8 @@ def _condition(walk: Walk, op: Op) -> ir.Value:
         return condition
     if len(operands) != 1:
         raise LoweringError(f"a branch has {len(operands)} conditions")
-    found: ir.Value = operands[0]
-    return found
+    (only,) = operands
+    return only  # type: ignore[no-any-return]
 
 
 def _side(walk: Walk, op: Op, side: int, kept: Sequence[int]) -> list[Thing]:
@@ -69,8 +69,8 @@ def _side(walk: Walk, op: Op, side: int, kept: Sequence[int]) -> list[Thing]:
         values = [block.results[i] for i in kept]
     else:
         values = [before_of(op, i) for i in kept]
-    made = results_of(op)
-    return [given(walk.defined(v), declared(made[i])) for i, v in zip(kept, values, strict=True)]
+    outputs = results_of(op)
+    return [given(walk.defined(v), declared(outputs[i])) for i, v in zip(kept, values, strict=True)]
 
 
 def declared(value: Value | None) -> Type:
@@ -84,8 +84,8 @@ def _if(walk: Walk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Th
         inner = walk.op.inner(name)
         with walk.building(inner):
             sides.append((inner, _side(walk, op, side, kept)))
-    made = results_of(op)
-    return choose(walk, condition, sides, [declared(made[i]) for i in kept])
+    outputs = results_of(op)
+    return choose(walk, condition, sides, [declared(outputs[i]) for i in kept])
 
 
 def choose(
@@ -118,9 +118,9 @@ def lower_select(walk: Walk, op: Op) -> Thing:
         (mask, *values), (out,) = op.operands, op.results
     things = [given(walk.defined(value), declared(out)) for value in values]
     place: ir.Value = walk.resolve(mask)
-    known = constant(place)
-    if known is not None:
-        return things[int(known.reshape(-1)[0])]
+    position = constant(place)
+    if position is not None:
+        return things[int(position.reshape(-1)[0])]
     chosen = things[-1]
     for i in reversed(range(len(things) - 1)):
         sides = [(walk.op.inner("then"), [chosen]), (walk.op.inner("else"), [things[i]])]

@@ -84,8 +84,8 @@ def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
     """The results of a loop, None where nobody needs one."""
     (body,) = op.blocks
     kept = walk.needed.kept(op)
-    made = results_of(op)
-    found: list[Thing] = [None] * len(made)
+    outputs = results_of(op)
+    things: list[Thing] = [None] * len(outputs)
     starts = [_start(walk, before_of(op, i), body.arguments[i]) for i in kept]
     passes = _passes(walk, op, kept, starts)
     size = (passes or 0) * len(walk.needed.ops(body))
@@ -102,24 +102,24 @@ def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
                 body.arguments[i],
                 body.results[1 + i],
                 start,
-                declared(made[i]),
-                walk.needed.is_only_stacked(made[i]),
-                unread=not walk.needed.reads(made[i]),
+                declared(outputs[i]),
+                walk.needed.is_only_stacked(outputs[i]),
+                unread=not walk.needed.reads(outputs[i]),
             )
             for i, start in zip(kept, starts, strict=True)
         ]
         results = _Loop(walk, op, variables, passes).lower()
     for i, thing in zip(kept, results, strict=True):
-        found[i] = thing
-    return tuple(found)
+        things[i] = thing
+    return tuple(things)
 
 
 def _start(walk: Walk, before: Value | None, argument: Value) -> Thing:
     """What a variable holds before the loop. Paddle's tracer gives one that the loop assigns first a number, and says
     that it is a tensor of some shape."""
     thing = given(walk.defined(before), argument.type)
-    known, said = constant(thing), before.shape if before is not None else None
-    if known is not None and known.ndim == 0 and said not in (None, (), (1,)) and not walk.needed.reads(argument):
+    number, said = constant(thing), before.shape if before is not None else None
+    if number is not None and number.ndim == 0 and said not in (None, (), (1,)) and not walk.needed.reads(argument):
         return None
     return thing
 
@@ -157,12 +157,12 @@ def _passes(walk: Walk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) ->
     if not bool(condition.reshape(-1)[0]):
         return 0
     counters = walk.needed.counters(op)
-    known = dict(zip(kept, starts, strict=True))
-    if counters is None or any(constant(known.get(i)) is None for i in counters.places):
+    begin = dict(zip(kept, starts, strict=True))
+    if counters is None or any(constant(begin.get(i)) is None for i in counters.places):
         return None
     aside = walk.op.inner("count")
     with walk.building(aside):
-        count = _counted(walk, body, counters, [known[i] for i in counters.places])
+        count = _counted(walk, body, counters, [begin[i] for i in counters.places])
     aside.discard()
     return count
 
@@ -217,13 +217,13 @@ class _Loop:
         walk = self._walk
         with walk.building(loop.inner):
             for variable, form in forms.items():
-                made: Any = begun[variable][1] if variable in begun else None
+                thing: Any = begun[variable][1] if variable in begun else None
                 if isinstance(form, Collected):
                     assert isinstance(variable.start, Listed)
-                    made = Growing(variable.start, loop.iteration, made)
+                    thing = Growing(variable.start, loop.iteration, thing)
                 elif (number := _integer(variable.start)) is not None:
-                    facts.PADDLE_START[made] = number
-                variable.inside = thing_of(made)
+                    facts.PADDLE_START[thing] = number
+                variable.inside = thing_of(thing)
                 walk.define(variable.argument, variable.inside)
             walk.block(self._body)
             return {variable: given(walk.defined(variable.next), variable.declared) for variable in forms}
@@ -279,7 +279,7 @@ class _Loop:
     # The node
 
     def _emit(self, forms: Forms, loop: LoopBody, results: Results) -> list[Thing]:
-        walk, known = self._walk, self._passes is not None
+        walk, counted_passes = self._walk, self._passes is not None
         carried: dict[_Variable, tuple[Snapshot, Form]] = {}
         collected: dict[_Variable, ir.Value] = {}
         for variable, form in forms.items():
@@ -293,12 +293,12 @@ class _Loop:
         ends = {v: snapshot(_added(results[v]) if isinstance(forms[v], Collected) else results[v]) for v in carried}
         course = (
             self._passes,
-            True if known else walk.resolve(self._op.operands[0]),
-            loop.go_on if known else walk.resolve(self._body.results[0]),
+            True if counted_passes else walk.resolve(self._op.operands[0]),
+            loop.go_on if counted_passes else walk.resolve(self._body.results[0]),
         )
         after, rest = close_loop(loop, carried, ends, course, PaddleMaker(), list(collected.values()))
         wholes = {variable: self._whole(variable, added) for variable, added in zip(collected, rest, strict=True)}
-        things = {v: thing_of(made) for v, (_, made) in after.items() if not isinstance(forms[v], Collected)}
+        things = {v: thing_of(crossed) for v, (_, crossed) in after.items() if not isinstance(forms[v], Collected)}
         return [wholes.get(variable, things.get(variable)) for variable in forms]
 
     def _whole(self, variable: _Variable, added: ir.Value) -> Thing:
@@ -321,8 +321,8 @@ def _carried(variable: _Variable, form: CarriedForm) -> tuple[Snapshot, Form] | 
 
 def _integer(start: Thing) -> int | None:
     """The integer that a variable begins with, if that is known."""
-    known = constant(start)
-    return int(known.reshape(-1)[0]) if known is not None and known.size == 1 and known.dtype.kind == "i" else None
+    number = constant(start)
+    return int(number.reshape(-1)[0]) if number is not None and number.size == 1 and number.dtype.kind == "i" else None
 
 
 def _added(result: Thing) -> ir.Value:

@@ -30,8 +30,8 @@ def given(thing: Thing, declared: Type) -> Thing:
     """A thing, where a variable without a value is None and an array without one is empty."""
     if thing is None and declared.kind is Kind.ARRAY:
         return Listed()
-    known = constant(thing) if isinstance(thing, ir.Value) and is_float(thing.dtype) else None
-    if known is not None and known.size == 1 and np.isclose(float(known.reshape(-1)[0]), _NO_VALUE, rtol=1e-6):
+    number = constant(thing) if isinstance(thing, ir.Value) and is_float(thing.dtype) else None
+    if number is not None and number.size == 1 and np.isclose(float(number.reshape(-1)[0]), _NO_VALUE, rtol=1e-6):
         return None
     return thing
 
@@ -57,9 +57,9 @@ def carried_form(thing: Thing) -> Form:
     return PartsForm(form.container, tuple(map(widen, form.parts))) if isinstance(form, PartsForm) else form
 
 
-def thing_of(made: Any) -> Thing:
+def thing_of(crossed: Any) -> Thing:
     """What came across, where a variable without a value is None."""
-    return None if made is UNSET else made
+    return None if crossed is UNSET else crossed
 
 
 class PaddleMaker:

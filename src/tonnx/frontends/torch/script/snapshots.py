@@ -72,49 +72,49 @@ class ScriptMaker:
         return Maybe(as_number(present), inner)
 
     def tensor(self, value: ir.Value, sides: Sequence[Snapshot]) -> Tensor:
-        made = Tensor(value)
+        tensor = Tensor(value)
         for side in sides:
             if isinstance(side.thing, Tensor):
-                link(made, side.thing.root)
-        return made
+                link(tensor, side.thing.root)
+        return tensor
 
     def dynamic_list(self, value: DynamicList, sides: Sequence[Snapshot]) -> List:
-        made = List(value)
+        cell = List(value)
         for part in (part.thing for side in sides for part in side.parts):
             if isinstance(part, Tensor):
-                holds(made, part)
-        return _linked(made, sides)
+                holds(cell, part)
+        return _linked(cell, sides)
 
     def container(self, container: Container, parts: list[Any], sides: Sequence[Snapshot]) -> Any:
         if container.kind == "tuple":
             return Fields.of(parts, container.keys) if container.keys else tuple(parts)
-        made = List(parts) if container.kind == "list" else Dict(dict(zip(container.keys, parts, strict=True)))
-        return _linked(made, sides)
+        cell = List(parts) if container.kind == "list" else Dict(dict(zip(container.keys, parts, strict=True)))
+        return _linked(cell, sides)
 
 
-def _linked(made: Any, sides: Sequence[Snapshot]) -> Any:
+def _linked(cell: Any, sides: Sequence[Snapshot]) -> Any:
     for side in sides:
         if isinstance(side.thing, Cell):
-            link(made, side.thing)
-    return made
+            link(cell, side.thing)
+    return cell
 
 
-def assign(store: Store, cell: Cell, made: Any, form: Form, spoil: bool) -> None:
-    """A cell holds what came across. ``made`` is what was made of its content.
+def assign(store: Store, cell: Cell, crossed: Any, form: Form, spoil: bool) -> None:
+    """A cell holds what came across. ``crossed`` is what was made of its content.
 
     ``spoil``: what may share its memory is not known any more. So it is with a loop, where the write of one pass comes
     after what the pass before left behind. What a side of a branch wrote, it has spoilt itself.
     """
     stays = form.snapshot if isinstance(form, Same) else None
     if isinstance(cell, Tensor):
-        store.set_root(cell, made.value if stays is None else stays.held, spoil)  # type: ignore[arg-type]
+        store.set_root(cell, crossed.value if stays is None else stays.held, spoil)  # type: ignore[arg-type]
     elif isinstance(cell, List):
         if stays is None:
-            store.set_elements(cell, made.content, spoil)
-            link(cell, made)
+            store.set_elements(cell, crossed.content, spoil)
+            link(cell, crossed)
         else:
             store.set_elements(cell, stays.held or [part.thing for part in stays.parts], spoil)
     elif isinstance(cell, Dict):
-        store.set_items(cell, made.items if stays is None else items_of(stays), spoil)
+        store.set_items(cell, crossed.items if stays is None else items_of(stays), spoil)
     elif isinstance(cell, Object):
-        store.set_attributes(cell, made.items if stays is None else items_of(stays))
+        store.set_attributes(cell, crossed.items if stays is None else items_of(stays))
