@@ -7,6 +7,7 @@
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
 #   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
+#   make fixtures      the Paddle programs that the tests read, anew; by Paddle 3.3.1 and 2.6.2
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
@@ -20,14 +21,16 @@ TORCH  := torch==2.13.0
 PADDLE := paddlepaddle==3.3.1
 
 P2O    := .venv-paddle2onnx
+P2     := .venv-paddle2
 
 DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
+PADDLE2 := $(P2)/.stamp-paddle2
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
-.PHONY: dist
+.PHONY: dist fixtures
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -59,6 +62,16 @@ test-paddle: $(DEV)
 docs-paddle: $(DEV)
 	@$(PY) -m tests.frontends.paddle.table --write
 
+# Elsewhere, and only some of them: make fixtures TO=/tmp/fixtures ONLY="quantized flow"
+# What each file is: tests/frontends/paddle/fixtures/README.md
+TO ?= tests/frontends/paddle/fixtures
+fixtures: $(DEV) $(PADDLE2)
+	@for part in $(or $(ONLY),fixtures operators flow quantized); do \
+		echo "fixtures: $$part"; \
+		PYTHONPATH=. $(PY) tests/frontends/paddle/make_$$part.py --to $(TO) && \
+		FIXTURE_KIND=v2 PYTHONPATH=. $(P2)/bin/python tests/frontends/paddle/make_$$part.py --to $(TO) || exit 1; \
+	done
+
 bench: $(MODELS) $(STOCK)
 	@$(PY) bench/export_speed.py --write docs/bench.md
 	@$(PY) bench/peak_memory.py --write docs/bench.md
@@ -74,7 +87,7 @@ dist: $(BUILD)
 	@.venv-dist/bin/python tools/dist.py --torch $(TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) .venv-dist build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) .venv-dist build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -113,6 +126,13 @@ $(STOCK):
 	@$(PYTHON) -m venv $(P2O)
 	@$(P2O)/bin/python -m pip install -qq --disable-pip-version-check paddle2onnx==2.1.0 $(PADDLE) \
 		packaging setuptools onnxruntime onnx_graphsurgeon
+	@touch $@
+
+# The last Paddle that writes every operator in the old format. It needs numpy 1, so it lives alone, too.
+$(PADDLE2):
+	@echo "setup: installing paddlepaddle 2.6.2 into $(P2)"
+	@$(PYTHON) -m venv $(P2)
+	@$(P2)/bin/python -m pip install -qq --disable-pip-version-check paddlepaddle==2.6.2 'numpy<2' setuptools
 	@touch $@
 
 $(BUILD):

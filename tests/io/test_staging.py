@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 import pytest
 
-from tests.io.test_write import big, make_model, matmul_model, names, run
+from tests.io.harness import big, make_model, matmul_model, names, run
 from tests.like_windows import move_like_windows, on_linux
 from tonnx.errors import TonnxError
 from tonnx.io import staging, write

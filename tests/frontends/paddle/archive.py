@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import onnx
 
 import tonnx
+from tests.frontends.paddle import stored
 from tonnx.proof import Session
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -31,8 +31,7 @@ def archive(kind: str) -> dict[str, bytes]:
 
 @cache
 def _read(name: str, kind: str) -> dict[str, bytes]:
-    with tarfile.open(FIXTURES / f"{name}_{kind}.tar.xz") as files:
-        return {member.name: files.extractfile(member).read() for member in files.getmembers()}  # type: ignore[union-attr]
+    return stored.unpacked(FIXTURES / f"{name}_{kind}")
 
 
 @cache

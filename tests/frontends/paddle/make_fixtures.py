@@ -1,25 +1,24 @@
 """Writes tests/frontends/paddle/fixtures with the real PaddlePaddle; the tests themselves do not need it.
 
-    python3 -m venv .venv-paddle3 && .venv-paddle3/bin/pip install paddlepaddle==3.3.1 numpy
-    python tests/frontends/paddle/make_fixtures.py [FOLDER]
-
-    # What 3.3.1 cannot write in the old format any more comes from 2.6.2, in a virtual environment of its own:
-    python3 -m venv .venv-paddle2 && .venv-paddle2/bin/pip install paddlepaddle==2.6.2 'numpy<2' setuptools
-    FIXTURE_KIND=v2 python tests/frontends/paddle/make_fixtures.py [FOLDER]
+Run by `make fixtures`, with 3.3.1; with FIXTURE_KIND=v2 by 2.6.2, for what 3.3.1 cannot write in the old format any
+more. The weights are drawn anew each time.
 
 Each net is saved as a PIR program (``<name>.json``) and as an old one (``old/<name>.pdmodel``). The two formats
 are chosen by a flag that Paddle reads when it is imported, so this script runs itself once for each.
-``values_*.npz`` hold every parameter as Paddle itself sees it, float16 and bfloat16 as their bits.
+``values*.json`` hold every parameter as Paddle itself sees it, float16 and bfloat16 as their bits.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
+
+from tests.frontends.paddle.stored import arrays_as_text
 
 HERE = Path(__file__).resolve().parent
 
@@ -137,7 +136,7 @@ def write(folder: Path, kind: str) -> None:
         for parameter in net.state_dict().values():
             array = parameter.numpy()
             values[f"{name}/{parameter.name}"] = array.view(np.uint16) if array.dtype.itemsize == 2 else array
-    np.savez_compressed(folder / f"values_{kind}.npz", **values)
+    (folder / f"values_{kind}.json").write_text(arrays_as_text(values))
 
 
 def write_static(folder: Path) -> None:
@@ -171,7 +170,7 @@ def write_static(folder: Path) -> None:
     parameters = main.all_parameters()
     paddle.static.io.save_vars(exe, str(separate), main, vars=parameters)
     values = {v.name: np.array(paddle.static.global_scope().var(v.name).get_tensor()) for v in parameters}
-    np.savez_compressed(separate / "values.npz", **values)
+    (separate / "values.json").write_text(arrays_as_text(values))
 
 
 def raw(kind: str, inputs: dict, shape: list[int], dtype: str = "float32", attrs: dict | None = None):
@@ -229,12 +228,14 @@ def forget_places(folder: Path) -> None:
 
 
 def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE / "fixtures"
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--to", type=Path, default=HERE / "fixtures")
+    folder = parser.parse_args().to
     kind = os.environ.get("FIXTURE_KIND")
     if kind is None:
         for child, pir in (("pir", "1"), ("old", "0"), ("static", "0")):
             env = {**os.environ, "FIXTURE_KIND": child, "FLAGS_enable_pir_api": pir}
-            subprocess.run([sys.executable, __file__, str(folder)], env=env, check=True)
+            subprocess.run([sys.executable, __file__, "--to", str(folder)], env=env, check=True)
         return
     target = folder if kind == "pir" else folder / "old"
     target.mkdir(parents=True, exist_ok=True)

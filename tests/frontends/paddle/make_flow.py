@@ -1,19 +1,14 @@
 """Writes fixtures/flow_*.tar.xz: the layers of `flow`, saved by the real PaddlePaddle.
 
-    PYTHONPATH=. python tests/frontends/paddle/make_flow.py  # 3.3.1: PIR programs
-    PYTHONPATH=. python tests/frontends/paddle/make_flow.py  # 2.6.2: old programs
+Run by `make fixtures`: by 3.3.1 for PIR programs, by 2.6.2 for old ones.
 
 What a layer gives is what Paddle makes of the saved program, not of the layer: tracing changes the meaning of some.
-An archive is like those of `make_operators.py`, but for ``cases.json``: by case, the inputs and outputs of each run.
+An archive is like those of `make_operators.py`, but by case it has the inputs and outputs of each of several runs.
 """
 
 from __future__ import annotations
 
 import importlib
-import io
-import json
-import lzma
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -22,7 +17,7 @@ import paddle
 from paddle.static import InputSpec
 
 from tests.frontends.paddle.flow.table import NETS
-from tests.frontends.paddle.make_operators import HERE, KIND, keep, without_stacks
+from tests.frontends.paddle.make_operators import KIND, folder_asked_for, keep, pack, without_stacks
 
 
 def save(name: str, folder: Path, arrays: dict[str, np.ndarray]) -> list[dict[str, list[str]]]:
@@ -45,6 +40,7 @@ def save(name: str, folder: Path, arrays: dict[str, np.ndarray]) -> list[dict[st
 
 
 def main() -> None:
+    target = folder_asked_for()
     for module in ("branches", "loops", "lists", "recurrent", "models"):
         importlib.import_module(f"tests.frontends.paddle.flow.{module}")
     cases, arrays = {}, {}
@@ -55,16 +51,7 @@ def main() -> None:
                 cases[name] = save(name, folder, arrays)
             except Exception as error:  # what this version of Paddle cannot trace, or cannot run
                 print(f"{name}: not saved: {type(error).__name__} {str(error).strip().splitlines()[-1][:200]}")
-        (folder / "cases.json").write_text(json.dumps(cases, indent=0, sort_keys=True))
-        np.savez(folder / "arrays.npz", **arrays)
-        data = io.BytesIO()
-        with tarfile.open(fileobj=data, mode="w") as files:
-            for file in sorted(f for f in folder.iterdir() if f.stem in (*cases, "cases", "arrays")):
-                entry = tarfile.TarInfo(file.name)
-                entry.size = file.stat().st_size
-                files.addfile(entry, io.BytesIO(file.read_bytes()))
-        (HERE / "fixtures" / f"flow_{KIND}.tar.xz").write_bytes(lzma.compress(data.getvalue(), preset=9))
-    print(f"{len(cases)} cases")
+        pack(folder, cases, arrays, target / f"flow_{KIND}")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,7 @@
 """Writes the archives of `fixtures`: every case of `operators` with the real PaddlePaddle.
 
-    PYTHONPATH=. python tests/frontends/paddle/make_operators.py [archive ...]  # 3.3.1: PIR programs
-    PYTHONPATH=. python tests/frontends/paddle/make_operators.py [archive ...]  # 2.6.2: old programs
-
-Without names, all of `ARCHIVES` are written. An archive has the programs, ``cases.json`` (by case: the inputs and
-outputs) and ``arrays.npz``, where each array lies once, under its hash. `make_fixtures.py` says how to make the two
-environments.
+Run by `make fixtures`: by 3.3.1 for PIR programs, by 2.6.2 for old ones. An archive has the programs, the inputs and
+outputs of every case, and the arrays, where each lies once, under its hash.
 """
 
 from __future__ import annotations
@@ -13,10 +9,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import importlib
-import io
-import json
-import lzma
-import tarfile
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +18,7 @@ import numpy as np
 import paddle
 from paddle.static import InputSpec
 
+from tests.frontends.paddle import stored
 from tests.frontends.paddle.operators.table import CASES, LIKE, MEND, RAW, STATIC
 
 HERE = Path(__file__).resolve().parent
@@ -183,30 +176,29 @@ def write(archive: str, modules: Sequence[str], target: Path) -> None:
             cases[name].update(LIKE[name], outputs=[keep(a, arrays) for a in drawn])
         used = {key for case in cases.values() for keys in (case["inputs"], case["outputs"]) for key in keys}
         arrays = {key: array for key, array in arrays.items() if key in used}
-        pack(folder, cases, arrays, target / f"{archive}_{KIND}.tar.xz")
-    print(f"{archive}: {len(cases)} cases")
+        pack(folder, cases, arrays, target / f"{archive}_{KIND}")
 
 
 def pack(folder: Path, cases: dict[str, Any], arrays: dict[str, np.ndarray], target: Path) -> None:
-    """The programs of a folder with their cases and arrays as one archive."""
-    (folder / "cases.json").write_text(json.dumps(cases, indent=0, sort_keys=True))
-    np.savez(folder / "arrays.npz", **arrays)
-    data = io.BytesIO()
-    with tarfile.open(fileobj=data, mode="w") as files:
-        for file in sorted(folder.iterdir()):
-            entry = tarfile.TarInfo(file.name)
-            entry.size = file.stat().st_size
-            files.addfile(entry, io.BytesIO(file.read_bytes()))
-    target.write_bytes(lzma.compress(data.getvalue(), preset=9))
+    """The programs and weights of the cases, which lie in a folder, as one file."""
+    files = {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file() and file.stem in cases}
+    path = stored.pack(files, cases, arrays, target)
+    print(f"{path.name}: {len(cases)} cases, Paddle {paddle.__version__}")
+
+
+def folder_asked_for() -> Path:
+    """``--to FOLDER``, or where the tests look."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--to", type=Path, default=HERE / "fixtures")
+    target: Path = parser.parse_args().to
+    target.mkdir(parents=True, exist_ok=True)
+    return target
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("archives", nargs="*")
-    parser.add_argument("--to", type=Path, default=HERE / "fixtures")
-    options = parser.parse_args()
-    for archive in options.archives or ARCHIVES:
-        write(archive, ARCHIVES[archive], options.to)
+    target = folder_asked_for()
+    for archive, modules in ARCHIVES.items():
+        write(archive, modules, target)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Writes fixtures/quantized_*.tar.xz: a small network as Paddle's own tools quantise and save it.
 
-    PYTHONPATH=. python tests/frontends/paddle/make_quantized.py  # 3.3.1: PIR programs
-    PYTHONPATH=. python tests/frontends/paddle/make_quantized.py  # 2.6.2: old programs
+Run by `make fixtures`: by 3.3.1 for PIR programs, by 2.6.2 for old ones.
 
 What a layer of `paddle.quantization` gives is computed eagerly: Paddle 3.3.1 runs dequantize_linear of PIR programs as
 if it were quantize_linear. What the static tools make is computed by the executor.
@@ -10,7 +9,6 @@ if it were quantize_linear. What the static tools make is computed by the execut
 from __future__ import annotations
 
 import itertools
-import shutil
 import tempfile
 from pathlib import Path
 
@@ -20,7 +18,7 @@ from paddle.quantization import PTQ, QuantConfig
 from paddle.quantization.observers import AbsmaxObserver
 from paddle.static import InputSpec
 
-from tests.frontends.paddle.make_operators import HERE, KIND, keep, pack, without_stacks
+from tests.frontends.paddle.make_operators import KIND, folder_asked_for, keep, pack, without_stacks
 
 DATA = np.random.default_rng(1).uniform(-2, 2, (8, 3, 6, 6)).round(2).astype("float32")
 
@@ -85,7 +83,7 @@ def by_passes(folder: Path, name: str, weights: str, new_form: bool) -> tuple[np
 
 
 def main() -> None:
-    cases, arrays = {}, {}
+    target, cases, arrays = folder_asked_for(), {}, {}
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         made = {"by_layers": by_layers(folder)}
@@ -97,13 +95,7 @@ def main() -> None:
             cases[name] = {"inputs": [keep(x, arrays)], "outputs": [keep(np.asarray(y), arrays)]}
             if KIND == "old":
                 without_stacks(folder / f"{name}.pdmodel")
-        for file in list(folder.iterdir()):
-            if file.is_dir():
-                shutil.rmtree(file)
-            elif file.stem not in cases:
-                file.unlink()
-        pack(folder, cases, arrays, HERE / "fixtures" / f"quantized_{KIND}.tar.xz")
-    print(f"{len(cases)} cases")
+        pack(folder, cases, arrays, target / f"quantized_{KIND}")
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import pytest
 
 from tests.frontends.paddle import encode as e
 from tests.frontends.paddle.harness import check, only, ops
+from tests.frontends.paddle.stored import arrays_of_text
 from tonnx.errors import InvalidArgument, InvalidModel
 from tonnx.frontends.paddle.read import params
 from tonnx.frontends.paddle.read.graph import Kind
@@ -63,16 +64,15 @@ def test_nets(path: str, inputs: dict[str, tuple[int, ...]], outputs: int, weigh
         assert (value.dtype, value.shape) == (tensor.dtype, tuple(tensor.shape.numpy()))
 
 
-VALUES = ["values_pir.npz", "old/values_old.npz", "old/values_v2.npz"]
+VALUES = ["values_pir.json", "old/values_old.json", "old/values_v2.json"]
 
 
 @pytest.mark.parametrize("path", VALUES)
 def test_weights_are_paddle_s(path: str) -> None:
     nets: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(FIXTURES / path) as values:
-        for key in values.files:
-            net, _, name = key.partition("/")
-            nets.setdefault(net, {})[name] = values[key]
+    for key, array in arrays_of_text((FIXTURES / path).read_text()).items():
+        net, _, name = key.partition("/")
+        nets.setdefault(net, {})[name] = array
     for net, arrays in nets.items():
         loaded = load((FIXTURES / path).parent / net)
         for name, wanted in arrays.items():
@@ -82,10 +82,9 @@ def test_weights_are_paddle_s(path: str) -> None:
 
 
 def test_separate_weights_are_paddle_s() -> None:
-    with np.load(FIXTURES / "old/separate/values.npz") as values:
-        loaded = load(FIXTURES / "old/separate/__model__")
-        for name in values.files:
-            np.testing.assert_array_equal(loaded.params[name].numpy(), values[name])
+    loaded = load(FIXTURES / "old/separate/__model__")
+    for name, array in arrays_of_text((FIXTURES / "old/separate/values.json").read_text()).items():
+        np.testing.assert_array_equal(loaded.params[name].numpy(), array)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import tonnx
-from tests.frontends.torch.script.programs import Recursive, Stateful
+from tests.frontends.torch.script.programs_modules import Recursive, Stateful
 from tonnx.cli import main
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::torch.jit.TracerWarning")

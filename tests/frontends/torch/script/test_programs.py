@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import tonnx
-from tests.frontends.torch.script import programs, programs_further, programs_more
+from tests.frontends.torch.script import programs, programs_further, programs_modules, programs_more
 from tests.frontends.torch.script.harness import OPSETS, check
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Creating a tensor from an empty")
-PROGRAMS = {**programs.PROGRAMS, **programs_more.PROGRAMS, **programs_further.PROGRAMS}
+PROGRAMS = programs.PROGRAMS | programs_modules.PROGRAMS | programs_more.PROGRAMS | programs_further.PROGRAMS
 
 
 @pytest.mark.parametrize("opset", OPSETS)
