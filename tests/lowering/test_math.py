@@ -156,6 +156,11 @@ SPECIAL = [
         [torch.tensor([-20.0, -3.75, -1.0, 0.0, 0.2, 3.0, 4.0, 60.0])],
     ),
     Case(
+        "in float64",
+        lambda x: (x.i0(), torch.special.i1e(x), (x / 301).erfinv(), (x.abs() + 1).lgamma()),
+        [torch.tensor([-20.0, -16.0, -1.0, 0.0, 0.2, 15.9, 16.1, 60.0, 300.9999], dtype=torch.float64)],
+    ),
+    Case(
         "lgamma and digamma",
         lambda x: (x.lgamma(), x.digamma()),
         [torch.tensor([-2.7, -0.3, 0.1, 0.5, 1.0, 2.0, 7.3, 100.0])],

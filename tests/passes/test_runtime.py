@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tonnx.io import write
 from tonnx.ir.target import ORT_CPU
 from tonnx.passes.runtime import fit_runtime
 from tonnx.proof import Session, prove
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials.precision import lowered_outputs
 
 FLOAT, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
@@ -157,12 +158,11 @@ def test_float64_is_held_to_its_own_tolerance() -> None:
     x = {"x": np.linspace(0.5, 2, 3)}
     model = write.to_bytes(graph_of(node("Exp", "x", "y"), node("Neg", "y", "z")))
 
-    def off(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def off(inputs: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         return [np.exp(inputs["x"]) * (1 + 1e-6), -np.exp(inputs["x"])]
 
-    options: dict[str, Any] = {"output_names": ["y", "z"], "dynamic": {}}
-    assert not prove(model, off, x, **options).ok
-    assert prove(model, off, x, lowered=["y"], **options).ok
+    subject = Subject(off, x, ["y", "z"])
+    assert not prove(model, subject).ok and prove(model, subject, lowered=["y"]).ok
     linear, layer = nn.Linear(4, 3).double(), nn.Conv1d(4, 3, 1).double()
     for module, shape, rtol in ((linear, (2, 4), 1e-7), (layer, (2, 4, 5), 1e-3)):
         result = tonnx.export(module, torch.randn(*shape).double())

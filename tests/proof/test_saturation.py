@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tonnx.proof import Session, Verification, prove
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as trials
 from tonnx.proof.trials import rounding, saturation
 
@@ -69,9 +70,9 @@ class Cut(Session):
         return {"y": framework(True)(feeds)[0]} if self.optimised else super().run(feeds, patience)
 
 
-def proven(model: bytes, reference: Any, saturates: bool, example: Any = EXAMPLE, **more: Any) -> Verification:
+def proven(model: bytes, reference: Any, saturates: bool, example: Any = EXAMPLE) -> Verification:
     name = "PyTorch" if saturates else None
-    return prove(model, reference, example, output_names=["y"], dynamic={}, values=True, saturates=lambda: name, **more)
+    return prove(model, Subject(reference, example, ["y"], saturates=lambda: name), values=True)
 
 
 def test_the_kernels_do_saturate() -> None:
