@@ -2,6 +2,8 @@
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
 #   make test          ruff, mypy and all quick tests
+#   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
+#   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
@@ -17,8 +19,15 @@ PYTHON ?= python3
 VENV   := .venv
 PY     := $(VENV)/bin/python
 PIP    := $(PY) -m pip install -qq --disable-pip-version-check
-TORCH  := torch==2.13.0
+# What the development environment is made of; pyproject.toml says what else will do.
+DEV_TORCH := torch==2.13.0
+DEV_ONNX  := onnx==1.23.* onnx-ir==1.1.* onnxruntime==1.31.*
 PADDLE := paddlepaddle==3.3.1
+
+# make test-torch TORCH=2.8.0 PYTHON=python3.10 WITH="onnx==1.18.0 onnxruntime==1.22.0"
+TORCH  ?= 2.15.0
+SPACE  := $(subst ,, )
+ENV     = .venv-torch-$(TORCH)$(if $(WITH),-$(subst $(SPACE),-,$(subst =,,$(WITH))))
 
 P2O    := .venv-paddle2onnx
 P2     := .venv-paddle2
@@ -30,7 +39,7 @@ PADDLE2 := $(P2)/.stamp-paddle2
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
-.PHONY: dist fixtures
+.PHONY: dist fixtures test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -41,6 +50,18 @@ test: lint
 lint: $(DEV)
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
+
+test-torch: $(ENV)/.stamp
+	@$(ENV)/bin/python -m tests.versions.suite -n 2 $(if $(WRITE),--write) $(ONLY)
+
+# About 5 GB for each PyTorch: builds for the CPU alone are not on PyPI. Needs pythonX.Y of each version on the path.
+test-versions:
+	@$(MAKE) test-torch WRITE=1 TORCH=2.15.0 PYTHON=python3.13
+	@$(MAKE) test-torch WRITE=1 TORCH=2.13.0 PYTHON=python3.11 WITH="paddlepaddle==3.3.1"
+	@$(MAKE) test-torch WRITE=1 TORCH=2.10.0 PYTHON=python3.12
+	@$(MAKE) test-torch WRITE=1 TORCH=2.8.0 PYTHON=python3.11
+	@$(MAKE) test-torch WRITE=1 TORCH=2.8.0 PYTHON=python3.10 \
+		WITH="onnx==1.18.0 onnx-ir==1.0.0 onnxruntime==1.22.0 paddlepaddle==3.0.0"
 
 test-models: $(MODELS)
 	@$(PY) -m pytest -m models tests/models
@@ -84,10 +105,10 @@ bench-integers: $(DEV)
 
 # A release says where the README's links lead: make dist PROJECT_URL=https://host/owner/name PROJECT_REF=v1.0
 dist: $(BUILD)
-	@.venv-dist/bin/python tools/dist.py --torch $(TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
+	@.venv-dist/bin/python tools/dist.py --torch $(DEV_TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) $(P2) .venv-dist build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -105,18 +126,24 @@ $(PY):
 
 # torch goes first and pinned: left to the resolver, an open range fetches gigabytes of CUDA packages.
 $(DEV): pyproject.toml | $(PY)
-	@echo "setup: installing $(TORCH)"
-	@$(PIP) $(TORCH)
+	@echo "setup: installing $(DEV_TORCH)"
+	@$(PIP) $(DEV_TORCH)
 	@echo "setup: installing $(PADDLE)"
 	@$(PIP) $(PADDLE)
 	@echo "setup: installing tonnx and its tools"
-	@$(PIP) -e ".[torch,paddle,image,dev]"
+	@$(PIP) $(DEV_TORCH) $(DEV_ONNX) -e ".[torch,paddle,image,dev]"
 	@$(PY) -m compileall -q src/tonnx
+	@touch $@
+
+$(ENV)/.stamp:
+	@echo "setup: installing torch $(TORCH) $(WITH) into $(ENV)"
+	@$(PYTHON) -m venv $(ENV)
+	@$(ENV)/bin/python -m pip install -qq --disable-pip-version-check torch==$(TORCH) $(WITH) -e ".[image,dev]"
 	@touch $@
 
 $(MODELS): $(DEV)
 	@echo "setup: installing timm, transformers and torchvision"
-	@$(PIP) -e ".[torch,models]"
+	@$(PIP) $(DEV_TORCH) $(DEV_ONNX) torchvision==0.28.0 -e ".[torch,models]"
 	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
 	@touch $@
 

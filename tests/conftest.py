@@ -1,4 +1,8 @@
-"""The core needs no framework: where one is not installed, the tests that import it are skipped and all others run."""
+"""What is not installed, or too old, is no fault of tonnx's.
+
+The core needs no framework: where one is not installed, the tests that import it are skipped and all others run. What
+older versions refuse stands in ``tests/versions/refused.py``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,13 @@ from importlib.util import find_spec
 
 import pytest
 
+from tests.versions import refused
+
 MISSING = [name for name in ("torch", "paddle") if find_spec(name) is None]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    refused.mark(items)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -28,4 +38,8 @@ def pytest_runtest_call() -> Generator[None, None, None]:
     except ModuleNotFoundError as error:
         if error.name in MISSING:
             pytest.skip(f"needs {error.name}")
+        raise
+    except Exception as error:
+        if refused.is_too_new(error) and (installed := refused.without_newest_opset()):
+            pytest.skip(f"{refused.TOO_OLD}: {installed}")
         raise

@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LEVELS = (
-    ("tonnx.errors", "tonnx.stages"),
+    ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
     ("tonnx.ir",),
     ("tonnx.io",),
     ("tonnx.lowering", "tonnx.passes", "tonnx.legalise"),

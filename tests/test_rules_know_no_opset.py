@@ -14,10 +14,14 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 READS_THE_OPSET = {
     "errors.py": "says which opset would do",
     "ir/target.py": "refuses what tonnx does not write",
+    "ir/newer_schemas.py": "an older onnx does not know the newest opsets",
+    "ir/schema.py": "of an operator's schemas, the one in force",
     "ir/build.py": "may be told to write at another opset than the graph's",
     "io/read.py": "onnx infers no types of old files, and a file may leave its opset out",
     "api/request.py": "takes the default where none is given",
     "api/retarget.py": "brings functions of a file to the opset of the file",
+    "proof/judge.py": "onnx's reference evaluator may be too old for a file",
+    "proof/session.py": "onnx's checker may be too old for a file",
     "proof/upward.py": "a file below opset 7 is brought up to be run",
     "run/embed.py": "the recipe's steps alone are run at opset 7 at least",
 }

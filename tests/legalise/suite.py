@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.legalise.oracle import Case, Verdict, all_cases, expanded_cases, old_cases, verdict
+from tonnx.ir.schema import histories
 from tonnx.ir.target import CANON, OLDEST, OLDEST_RUN
 from tonnx.legalise.rules import load
-from tonnx.legalise.schemas import versions
 from tonnx.legalise.table import DOWN, UP, Step, key
 
 TARGETS = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 18, 20, 21, 23, 24, 26)
@@ -187,7 +187,7 @@ def steps() -> list[str]:
         "|---|---|---|---|",
     ]
     totals: Counter[str] = Counter()
-    for name, schemas in sorted(versions().items()):
+    for name, schemas in sorted(histories().items()):
         grouped: dict[tuple[str, str], list[int]] = {}
         for i, schema in enumerate(schemas):
             since = schema.since_version

@@ -10,9 +10,9 @@ import pytest
 import tonnx
 from tests.legalise.harness import check, model_of, random, retarget, run
 from tonnx.errors import RetargetError
+from tonnx.ir.schema import histories
 from tonnx.ir.target import CANON, OLDEST
 from tonnx.legalise.rules import load
-from tonnx.legalise.schemas import versions
 from tonnx.legalise.table import DOWN, UP, key
 
 X = random(3, 4)
@@ -118,7 +118,7 @@ def test_the_report_counts_what_changed() -> None:
 def test_every_version_step_is_covered() -> None:
     load()
     missing = []
-    for name, schemas in versions().items():
+    for name, schemas in histories().items():
         for i, schema in enumerate(schemas):
             if OLDEST < schema.since_version <= CANON:
                 step = key(name, schema.since_version)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tests.legalise.oracle import all_cases, cases, verdict
+from tonnx.ir.schema import histories
 from tonnx.ir.target import CANON, OLDEST
-from tonnx.legalise.schemas import versions
 
-BIRTHS = {
-    name: schemas[0].since_version for name, schemas in versions().items() if OLDEST < schemas[0].since_version <= CANON
-}
+FIRST = {name: schemas[0].since_version for name, schemas in histories().items()}
+BIRTHS = {name: since for name, since in FIRST.items() if OLDEST < since <= CANON}
 CASES = sorted(name for name in BIRTHS if any(case.opset <= CANON for case in cases(name)))
 FAR = (9, 7)
 """Besides the opset just before the birth."""

@@ -88,6 +88,11 @@ CASES = [
         [X],
     ),
     Case("arange cut to integers", lambda x: torch.arange(0.5, -8.1, -4.0, dtype=torch.long) + x.long(), [X[0, 0]]),
+    Case(
+        "arange stepped without fractions",
+        lambda x: [torch.arange(0.5, 5, 1.9, dtype=d) + x.to(d) for d in (torch.int32, torch.int64, torch.uint8)],
+        [X[0, 0]],
+    ),
     Case("arange by a fraction of a size", lambda x: torch.arange(0, x.shape[1], 0.25), [X], dynamic="all"),
     Case(
         "linspace",

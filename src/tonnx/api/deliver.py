@@ -106,12 +106,12 @@ class _Proof:
 
     def prove(self, path: Path, reproducer: Path | None) -> None:
         """Raises what is wrong with the file, and writes the part that shows it to ``reproducer``."""
-        from tonnx.proof import check_model
+        from tonnx.proof.judge import checked
 
         result = self.result
         if result.not_run or not self._runs(path):
             with self.stages("check"):
-                check_model(path)
+                result.notes += checked(path)
             return
         with self.stages("verify"):
             result.verification = self._judged(path)

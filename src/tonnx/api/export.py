@@ -18,6 +18,7 @@ from tonnx.ir import facts
 from tonnx.ir.history import History
 from tonnx.ir.target import ORT_CPU
 from tonnx.stages import Progress, Stages
+from tonnx.versions import untested
 
 if TYPE_CHECKING:
     import onnx_ir as ir
@@ -138,6 +139,7 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         subject = _detach_weights(model, subject)
     optimised = _finish(model, request, stages)
     notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
+    notes += untested()
     result = ExportResult(
         model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
     )

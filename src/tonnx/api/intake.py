@@ -11,6 +11,7 @@ from tonnx.errors import InvalidArgument, MissingDependency
 from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 from tonnx.stages import Stages
+from tonnx.versions import tested
 
 if TYPE_CHECKING:
     from tonnx.frontends.converted import Converted
@@ -34,7 +35,11 @@ def convert(request: ModelRequest, stages: Stages) -> Converted:
 def _torch(request: ModelRequest, stages: Stages) -> Converted:
     _refuse("a PyTorch model", request, ("params", "input_shapes", *request.saving), "it is for Paddle models")
     _need_torch()
-    from tonnx.frontends.torch.convert import convert
+    try:
+        from tonnx.frontends.torch.convert import convert
+    except ImportError as error:  # a private name of PyTorch's, in a version that is too old or too new
+        hint = 'pip install "tonnx[torch]"'
+        raise MissingDependency("tonnx does not work with this torch", why=f"{error}; {tested()}", hint=hint) from error
 
     return convert(request, stages)
 
@@ -68,7 +73,7 @@ def _need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingDependency("exporting a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
+        raise MissingDependency("exporting a PyTorch model needs torch", hint='pip install "tonnx[torch]"') from error
 
 
 def _refuse(kind: str, request: ModelRequest, options: tuple[str, ...], hint: str) -> None:

@@ -34,6 +34,7 @@ from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.saturation import dependable
 from tonnx.stages import Progress, Stages
+from tonnx.versions import untested
 
 
 @dataclass
@@ -140,6 +141,7 @@ def retarget(
     check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), given)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
+    result.notes += untested()
     result.after = _count(result.model)
     provenance.stamp(result.model)
     subject = _subject(model, read, result, given).within(rtol, atol) if verify else None
@@ -203,6 +205,7 @@ def _subject(
     signature = Signature.of(result.model)
     try:
         session = dependable(_as_given(model, read))
+        result.notes += [f"the original: {session.remark}"] if session.remark else []
         example = _runnable(session, signature, given)
     except TonnxError as error:
         # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.

@@ -25,6 +25,7 @@ from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.precision import lowered_outputs
 from tonnx.stages import Progress, Stages
+from tonnx.versions import untested
 
 EXPORTED_WELL = "Exported model has been tested with ONNXRuntime, and the result looks good!"
 _LOOKS = "The difference of results between ONNXRuntime and {} looks {}!"
@@ -192,7 +193,7 @@ def verify(
         verification = prove(
             path, subject, check=False, seed=seed, max_trials=16 if sizes else 0, lowered=lowered, values=values
         )
-    result = VerifyResult(path, subject.framework, verification, strict, notes=notes)
+    result = VerifyResult(path, subject.framework, verification, strict, notes=[*notes, *untested()])
     if locate or (locate is None and not verification.ok):
         with stages("locate"):
             _locate(result, subject, where)

@@ -55,7 +55,7 @@ def load(target: str) -> Loaded:
     try:
         import torch  # noqa: F401
     except ImportError as error:
-        raise MissingDependency("a PyTorch model needs torch", hint="pip install torch==2.13.0") from error
+        raise MissingDependency("a PyTorch model needs torch", hint='pip install "tonnx[torch]"') from error
     file, module, name = split_target(target)
     if file is not None and file.suffix != ".py":
         return Loaded(_archive(file))

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import onnx
 import onnx_ir as ir
 
+from tonnx.ir import newer_schemas
+
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
-_ELEMENT_TYPES = {
-    f"tensor({name.lower()})": ir.DataType(number)
-    for name, number in onnx.TensorProto.DataType.items()
-    if name != "UNDEFINED"
-}
+_ELEMENT_TYPES = {f"tensor({dtype.name.lower()})": dtype for dtype in ir.DataType if dtype.name != "UNDEFINED"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Signature:
         return self.outputs[min(index, len(self.outputs) - 1)]
 
 
-def _formal(parameter: onnx.defs.OpSchema.FormalParameter) -> Formal:
+def _formal(parameter: Any) -> Formal:
     return Formal(
         name=parameter.name,
         type_str=parameter.type_str,
@@ -76,19 +76,43 @@ def _formal(parameter: onnx.defs.OpSchema.FormalParameter) -> Formal:
     )
 
 
+def in_force(op_type: str, opset: int) -> Any:
+    """The schema of a default-domain operator at ``opset``, as onnx.defs has it; None if it does not exist there."""
+    for schema in reversed(newer_schemas.schemas().get(op_type, ())):
+        if schema.since_version <= opset:
+            return schema
+    if not onnx.defs.has(op_type, max_inclusive_version=opset):
+        return None
+    return onnx.defs.get_schema(op_type, max_inclusive_version=opset)
+
+
+def histories() -> dict[str, list[Any]]:
+    """Every operator of the default domain with all its schemas, oldest first."""
+    schemas: dict[str, list[Any]] = defaultdict(list)
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            schemas[schema.name].append(schema)
+    for name, newer in newer_schemas.schemas().items():
+        schemas[name] += newer
+    return {name: sorted(versions, key=lambda s: s.since_version) for name, versions in schemas.items()}
+
+
 @cache
 def signature(op_type: str, opset: int, *, deprecated: bool = False) -> Signature | None:
     """The version of a default-domain operator that is in force at ``opset``; None if it does not exist there.
 
     ``deprecated`` also gives those that may no longer be written: files of that opset have them all the same.
     """
-    if not onnx.defs.has(op_type, max_inclusive_version=opset):
+    schema = in_force(op_type, opset)
+    if schema is None or (schema.deprecated and not deprecated):
         return None
-    schema = onnx.defs.get_schema(op_type, max_inclusive_version=opset)
-    if schema.deprecated and not deprecated:
-        return None
+    return as_signature(schema)
+
+
+def as_signature(schema: Any) -> Signature:
+    """A schema in the small form."""
     return Signature(
-        op_type=op_type,
+        op_type=schema.name,
         since=schema.since_version,
         inputs=tuple(_formal(p) for p in schema.inputs),
         outputs=tuple(_formal(p) for p in schema.outputs),

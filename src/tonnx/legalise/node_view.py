@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.ir.infer import Dims, dims_of
-from tonnx.ir.schema import Signature
+from tonnx.ir.schema import Signature, in_force
 
 
 class Blocked(Exception):
@@ -119,5 +119,5 @@ def constant_of(value: ir.Value) -> np.ndarray | None:
 
 def schema_default(op_type: str, opset: int, attribute: str) -> Any:
     """The default that the specification gives an attribute."""
-    value = onnx.defs.get_schema(op_type, max_inclusive_version=opset).attributes[attribute].default_value
+    value = in_force(op_type, opset).attributes[attribute].default_value
     return onnx.helper.get_attribute_value(value) if value.name else None

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from itertools import pairwise
 from typing import Any
 
-import onnx
-
+from tonnx.ir.schema import histories
 from tonnx.legalise.table import DOWN, UP, key, same
-
-
-def versions() -> dict[str, list[Any]]:
-    """Every operator of the default domain with all its schemas, oldest first."""
-    by_name: dict[str, list[Any]] = defaultdict(list)
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            by_name[schema.name].append(schema)
-    return {name: sorted(schemas, key=lambda s: s.since_version) for name, schemas in by_name.items()}
 
 
 def structure(schema: Any) -> tuple[Any, ...]:
@@ -37,7 +26,7 @@ def types(schema: Any) -> tuple[Any, ...]:
 
 def enter_type_only_steps(oldest: int) -> None:
     """Enter every step that only changes the accepted types: the type rule deals with those."""
-    for name, schemas in versions().items():
+    for name, schemas in histories().items():
         for before, after in pairwise(schemas):
             since = after.since_version
             if since <= oldest or structure(before) != structure(after):

@@ -52,6 +52,8 @@ class Rule:
     parameters: tuple[str, ...]
     unused: frozenset[str] = frozenset()
     """Arguments that change nothing in what is computed."""
+    required: tuple[str, ...] = ()
+    """Arguments that the function has no default for."""
 
 
 RULES: Registry[Rule] = Registry("lowering")
@@ -74,8 +76,10 @@ def lower(*names: str, unused: str = "", **settled: Any) -> Callable[[Lowering],
 
 def rule_of(function: Lowering, **settled: Any) -> Rule:
     """A function ``f(op, x, …)`` as a rule: what stands after ``op`` and is not settled are the arguments it wants."""
-    wanted = list(inspect.signature(function).parameters)[1:]
-    return Rule(partial(function, **settled), tuple(name for name in wanted if name not in settled))
+    wanted = [p for p in list(inspect.signature(function).parameters.values())[1:] if p.name not in settled]
+    named = [p for p in wanted if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name != "node"]
+    required = tuple(p.name for p in named if p.default is p.empty)
+    return Rule(partial(function, **settled), tuple(p.name for p in wanted), required=required)
 
 
 @cache

@@ -39,6 +39,10 @@ PATIENCE = 300.0
 """Seconds that a proof gives one run: a loop whose end is lost would never end."""
 
 
+class TooNew(InvalidModel):
+    """The file's opset, or its IR version, is newer than the installed onnx or ONNX Runtime."""
+
+
 class Session:
     """A loaded ONNX file.
 
@@ -46,6 +50,9 @@ class Session:
 
     >>> Session("model.onnx").run({"x": x})["y"]
     """
+
+    remark = ""
+    """Who runs the file in ONNX Runtime's place, and why; see `tonnx.proof.judge`."""
 
     def __init__(
         self,
@@ -183,7 +190,20 @@ def numpy_dtype(kind: str) -> np.dtype | None:
         return None
 
 
+# What ONNX Runtime says of a file that came after it.
+_NEWEST_RUN = re.compile(r"max supported IR version: \d+|official support for domain ai\.onnx is till opset \d+")
+
+
 def _not_loaded(error: Exception, where: str | None) -> InvalidModel:
+    if (newest := _NEWEST_RUN.search(str(error))) is not None:
+        import onnxruntime
+
+        return TooNew(
+            f"ONNX Runtime {onnxruntime.__version__} is too old for the file's opset",
+            where=where,
+            why=newest.group(),
+            hint="pip install -U onnxruntime onnx, or ask for an older opset; verify=False writes the file unproven",
+        )
     return InvalidModel(
         "ONNX Runtime does not load the model", where=where, why=one_line(error), hint=_hint(str(error))
     )
@@ -194,6 +214,10 @@ def check_model(model: Model) -> None:
     import onnx
 
     where = None if isinstance(model, bytes) else os.fspath(model)
+    newest = onnx.defs.onnx_opset_version()
+    if (opset := upward.opset_of(model if isinstance(model, bytes) else os.fspath(model))) and opset > newest:
+        why = f"the file is of opset {opset}, the newest that it knows is {newest}"
+        raise TooNew(f"onnx {onnx.__version__} is too old for the file's opset", where=where, why=why)
     if isinstance(model, bytes) and len(model) > onnx.checker.MAXIMUM_PROTOBUF:
         raise InvalidModel("a model above 2 GiB must be given by path, with its weights as external data")
     try:

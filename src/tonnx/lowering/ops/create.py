@@ -82,8 +82,7 @@ def new_full(
 def arange(
     op: Builder, end: Operand, start: Operand = 0, step: Operand = 1, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    # Asked for int64, torch cuts its arguments to whole numbers first.
-    whole = dtype == T.INT64 or all(_is_whole(number) for number in (start, end, step))
+    whole = all(_is_whole(number) for number in (start, end, step))
     dtype = dtype or (T.INT64 if whole else T.FLOAT)
     if whole:
         return op.cast(op.Range(*(_cut(op, number) for number in (start, end, step))), dtype)
@@ -91,7 +90,10 @@ def arange(
     # By counting, not with a Range of floats: that adds up its rounding errors.
     first, last, by = numbers
     count = op.cast(op.Ceil(op.Div(op.Sub(last, first), by)), T.INT64)
-    return op.cast(op.Add(op.Mul(_counted(op, count), by), first), dtype)
+    places = _counted(op, count)
+    if is_integer(dtype):  # counted with the fractions, stepped without them
+        places, by, first = (op.cast(number, T.INT64) for number in (places, by, first))
+    return op.cast(op.Add(op.Mul(places, by), first), dtype)
 
 
 def _cut(op: Builder, number: Operand) -> ir.Value:

@@ -13,7 +13,8 @@ import numpy as np
 from tonnx.errors import CaptureError, TonnxError, VerificationFailed
 from tonnx.ir.target import OLDEST_RUN
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
-from tonnx.proof.session import PATIENCE, Session, check_model, one_line
+from tonnx.proof.judge import checked, open_session
+from tonnx.proof.session import PATIENCE, Session, one_line
 from tonnx.proof.subject import Arrays, Reference, Subject, copies
 from tonnx.proof.trials.inputs import Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.trials.rounding import Quantised
@@ -94,6 +95,8 @@ class Verification:
     """Why not the file itself was run, but its form for ONNX Runtime's CPU; empty where it was."""
     failing: Arrays | None = field(default=None, repr=False, compare=False)
     """The inputs of the first trial that fails: what `tonnx.proof.locate.search` starts from."""
+    remarks: tuple[str, ...] = ()
+    """Where the installed onnx or ONNX Runtime is too old for the file: what stood in for it."""
 
     @property
     def ok(self) -> bool:
@@ -148,6 +151,7 @@ class Verification:
             lines.append(f"[!] ONNX Runtime runs opset {OLDEST_RUN} and up: run there, brought up by {by}")
         if self.judged_as:
             lines.append(f"[!] judged in the form of runtime='ort-cpu': {self.judged_as}")
+        lines += [f"[!] {remark}" for remark in self.remarks]
         if not self.compared:
             ran = sum(trial.skipped is None for trial in self.trials)
             at = f", sizes tried: {tried}" if tried else ""
@@ -217,10 +221,10 @@ def prove(
     began = time.perf_counter()
     expected = None if subject.reference is None else _run_once(subject.reference, subject.example)
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
-    if check:
-        check_model(model)
+    remarks = checked(model) if check else []
     quantised = Quantised(model) if subject.steps else None
-    prover = _Prover(subject, Session(model, optimised=optimised), patience, random, quantised, lowered)
+    session = open_session(model, optimised=optimised)
+    prover = _Prover(subject, session, patience, random, quantised, lowered)
     trials = [prover.example(dims, expected)]
     failing = None if trials[0].ok else subject.example
     others = chain(_other_sizes(subject, dims, seed, max_trials), _other_values(subject, dims, seed, values))
@@ -230,7 +234,8 @@ def prove(
             failing = inputs
     if all(trial.skipped is not None for trial in trials):
         raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
-    return Verification(tuple(trials), prover.session.brought_up_by, failing=failing)
+    told = tuple(filter(None, (*remarks, session.remark)))
+    return Verification(tuple(trials), session.brought_up_by, failing=failing, remarks=told)
 
 
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, limit: int) -> Iterator[_Inputs]:

@@ -20,6 +20,7 @@ from onnx import numpy_helper
 
 from tonnx.errors import TonnxError
 from tonnx.ir.schema import attribute_type
+from tonnx.proof.judge import open_session
 from tonnx.proof.session import Session
 from tonnx.proof.trials.saturation import Exact, exact_form
 
@@ -48,7 +49,7 @@ class Quantised:
         """The file without rounding; None if it quantises nothing, or does not run without."""
         proto = without_rounding(self._model)
         try:
-            return None if proto is None else Session(proto.SerializeToString())
+            return None if proto is None else open_session(proto.SerializeToString())
         except TonnxError:
             return None
 

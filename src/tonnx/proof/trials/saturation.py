@@ -21,6 +21,7 @@ from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.ir.rewrite import all_graphs
 from tonnx.passes.unsigned import store_unsigned
+from tonnx.proof.judge import open_session
 from tonnx.proof.session import Session
 
 SAFE = 127
@@ -135,4 +136,4 @@ def _reaches_layer(start: ir.Value) -> bool:
 def dependable(model: str | os.PathLike[str] | bytes) -> Session:
     """A file to compare with: as ONNX Runtime runs it, unless its kernels are cut off on this processor."""
     exact = exact_form(model, watch=False) if runtime_saturates() else None
-    return Session(model) if exact is None or not exact.signed else exact.session
+    return open_session(model) if exact is None or not exact.signed else exact.session

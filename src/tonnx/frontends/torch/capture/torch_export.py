@@ -27,6 +27,7 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.size_branches import unsettled
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.source import runs_the_model, shorten
+from tonnx.frontends.torch.versions import export
 
 _ATTEMPTS = 40  # each costs a capture, and rewrites at least one function more
 
@@ -144,15 +145,7 @@ def _export(
         patched(capture_patches(model, call, froze, rewrites)),
     ):
         try:
-            program = torch.export.export(
-                model,
-                args,
-                kwargs,
-                dynamic_shapes=_dynamic_shapes(model, call, args, kwargs),
-                strict=False,
-                prefer_deferred_runtime_asserts_over_guards=True,
-            )
-            return made_plain(program)
+            return made_plain(export(model, args, kwargs, _dynamic_shapes(model, call, args, kwargs)))
         except TonnxError as error:
             error.where = error.where or user_line(error)
             raise

@@ -16,6 +16,7 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.torch.versions import adapted
 from tonnx.ir.build import Builder
 from tonnx.lowering.rules import Rule
 
@@ -107,11 +108,20 @@ def bind(
                 bound[name] = convert(raw, argument.kind, op, resolve)
         elif given and argument.name not in _IGNORED | rule.unused and not _is_default(raw, argument):
             raise UnsupportedArgument(f"{target}: the argument {argument.name}={raw!r} is not supported")
+    bound = adapted(target._schema.name, op, bound)
+    if lacking := [name for name in rule.required if name not in bound]:
+        raise UnsupportedArgument(
+            f"{target} has no argument {', '.join(lacking)} in PyTorch {torch.__version__}",
+            why=f"its schema is {target._schema}",
+        )
     return bound
 
 
 def _is_default(raw: Any, argument: _Argument) -> bool:
-    return raw is None or (argument.has_default and type(raw) is type(argument.default) and raw == argument.default)
+    if raw is None or not argument.has_default:
+        return raw is None
+    # Lists of a graph are of a class of their own, and False is not the number 0.
+    return isinstance(raw, bool) == isinstance(argument.default, bool) and bool(raw == argument.default)
 
 
 def convert(raw: Any, kind: str, op: Builder, resolve: Callable[[Any], Any]) -> Any:

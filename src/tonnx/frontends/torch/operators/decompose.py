@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import sympy
 import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -95,5 +96,14 @@ def retrace(function: Any, fakes: list[Any], context: Any = None) -> torch.fx.Gr
         result = function(*values)
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 
+    guards = mode.shape_env.guards if mode.shape_env is not None else []
+    before = len(guards)
     with torch.no_grad(), mode, context or contextlib.nullcontext():
-        return make_fx(call, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+        traced = make_fx(call, tracing_mode="real", _allow_non_fake_inputs=True)(*fakes)
+    if fixed := [str(guard.expr) for guard in guards[before:] if isinstance(guard.expr, sympy.Eq)]:
+        # vmap in 2.10 and before takes sizes for numbers.
+        raise LoweringError(
+            f"PyTorch {torch.__version__} fixes dynamic sizes here ({', '.join(fixed)})",
+            hint="update PyTorch, or export without dynamic dimensions",
+        )
+    return traced

@@ -12,6 +12,7 @@ are then read from there. They are told the opset that was asked for, and are ta
 from __future__ import annotations
 
 import contextlib
+import importlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -25,6 +26,7 @@ from tonnx.errors import LoweringError, TonnxError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.operators.bind import DTYPES
 from tonnx.frontends.torch.operators.weights import as_numpy
+from tonnx.frontends.torch.versions import module_name
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.schema import signature
@@ -34,12 +36,11 @@ from tonnx.lowering.rules import Rule
 _NEWEST = 20  # for which PyTorch's symbolic functions are written
 _TORCH = {dtype: torch_dtype for torch_dtype, dtype in reversed(DTYPES.items())}
 _DOMAINS = {"onnx": "", "aten": "org.pytorch.aten", "caffe2": "org.pytorch._caffe2"}
-_EXPORTER = "torch.onnx._internal.torchscript_exporter"
 
 
 def registered(name: str, opset: int) -> Callable[..., Any] | None:
     """The user's symbolic function for ``ns::op``: what ``torch.onnx.register_custom_op_symbolic`` was given."""
-    module = sys.modules.get(f"{_EXPORTER}.registration")
+    module = sys.modules.get(module_name("registration"))
     if module is None:  # nobody has imported it, so nobody has registered anything
         return None
     group = module.registry.get_function_group(name)
@@ -71,13 +72,12 @@ def run_symbolic(
     ``as_values``: numbers and lists come as constants of the graph, as they do for operators; a ``symbolic`` of an
     autograd function gets them as they are.
     """
-    from torch.onnx._internal.torchscript_exporter.jit_utils import GraphContext
-
     opset = min(opset, _NEWEST)
     writer = _Writer(opset)
     given = [writer.argument(arg, as_values) for arg in args]
     graph = writer.graph
-    context = GraphContext(graph, graph.block(), opset, graph.param_node(), {}, {}, set())
+    jit_utils = importlib.import_module(module_name("jit_utils"))
+    context = jit_utils.GraphContext(graph, graph.block(), opset, graph.param_node(), {}, {}, set())
     name = getattr(symbolic, "__qualname__", repr(symbolic))
     try:
         with _exporting(opset):
@@ -100,15 +100,14 @@ def run_symbolic(
 @contextlib.contextmanager
 def _exporting(opset: int) -> Iterator[None]:
     """What symbolic functions and the helpers that they call look at."""
-    from torch.onnx._internal.torchscript_exporter._globals import GLOBALS
-
+    settings = importlib.import_module(module_name("_globals")).GLOBALS
     # Empties what PyTorch's inference remembers by the names of values, which are the same in every small graph.
     torch._C._jit_pass_onnx_graph_shape_type_inference(torch._C.Graph(), {}, opset)
     reason = "symbolic functions and their helpers ask for it"
     with patched(
         [
-            Patch(GLOBALS, "export_onnx_opset_version", opset, reason, How.VALUE),
-            Patch(GLOBALS, "in_onnx_export", True, reason, How.VALUE),
+            Patch(settings, "export_onnx_opset_version", opset, reason, How.VALUE),
+            Patch(settings, "in_onnx_export", True, reason, How.VALUE),
         ]
     ):
         yield

@@ -115,6 +115,7 @@ _SHAPES: dict[str, Any] = {
     "fake_quantize_per_channel_affine_cachemask": _with_mask,
     "_fake_quantize_learnable_per_tensor_affine": _same,
     "_fake_quantize_learnable_per_channel_affine": _same,
+    "quantize_per_tensor": _same,  # has one after 2.10
     "quantize_per_channel": _same,
     "dequantize.self": _dequantised,
 }

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.torch import versions
 from tonnx.frontends.torch.call.signature import Call
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
 from tonnx.frontends.torch.capture.patches import autograd, packed_sequences, recurrent, torchvision
@@ -67,6 +68,7 @@ def capture_patches(model: torch.nn.Module, call: Call, froze: Frozen, rewrites:
     """All that one capture changes, in the order in which it is changed."""
     yield from _explicit_keywords(model, call)
     yield from FOREIGN
+    yield from versions.patches()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from rewrites.patches()

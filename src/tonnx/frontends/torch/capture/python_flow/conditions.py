@@ -17,6 +17,7 @@ from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import as_tensor, shape_env
+from tonnx.frontends.torch.versions import example_sizes
 
 NOTES: ContextVar[list[str]] = ContextVar("NOTES")
 """What the user should know of the capture that runs."""
@@ -61,7 +62,7 @@ def _differs_when_small(expression: Any, known: bool) -> bool:
     env = shape_env()
     if env is None or not isinstance(expression, sympy.Rel):
         return False
-    inputs = [symbol for symbol in expression.free_symbols if symbol in env.backed_var_to_val]
+    inputs = [symbol for symbol in expression.free_symbols if symbol in example_sizes(env)]
     if len(inputs) != 1 or len(expression.free_symbols) != 1:
         return False
     (symbol,) = inputs

@@ -1,0 +1,227 @@
+"""All that depends on the version of PyTorch: what changed, and when; the private names that tonnx uses."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import onnx_ir as ir
+import torch
+
+from tonnx.frontends.patching import How, Patch
+from tonnx.ir.build import Builder
+from tonnx.versions import release
+
+VERSION = release(torch.__version__)
+"""Two numbers, as in (2, 15)."""
+
+
+# Modules that moved
+
+_EXPORTER = "torch.onnx._internal.torchscript_exporter"
+_MOVED = {  # to the folder of the TorchScript exporter in 2.9
+    f"{_EXPORTER}.registration": ((2, 9), "torch.onnx._internal.registration"),
+    f"{_EXPORTER}.jit_utils": ((2, 9), "torch.onnx._internal.jit_utils"),
+    f"{_EXPORTER}._globals": ((2, 9), "torch.onnx._globals"),
+}
+
+
+def module_name(part: str) -> str:
+    """The name of a module of PyTorch's TorchScript exporter."""
+    name = f"{_EXPORTER}.{part}"
+    since, before = _MOVED[name]
+    return name if since <= VERSION else before
+
+
+# torch.export
+
+_DEFERRED = "prefer_deferred_runtime_asserts_over_guards"
+
+
+def export(model: torch.nn.Module, args: Any, kwargs: Any, dynamic_shapes: Any) -> torch.export.ExportedProgram:
+    """Capture a model; what it demands of its sizes becomes assertions in the graph, and stops nothing."""
+    options = {_DEFERRED: True} if _defers() else {}
+    return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes, strict=False, **options)
+
+
+def _defers() -> bool:
+    return _DEFERRED in inspect.signature(torch.export.export).parameters
+
+
+def _deferring(original: Any, **options: Any) -> Any:
+    return original(**{**options, "allow_complex_guards_as_runtime_asserts": True})
+
+
+_PLACES = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _number(item: Any) -> Any:
+    if isinstance(item, slice):
+        return slice(_number(item.start), _number(item.stop), _number(item.step))
+    is_place = isinstance(item, torch.Tensor) and item.ndim == 0 and item.dtype in _PLACES
+    return item.item() if is_place else item
+
+
+def _with_numbers(original: Any, handler: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    if getattr(func, "__name__", "") == "__getitem__" and isinstance(args[0], torch.Tensor):
+        index = tuple(map(_number, args[1])) if isinstance(args[1], tuple) else _number(args[1])
+        args = (args[0], index)
+    return original(handler, func, args, kwargs)
+
+
+def patches() -> Iterator[Patch]:
+    """What a capture in an older PyTorch needs, to go as it does in the newest."""
+    if not _defers():
+        reason = "torch.export.export cannot be asked for assertions in the place of guards in 2.8 and before"
+        yield Patch("torch.export._trace", "_non_strict_export", _deferring, reason)
+    if VERSION < (2, 13):
+        owner = "torch._export.non_strict_utils._NonStrictTorchFunctionHandler"
+        reason = "x[n] by a tensor of rank 0 fails; from 2.13 on it is a selection at run time"
+        yield Patch(owner, "_override", _with_numbers, reason)
+    for operator, (right, fake) in _FAKES.items():
+        if right > VERSION:
+            from torch._subclasses.fake_impls import op_implementations_dict as fakes
+
+            reason = "it says another dtype than the kernel gives"
+            yield Patch(fakes, operator, partial(fake, fakes[operator]), reason, How.VALUE)
+
+
+def example_sizes(env: Any) -> dict[Any, Any]:
+    """The sizes that the example gives the symbols of a capture; the attribute got another name after 2.10."""
+    sizes: dict[Any, Any] = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
+    return sizes
+
+
+# Operators whose meaning changed: rules say what the newest PyTorch does, and get older calls in those terms.
+
+
+def _whole_arange(op: Builder, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Asked for int64, arange cut its numbers to whole ones before it counted the elements."""
+    if arguments.get("dtype") != ir.DataType.INT64:
+        return arguments
+
+    def cut(number: Any) -> Any:
+        return op.cast(number, ir.DataType.INT64) if isinstance(number, ir.Value) else int(number)
+
+    return {name: value if name == "dtype" else cut(value) for name, value in arguments.items()}
+
+
+_ARGUMENTS: dict[str, tuple[tuple[int, int], Callable[[Builder, dict[str, Any]], dict[str, Any]]]] = {
+    "aten::arange": ((2, 14), _whole_arange),
+}
+
+
+def adapted(operator: str, op: Builder, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a call as the newest PyTorch would take them for the same result."""
+    changed, adapt = _ARGUMENTS.get(operator, ((0, 0), None))
+    return arguments if adapt is None or changed <= VERSION else adapt(op, arguments)
+
+
+# Tensors without data that said something else than the kernels do
+
+
+def _counted_weights(
+    original: Any, mode: Any, operator: Any, x: Any, weights: Any = None, minlength: Any = 0
+) -> torch.Tensor:
+    """bincount with weights was said to give whole numbers."""
+    result = original(mode, operator, x, weights, minlength)
+    if weights is None:
+        return result
+    return result.new_empty(result.shape, dtype=weights.dtype if weights.dtype == torch.float32 else torch.float64)
+
+
+_FAKES: dict[Any, tuple[tuple[int, int], Any]] = {torch.ops.aten.bincount.default: ((2, 13), _counted_weights)}
+
+
+# Private names
+
+_FLOW = "control flow rewritten from its source"
+_SCRIPT = "TorchScript"
+_SYMBOLIC = "symbolic functions of custom operators"
+_SIZES = "dynamic sizes"
+
+PRIVATE = {
+    "torch._C.Graph": _SYMBOLIC,
+    "torch._C.IntType": _SYMBOLIC,
+    "torch._C.ListType": _SYMBOLIC,
+    "torch._C.Node": _SYMBOLIC,
+    "torch._C.NoneType": _SYMBOLIC,
+    "torch._C.ScriptDict": _SCRIPT,
+    "torch._C.ScriptList": _SCRIPT,
+    "torch._C.ScriptModule": _SCRIPT,
+    "torch._C.ScriptObject": _SCRIPT,
+    "torch._C.TensorType": _SCRIPT,
+    "torch._C.Value": _SYMBOLIC,
+    "torch._C._create_function_from_graph": "locating a difference in TorchScript",
+    "torch._C._dispatch_has_kernel_for_dispatch_key": "fake quantisation",
+    "torch._C._jit_pass_inline": _SCRIPT,
+    "torch._C._jit_pass_onnx_graph_shape_type_inference": _SYMBOLIC,
+    "torch._C.parse_schema": _SCRIPT,
+    "torch._VF": "recurrent layers",
+    "torch._assert": _FLOW,
+    "torch._check": _SIZES,
+    "torch._decomp.core_aten_decompositions": "operators without a rule",
+    "torch._decomp.global_decomposition_table": "operators without a rule",
+    "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
+    "torch._guards.detect_fake_mode": _FLOW,
+    "torch._higher_order_ops.associative_scan.associative_scan": "associative_scan",
+    "torch._higher_order_ops.associative_scan.associative_scan_op": "associative_scan",
+    "torch._higher_order_ops.flex_attention.math_attention": "flex_attention",
+    "torch._higher_order_ops.utils._maybe_compile_and_run_fn": "associative_scan",
+    "torch._ops.HigherOrderOperator": "every captured graph",
+    "torch._ops.OpOverload": "every captured graph",
+    "torch._ops.OpOverloadPacket": "custom_translation_table",
+    "torch._subclasses.FakeTensor": _FLOW,
+    "torch._subclasses.fake_impls.op_implementations_dict": "every capture",
+    "torch._subclasses.fake_tensor.FakeTensorMode": "operators of TorchScript without a rule",
+    "torch.fx.experimental.proxy_tensor.get_proxy_mode": _FLOW,
+    "torch.fx.experimental.proxy_tensor.get_proxy_slot": _FLOW,
+    "torch.fx.experimental.proxy_tensor.make_fx": "operators without a rule",
+    "torch.fx.experimental.sym_node.SymNode": _SIZES,
+    "torch.fx.experimental.symbolic_shapes.DimDynamic": "operators of TorchScript without a rule",
+    "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode": _FLOW,
+    "torch.fx.experimental.symbolic_shapes.ShapeEnv": _SIZES,
+    "torch.fx.experimental.symbolic_shapes.StatelessSymbolicContext": "operators of TorchScript without a rule",
+    "torch.fx.experimental.symbolic_shapes.statically_known_false": _FLOW,
+    "torch.fx.experimental.symbolic_shapes.statically_known_true": _SIZES,
+    "torch.fx.experimental.symbolic_shapes.sym_eq": _FLOW,
+    "torch._export.non_strict_utils._NonStrictTorchFunctionHandler._override": "x[n] in PyTorch before 2.13",
+    "torch.export._trace._non_strict_export": "captures in PyTorch 2.8 and before",
+    "torch.library.Library._destroy": "fake quantisation",
+    "torch.nn.modules.transformer._detect_is_causal_mask": "transformer layers",
+    "torch.ops.aten.relu._qualified_op_name": "custom_translation_table",
+    "torch.ops.aten.relu.default._can_decompose": "operators without a rule",
+    "torch.ops.aten.relu.default._overloadname": "custom_translation_table",
+    "torch.ops.aten.relu.default._schema": "every captured graph",
+    "torch.Tensor._version": "models that write to their inputs",
+    "torch.utils._python_dispatch._disable_current_modes": _FLOW,
+    "torch.utils._python_dispatch.is_traceable_wrapper_subclass": "weights of torchao",
+    "torch.utils._pytree": "arguments and results that nest",
+    module_name("_globals") + ".GLOBALS": _SYMBOLIC,
+    module_name("jit_utils") + ".GraphContext": _SYMBOLIC,
+    module_name("registration") + ".registry": _SYMBOLIC,
+}
+"""Every name of PyTorch's that it does not promise to keep, and what breaks without it."""
+
+
+def missing() -> list[str]:
+    """The private names that this PyTorch does not have, each with what breaks."""
+    return [f"{name} ({use})" for name, use in PRIVATE.items() if not _exists(name)]
+
+
+def _exists(name: str) -> bool:
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            owner = importlib.import_module(".".join(parts[:count]))
+        except ImportError:
+            continue
+        for part in parts[count:]:
+            if not hasattr(owner, part):
+                return False
+            owner = getattr(owner, part)
+        return True
+    return False

@@ -1,0 +1,64 @@
+"""Who runs a file to prove it: ONNX Runtime, or onnx's reference evaluator where that is too old for the file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import VerificationFailed
+from tonnx.proof import upward
+from tonnx.proof.session import Model, Session, TooNew, check_model, one_line
+
+
+class ReferenceSession(Session):
+    """A file in onnx's reference evaluator: slow, and with no limit of time."""
+
+    def __init__(self, model: Model, why: str) -> None:
+        import onnx
+        from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
+
+        self.brought_up_by, self.remark = "", f"{why}: run by onnx's reference evaluator instead"
+        proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(os.fspath(model))
+        self.inputs, self.outputs = upward.types_of(proto)
+        self.shapes, self.metadata = upward.shapes_of(proto), upward.metadata_of(proto)
+        self._evaluator: Any = ReferenceEvaluator(proto)
+
+    def run(self, feeds: Mapping[str, np.ndarray], patience: float | None = None) -> dict[str, np.ndarray]:
+        try:
+            results = self._evaluator.run(None, {name: np.asarray(array) for name, array in feeds.items()})
+        except Exception as error:  # it has no errors of its own: whatever numpy or a missing operator raises
+            why = one_line(f"{type(error).__name__}: {error}")
+            raise VerificationFailed("onnx's reference evaluator does not run the model", why=why) from error
+        return dict(zip(self.outputs, map(np.asarray, results), strict=True))
+
+
+def open_session(model: Model, *, optimised: bool = True) -> Session:
+    """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither knows its opset."""
+    try:
+        return Session(model, optimised=optimised)
+    except TooNew as error:
+        runtime_error = error
+    import onnx
+
+    opset = upward.opset_of(model if isinstance(model, bytes) else os.fspath(model)) or 0
+    if opset > onnx.defs.onnx_opset_version():
+        known = f"onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()}"
+        runtime_error.why = f"{runtime_error.why}; {known}, so its reference evaluator cannot stand in"
+        raise runtime_error
+    try:
+        return ReferenceSession(model, runtime_error.what)
+    except Exception as error:  # NotImplementedError for an operator that it lacks, RuntimeError, KeyError
+        runtime_error.why = f"{runtime_error.why}; nor does onnx's reference evaluator load it: {one_line(error)}"
+        raise runtime_error from error
+
+
+def checked(model: Model) -> list[str]:
+    """Make onnx's full check; what has to be said where the installed onnx is too old to make it."""
+    try:
+        check_model(model)
+    except TooNew as error:
+        return [f"{error.what}: the file is not checked by it"]
+    return []
