@@ -46,6 +46,7 @@ def verification_data(verification: Verification) -> dict[str, Any]:
     return {
         "ok": verification.ok,
         "compared": verification.compared,
+        "judged_as": verification.judged_as or None,
         "outputs": [
             {
                 "name": output.name,
@@ -69,6 +70,7 @@ def verification_data(verification: Verification) -> dict[str, Any]:
                 "sizes": dict(trial.sizes),
                 "ok": trial.ok,
                 "skipped": trial.skipped,
+                "saturated": trial.saturated,
                 "outputs": [comparison_data(comparison) for comparison in trial.comparisons],
             }
             for trial in verification.trials

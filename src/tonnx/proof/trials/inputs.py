@@ -156,6 +156,8 @@ def _is_table(example: np.ndarray, shape: tuple[int, ...]) -> bool:
     """True if a column holds ids, as that of the image does in a list of regions: what fits the others breaks it."""
     if example.ndim != 2 or not 1 < example.shape[1] <= COLUMNS or shape[1] != example.shape[1]:
         return False
+    if len(example) < 2:  # one row says nothing of its columns
+        return False
     low, high = example.min(axis=0).astype(np.float64), example.max(axis=0).astype(np.float64)
     whole = (example == np.rint(example)).all(axis=0)
     return bool((whole & (low >= 0) & (high - low <= (high.max() - low.min()) / FEW)).any())
