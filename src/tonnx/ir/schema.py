@@ -23,7 +23,6 @@ class Formal:
 
     name: str
     type_str: str
-    optional: bool
     variadic: bool
     homogeneous: bool
     dtypes: frozenset[ir.DataType]
@@ -45,11 +44,7 @@ class Signature:
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
     attributes: Mapping[str, ir.AttributeType]
-    required: frozenset[str]
-    min_inputs: int
-    max_inputs: int
     min_outputs: int
-    max_outputs: int
 
     def input(self, index: int) -> Formal:
         """The formal of the input at ``index``; the last one repeats when it is variadic."""
@@ -68,7 +63,6 @@ def _formal(parameter: Any) -> Formal:
     return Formal(
         name=parameter.name,
         type_str=parameter.type_str,
-        optional=parameter.option == _OPTION.Optional,
         variadic=parameter.option == _OPTION.Variadic,
         homogeneous=parameter.is_homogeneous,
         dtypes=frozenset(_ELEMENT_TYPES[t] for t in parameter.types if t in _ELEMENT_TYPES),
@@ -117,11 +111,7 @@ def as_signature(schema: Any) -> Signature:
         inputs=tuple(_formal(p) for p in schema.inputs),
         outputs=tuple(_formal(p) for p in schema.outputs),
         attributes={name: ir.AttributeType(int(a.type)) for name, a in schema.attributes.items()},
-        required=frozenset(name for name, a in schema.attributes.items() if a.required),
-        min_inputs=schema.min_input,
-        max_inputs=schema.max_input,
         min_outputs=schema.min_output,
-        max_outputs=schema.max_output,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -102,12 +103,9 @@ def _weighted(op: Builder, x: ir.Value, axis: int, at: ir.Value, last: ir.Value,
             total = weights[0] + weights[1] + weights[2] + weights[3]
             weights = [w / total for w in weights]
     along = [-1] + [1] * (op.rank(x) - 1 - axis)
-    result: ir.Value | None = None
-    for place, weight in zip(places, weights, strict=True):
-        part = op.Gather(x, _index(op, place, last), axis=axis) * op.cast(op.Reshape(weight, along), x.dtype or T.FLOAT)
-        result = part if result is None else result + part
-    assert result is not None
-    return result
+    columns = [op.cast(op.Reshape(weight, along), x.dtype or T.FLOAT) for weight in weights]
+    neighbours = [op.Gather(x, _index(op, place, last), axis=axis) for place in places]
+    return reduce(op.Add, map(op.Mul, neighbours, columns))
 
 
 def _is_inside(op: Builder, place: ir.Value, last: ir.Value) -> ir.Value:

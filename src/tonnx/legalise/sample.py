@@ -7,6 +7,7 @@ ONNX has it. Every point has ``taps`` pixels along each axis that it reads, so t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -112,14 +113,12 @@ def _combined(op: Builder, parts: ir.Value, combine: Callable[..., ir.Value]) ->
     assert parts.shape is not None
     n, taps = parts.shape[2], parts.shape[3]
     assert isinstance(n, int) and isinstance(taps, int)
-    result: ir.Value | None = None
+    shaped = []
     for i, part in enumerate(split(op, parts, 2, [1] * n) if n > 1 else [parts]):
         along = [1] * n
         along[n - 1 - i] = taps  # x, the first part, belongs to the last axis
-        part = op.Reshape(part, [0, 0, *along])
-        result = part if result is None else combine(result, part)
-    assert result is not None
-    return result
+        shaped.append(op.Reshape(part, [0, 0, *along]))
+    return reduce(combine, shaped)
 
 
 def _pixels(op: Builder, x: ir.Value, places: ir.Value, batches: ir.Value | None) -> ir.Value:

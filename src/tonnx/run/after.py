@@ -40,6 +40,10 @@ class Answer:
     arrays: dict[str, np.ndarray] = field(default_factory=dict)
     """To be written as ``.npy``."""
 
+    def names(self, labels: Any) -> list[str] | None:
+        """The labels of the classes, if there are any."""
+        return None if labels is None else read_labels(labels, self.folder)
+
     def original(self, step: str) -> Prepared:
         """The picture that went in."""
         if self.prepared is None:
@@ -99,7 +103,7 @@ def sigmoid(answer: Answer) -> Answer:
 def top_k(answer: Answer, k: int = 5, labels: Any = None) -> Answer:
     """The ``k`` best classes with their scores."""
     scores = real(answer, "top_k").reshape(-1)
-    names = read_labels(labels, answer.folder) if labels is not None else None
+    names = answer.names(labels)
     if names is not None and len(names) != scores.size:
         raise InvalidArgument(f"top_k: there are {len(names)} labels, but the network has {scores.size} classes")
     best = np.argsort(-scores, kind="stable")[:k]
@@ -129,7 +133,7 @@ def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
     if classes.ndim != 2:
         raise InvalidArgument(f"mask: a map of classes has two dimensions, this has the shape {answer.array.shape}")
     classes = classes.astype(np.int64)
-    names = read_labels(labels, answer.folder) if labels is not None else None
+    names = answer.names(labels)
     original = answer.original("mask").original.convert("RGB")
     state = answer.original("mask")
     colours, seen = (
@@ -216,7 +220,7 @@ def boxes(
     from tonnx.run import detections
 
     state = answer.original("boxes")
-    names = read_labels(labels, answer.folder) if labels is not None else None
+    names = answer.names(labels)
     outputs = {
         "boxes": named(answer, boxes) if boxes else None,
         "scores": named(answer, scores) if scores else None,

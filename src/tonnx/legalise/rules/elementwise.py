@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import reduce
 
 import numpy as np
 import onnx_ir as ir
@@ -294,9 +295,7 @@ def sum_by_adding(op: Builder, node: NodeView) -> ir.Value | None:
     inputs = [value for value in node.inputs if value is not None]
     if _one_shape(inputs):
         return None
-    total = inputs[0]
-    for value in inputs[1:]:
-        total = total + value
+    total = reduce(op.Add, inputs)
     return total / float(len(inputs)) if node.op_type == "Mean" else total
 
 
