@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from tonnx.api.stages import Stages
 
 import tonnx
 from tests.like_windows import move_like_windows, on_linux
 from tonnx.cli import main
 from tonnx.io import write
+from tonnx.stages import Stages
 
 FIXTURES = Path(__file__).parents[1] / "frontends" / "paddle" / "fixtures"
 
