@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tonnx import retarget
 from tonnx.proof import prove, upward
 from tonnx.proof.judge import ReferenceSession, checked, open_session
 from tonnx.proof.session import Session, TooNew
+from tonnx.proof.subject import Subject
 
 SAID = [
     "[ONNXRuntimeError] : 1 : FAIL : Unsupported model IR version: 10, max supported IR version: 9",
@@ -60,13 +62,12 @@ def test_the_reference_evaluator_stands_in(old_runtime: None) -> None:
 
 
 def test_the_proof_says_who_ran_the_file(old_runtime: None) -> None:
-    options = {"output_names": ["y"], "dynamic": {"x": {0: "n"}}}
-    result = prove(model(), lambda feeds: [np.maximum(feeds["x"], 0)], {"x": X}, **options)
+    subject = Subject(lambda feeds: [np.maximum(feeds["x"], 0)], {"x": X}, ["y"], {"x": {0: "n"}})
+    result = prove(model(), subject)
     assert result.ok and "sizes tried: n=1,2,3" in str(result)
     assert f"[!] ONNX Runtime {onnxruntime.__version__} is too old" in str(result)
     assert "reference evaluator instead" in str(result)
-    wrong = prove(model(), lambda feeds: [feeds["x"]], {"x": X}, **options)
-    assert not wrong.ok
+    assert not prove(model(), replace(subject, reference=lambda feeds: [feeds["x"]])).ok
 
 
 def test_a_file_that_nobody_knows_is_refused(old_runtime: None, old_onnx: None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 from collections.abc import Callable, Iterator
@@ -72,11 +73,27 @@ def _with_numbers(original: Any, handler: Any, func: Any, args: Any, kwargs: Any
     return original(handler, func, args, kwargs)
 
 
+@contextlib.contextmanager
+def _allowing(original: Any, module: Any) -> Iterator[None]:
+    """Tensors that a model assigns to itself are put back, and no more is said; of recurrent layers it is not true."""
+    try:
+        with original(module):
+            yield
+    except ValueError as error:
+        if "assigned during export" not in str(error):
+            raise
+        if error.__context__ is not None:  # raised while the model's own error was on its way
+            raise error.__context__ from None
+
+
 def patches() -> Iterator[Patch]:
     """What a capture in an older PyTorch needs, to go as it does in the newest."""
     if not _defers():
         reason = "torch.export.export cannot be asked for assertions in the place of guards in 2.8 and before"
         yield Patch("torch.export._trace", "_non_strict_export", _deferring, reason)
+    if VERSION < (2, 10):
+        reason = "a tensor that a model assigns to itself is an error, from 2.10 on a warning"
+        yield Patch("torch.export._trace", "_detect_attribute_assignment", _allowing, reason)
     if VERSION < (2, 13):
         owner = "torch._export.non_strict_utils._NonStrictTorchFunctionHandler"
         reason = "x[n] by a tensor of rank 0 fails; from 2.13 on it is a selection at run time"
@@ -189,6 +206,8 @@ PRIVATE = {
     "torch.fx.experimental.symbolic_shapes.statically_known_true": _SIZES,
     "torch.fx.experimental.symbolic_shapes.sym_eq": _FLOW,
     "torch._export.non_strict_utils._NonStrictTorchFunctionHandler._override": "x[n] in PyTorch before 2.13",
+    "torch._functorch": "torch.vmap",
+    "torch.export._trace._detect_attribute_assignment": "recurrent layers in PyTorch before 2.10",
     "torch.export._trace._non_strict_export": "captures in PyTorch 2.8 and before",
     "torch.library.Library._destroy": "fake quantisation",
     "torch.nn.modules.transformer._detect_is_causal_mask": "transformer layers",

@@ -201,6 +201,11 @@ def test_what_cannot_be_compiled() -> None:
 # Archives
 
 
+def test_a_forward_with_overloads_is_refused() -> None:
+    with pytest.raises(tonnx.CaptureError, match="gives LSTM no forward of its own"):
+        tonnx.export(nn.LSTM(3, 4), (torch.ones(2, 1, 3),), capture="script")
+
+
 @pytest.mark.parametrize("name", ["model.pt", "model.ts", "model.archive"])
 def test_archives(name: str, tmp_path: Path) -> None:
     archive, path = tmp_path / name, tmp_path / "model.onnx"

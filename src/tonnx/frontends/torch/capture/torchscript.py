@@ -52,7 +52,7 @@ def script(module: torch.nn.Module) -> Scripted:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return Scripted(torch.jit.script(getattr(module, FUNCTION, module)))
+            program = torch.jit.script(getattr(module, FUNCTION, module))
     except Exception as error:  # whatever PyTorch's compiler says of the user's code
         raise CaptureError(
             f"torch.jit.script cannot compile {type(module).__name__}",
@@ -60,6 +60,13 @@ def script(module: torch.nn.Module) -> Scripted:
             why=reason(str(error)),
             hint="capture='trace' follows one path through the model",
         ) from error
+    if isinstance(program, torch.jit.ScriptModule) and not hasattr(program, "forward"):
+        raise CaptureError(
+            f"torch.jit.script gives {type(module).__name__} no forward of its own",
+            why="it has several, of which a caller chooses one by its arguments",
+            hint="export a module that calls it",
+        )
+    return Scripted(program)
 
 
 def reason(text: str) -> str:
