@@ -277,11 +277,11 @@ class _Question:
         if isinstance(model, (str, os.PathLike)):
             if str(model).endswith(".onnx"):
                 return self._onnx(Path(model))
-            from tonnx.frontends.paddle.reference.original import saved
+            from tonnx.frontends.paddle.original import saved
 
             return saved(model, self.params, given if given is not None else args, self.examples, signature)
         if is_of("paddle", model, args, kwargs):
-            from tonnx.frontends.paddle.reference.original import layer
+            from tonnx.frontends.paddle.original import layer
 
             return layer(model, args, kwargs, given, self.examples, signature)
         if is_of("torch", model, args, kwargs):

@@ -38,7 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"
     )
     parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
-    inputs = parser.add_argument_group("inputs")
+    _add_inputs(parser.add_argument_group("inputs"))
+    _add_making(parser.add_argument_group("how the file is made"))
+    proof = parser.add_argument_group("proof")
+    proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
+    proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
+    proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+
+
+def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
     inputs.add_argument(
         "--input",
         action="append",
@@ -74,7 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     inputs.add_argument("--input-names", type=specs.names, metavar="A,B", help="the file's input names, in order")
     inputs.add_argument("--output-names", type=specs.names, metavar="A,B", help="the file's output names, in order")
-    making = parser.add_argument_group("how the file is made")
+
+
+def _add_making(making: argparse._ArgumentGroup) -> None:
     making.add_argument("--no-fold", action="store_true", help="do not fold constants")
     making.add_argument(
         "--no-fuse-conv-bn", action="store_true", help="keep batch normalisations that could go into a convolution"
@@ -123,10 +133,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     making.add_argument(
         "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
     )
-    proof = parser.add_argument_group("proof")
-    proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
-    proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
-    proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

@@ -10,11 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnx.frontends.torch.operators.aten_fallback import REFUSE
 from tonnx.ir.target import CANON
 from tonnx.lowering.rules import USERS, Rule, complex_rule, rule_for
-
-REFUSE, FALLBACK, EVERY, FALLTHROUGH = "ONNX", "ONNX_ATEN_FALLBACK", "ONNX_ATEN", "ONNX_FALLTHROUGH"
-"""The four values of ``operator_export_type``."""
 
 EVAL, PRESERVE, TRAINING = "EVAL", "PRESERVE", "TRAINING"
 """The three values of ``training``."""

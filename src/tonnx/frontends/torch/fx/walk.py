@@ -21,10 +21,10 @@ from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_ord
 from tonnx.frontends.torch.fx.memory import Memory, mutates, root_of, written_argument
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result, in_reach, kind_of, lower_block
 from tonnx.frontends.torch.operators import decompose, symbolic_sizes
-from tonnx.frontends.torch.operators.aten_fallback import foreign_node, unsupported_operators
+from tonnx.frontends.torch.operators.aten_fallback import EVERY, REFUSE, foreign_node, unsupported_operators
 from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to_onnx_dtype
 from tonnx.frontends.torch.operators.weights import Weights, as_numpy
-from tonnx.frontends.torch.settings import EVERY, REFUSE, Settings
+from tonnx.frontends.torch.settings import Settings
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir import facts
 from tonnx.ir.build import Builder

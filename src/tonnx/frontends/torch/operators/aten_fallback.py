@@ -13,11 +13,12 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import Occurrence, UnsupportedArgument, UnsupportedOp
-from tonnx.frontends.torch.settings import FALLTHROUGH
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 ATEN = "org.pytorch.aten"
+REFUSE, FALLBACK, EVERY, FALLTHROUGH = "ONNX", "ONNX_ATEN_FALLBACK", "ONNX_ATEN", "ONNX_FALLTHROUGH"
+"""The four values of ``operator_export_type``."""
 
 
 def foreign_node(

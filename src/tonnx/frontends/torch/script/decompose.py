@@ -17,12 +17,11 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.operators.aten_fallback import foreign_node
+from tonnx.frontends.torch.operators.aten_fallback import REFUSE, foreign_node
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
 from tonnx.frontends.torch.operators.decompose import NoDecomposition, table
 from tonnx.frontends.torch.script import dtypes
 from tonnx.frontends.torch.script.values import Tensor
-from tonnx.frontends.torch.settings import REFUSE
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.stand_ins import hangs_on_stand_in
 
