@@ -97,8 +97,6 @@ REASONS = {"expm1": "a rule stops, for this test", "erf": "IndexError: list inde
 @pytest.mark.parametrize("function", CASES, ids=lambda function: function.__name__)
 @pytest.mark.parametrize("way", ["export", "script"])
 def test_torch(function: Callable[..., Any], way: str, broken: None) -> None:
-    if way == "export" and function is through_a_list:
-        pytest.skip("torch.export asks for a kernel on tensors without data")
     with pytest.raises(UnsupportedOp) as caught:
         tonnx.export(function, (X,), capture=way)
     told = {occurrence.operator.split(".")[1]: occurrence for occurrence in caught.value.occurrences}

@@ -17,7 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.fx import symbolic_sizes
+from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.io import write
 from tonnx.ir.build import Builder, Names
 from tonnx.passes import clean_up
