@@ -12,10 +12,12 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidArgument, RetargetError
+
+if TYPE_CHECKING:
+    from tonnx.api.result import ExportResult
 
 __all__ = ["DEFAULT_OPSET", "export"]
 

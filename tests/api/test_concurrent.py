@@ -324,6 +324,7 @@ def _until_interrupted(seconds: float) -> None:
     """Export again and again, and get Ctrl-C meanwhile. For a process of its own: a signal hits whatever runs then."""
     model = Branching().train()
     before = state(model)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
     arrived = threading.Event()
 
     def interrupt() -> None:
