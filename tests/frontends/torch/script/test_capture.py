@@ -267,9 +267,9 @@ def test_source_and_module_of_nodes() -> None:
     found = [node for graph in (result.model.graph, *result.model.graph.subgraphs()) for node in graph]
     relu = next(node for node in found if node.op_type == "Relu")
     assert relu.metadata_props["tonnx.module"] == "gates.0"
-    assert relu.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs.py:")
+    assert relu.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs_modules.py:")
     norm = next(node for node in found if node.metadata_props.get("tonnx.module") == "norm")
-    assert norm.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs.py:")
+    assert norm.metadata_props["tonnx.source"].startswith("tests/frontends/torch/script/programs_modules.py:")
 
 
 # Arguments
