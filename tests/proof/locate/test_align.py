@@ -11,7 +11,7 @@ import onnx_ir as ir
 import pytest
 
 from tonnx.io import read
-from tonnx.ir.provenance import VALUE
+from tonnx.ir.facts import VALUE
 from tonnx.proof.locate.align import Mark, by_contents, mark_of, stamped, unmatched
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.onnx_trace import OnnxTrace
@@ -133,7 +133,7 @@ def test_names_that_mean_something_else_are_not_trusted() -> None:
 def told(operators: list[str]) -> dict[str, str]:
     file = cutter(MODEL)
     for number, (node, operator) in enumerate(zip(file.nodes, operators, strict=True)):
-        node.outputs[0].meta[VALUE] = f"v{number}"
+        VALUE[node.outputs[0]] = f"v{number}"
         node.metadata_props["tonnx.op"] = operator
     steps = {f"v{i}": Step(f"v{i}", f"aten.op{i}", inputs=(f"v{i - 1}",) if i else ()) for i in range(4)}
     return stamped(file, steps)
@@ -150,7 +150,7 @@ def test_stamped() -> None:
 
 def test_a_stamp_that_the_model_does_not_have() -> None:
     file = cutter(MODEL)
-    file.nodes[0].outputs[0].meta[VALUE] = "gone"
+    VALUE[file.nodes[0].outputs[0]] = "gone"
     assert stamped(file, {"v0": Step("v0")}) == {}
 
 
