@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tonnx.proof import Session, Verification, prove
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as trials
-from tonnx.proof.trials import rounding, saturation
+from tonnx.proof.trials import saturation
 
 RNG = np.random.default_rng(0)
 WEIGHT = np.sign(RNG.normal(size=(16, 4))).astype(np.int8) * np.int8(127)
@@ -105,9 +105,7 @@ def test_values_that_cannot_be_brought_into_range() -> None:
 
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (trials, rounding, saturation):
-        monkeypatch.setattr(module, "Session", Cut)
-    monkeypatch.setattr(rounding, "Session", Session)  # the smooth one multiplies no integers
+    monkeypatch.setattr(trials, "open_session", Cut)
     for module in (trials, saturation):
         monkeypatch.setattr(module, "runtime_saturates", lambda: True)
 
