@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tonnx.proof import Session, Verification, prove
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as trials
-from tonnx.proof.trials import saturation
+from tonnx.proof.trials import rounding, saturation
 
 RNG = np.random.default_rng(0)
 WEIGHT = np.sign(RNG.normal(size=(16, 4))).astype(np.int8) * np.int8(127)
