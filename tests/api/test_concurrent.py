@@ -8,10 +8,8 @@ import logging
 import multiprocessing
 import random
 import signal
-import subprocess
 import sys
 import threading
-import time
 import types
 import warnings
 from collections.abc import Callable
@@ -318,35 +316,6 @@ def test_interrupted(where: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         tonnx.export(model, x, dynamic_axes={"x": [0]}, **options)
     is_unchanged(before, model)
-
-
-def _until_interrupted(seconds: float) -> None:
-    """Export again and again, and get Ctrl-C meanwhile. For a process of its own: a signal hits whatever runs then."""
-    model = Branching().train()
-    before = state(model)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored, where the tests run in the background
-    arrived = threading.Event()
-
-    def interrupt() -> None:
-        time.sleep(seconds)
-        while not arrived.wait(0.5):  # again, since Python drops an exception that comes while an object is deleted
-            signal.pthread_kill(main, signal.SIGINT)
-
-    main = threading.main_thread().ident
-    assert main is not None
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        for _ in range(1000):
-            tonnx.export(model, torch.ones(2, 3), dynamic_axes={"x": [0]}, verify=False)
-    arrived.set()
-    is_unchanged(before, model)
-
-
-@pytest.mark.parametrize("seconds", [0.2, 0.8])
-def test_interrupted_by_a_signal(seconds: float) -> None:
-    code = f"from {__name__} import _until_interrupted; _until_interrupted({seconds})"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
 
 
 # One inside another
