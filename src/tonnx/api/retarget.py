@@ -128,6 +128,7 @@ def retarget(
         rtol, atol: tolerances, by default those of each output's dtype.
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
         runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
+        progress: called with the name of each stage as it begins.
     """
     target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)

@@ -174,39 +174,46 @@ def verify(
 
     Returns a result that is not ``ok`` if the file computes something else. What cannot be compared at all raises.
     """
-    path = Path(onnx_path)
-    if not path.is_file():
-        raise InvalidArgument(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a file")
-    where = None if reproducer is None else _checked_reproducer(Path(reproducer))
+    path, where = _checked_file(Path(onnx_path)), _checked_reproducer(reproducer)
     stages = Stages(progress)
     with stages("read"):
-        read = reading.reader(path)()
-        signature, notes = Signature.of(read), _checker(path)
-        if any(value.dtype == ir.DataType.DOUBLE for value in read.graph.outputs):
-            reading.infer(read)
-        lowered = lowered_outputs(read)
-        del read  # with all its weights
+        signature, lowered, notes = _read(path)
     with stages("model"):
         subject = _Question(model, args, kwargs, params, signature).subject().within(rtol, atol)
-    check_fit(signature, subject.example)
+        check_fit(signature, subject.example)
     with stages("verify"):
-        verification = prove(
-            path, subject, check=False, seed=seed, max_trials=16 if sizes else 0, lowered=lowered, values=values
-        )
-    result = VerifyResult(path, subject.framework, verification, strict, notes=[*notes, *untested()])
-    if locate or (locate is None and not verification.ok):
+        proof = prove(path, subject, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
+    result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
+    if locate or (locate is None and not proof.ok):
         with stages("locate"):
             _locate(result, subject, where)
-    result.timings = stages.seconds
     return result
 
 
-def _checked_reproducer(path: Path) -> Path:
+def _checked_file(path: Path) -> Path:
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a file")
+    return path
+
+
+def _checked_reproducer(wanted: str | os.PathLike[str] | None) -> Path | None:
+    if wanted is None:
+        return None
+    path = Path(wanted)
     if path.suffix != ".onnx":
         raise InvalidArgument(f"the reproducer is written to a path that ends in .onnx, not {path}")
     if not path.parent.is_dir():
         raise InvalidArgument(f"cannot write {path}", why=f"the folder {path.parent} does not exist")
     return path
+
+
+def _read(path: Path) -> tuple[Signature, frozenset[str], list[str]]:
+    """The file's inputs and outputs, the outputs whose precision was lowered, and what the user should know."""
+    model = reading.reader(path)()
+    signature, notes = Signature.of(model), [*_checker(path), *untested()]
+    if any(value.dtype == ir.DataType.DOUBLE for value in model.graph.outputs):
+        reading.infer(model)
+    return signature, lowered_outputs(model), notes
 
 
 def _checker(path: Path) -> list[str]:

@@ -54,13 +54,6 @@ class Names:
         self._taken.add(name)
         return name
 
-    def reserve(self, name: str) -> bool:
-        """Take exactly ``name``; False if somebody has it."""
-        if name in self._taken:
-            return False
-        self._taken.add(name)
-        return True
-
 
 class Builder(SizeArithmetic):
     """Adds nodes to one graph: at its end, or before ``before``."""

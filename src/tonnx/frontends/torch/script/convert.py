@@ -29,8 +29,6 @@ from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.regions.lists import DynamicList, as_number
 
-Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
-
 
 class Runnable(torch.nn.Module):
     """A TorchScript program as a module with a Python signature. A run leaves the user's module as it was."""
