@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +53,17 @@ def test_messages(case: Any) -> None:
     for part in parts:
         assert part in message, message
     assert len(message) < 700
+
+
+PUBLIC = (tonnx.export, tonnx.retarget, tonnx.verify, tonnx.bench, tonnx.report, tonnx.load, tonnx.lower)
+
+
+@pytest.mark.parametrize("function", PUBLIC, ids=lambda function: function.__name__)
+def test_help_names_every_argument(function: Any) -> None:
+    text = inspect.getdoc(function) or ""
+    said = re.findall(r"\w+", " ".join(re.findall(r"(?m)^    ([\w, ]+): ", text)))
+    silent = [name for name in inspect.signature(function).parameters if name not in said]
+    assert text.count("\nArgs:\n") == 1 and not silent
 
 
 def test_a_program_in_training_can_be_exported_as_it_is() -> None:

@@ -422,7 +422,7 @@ def test_the_seed_repeats_the_inputs() -> None:
 
     model = one_node("Relu", shape=("batch", 3))
     for seed in (0, 0, 1):
-        prove(model, Subject(watch, {"x": ones(2, 3)}, ["y"], BATCH), seed=seed, max_trials=1, check=False)
+        prove(model, Subject(watch, {"x": ones(2, 3)}, ["y"], BATCH), seed=seed, sizes=1, check=False)
     assert len(seen) == 6
     assert np.array_equal(seen[1], seen[3])
     assert not np.array_equal(seen[1], seen[5])

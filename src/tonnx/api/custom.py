@@ -49,11 +49,11 @@ def lower(*names: str, function: str | None = None) -> Callable[[F], F]:
     def enter(rule: F) -> F:
         from tonnx.lowering.rules import USERS, rule_of
 
-        made = rule_of(rule) if function is None else _in_function(rule, function)
+        entry = rule_of(rule) if function is None else _in_function(rule, function)
         for name in names:
-            found = _NAME.fullmatch(name)
-            assert found is not None
-            USERS[".".join(part for part in found.groups() if part)] = made
+            match = _NAME.fullmatch(name)
+            assert match is not None
+            USERS[".".join(part for part in match.groups() if part)] = entry
         return rule
 
     return enter

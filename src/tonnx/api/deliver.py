@@ -179,7 +179,7 @@ class _Proof:
             write.write(dropless, other := Path(folder) / "model.onnx")
             quiet = replace(subject, reference=subject.no_dropout, redrawn=None)
             without = prove(other, quiet, check=False, lowered=lowered, values=self.values)
-        with_it = prove(path, subject, random=random, lowered=lowered, max_trials=0, optimised=False)
+        with_it = prove(path, subject, random=random, lowered=lowered, sizes=False, optimised=False)
         return Verification(without.trials + tuple(replace(t, label="with dropout") for t in with_it.trials))
 
     def _explain(self, failure: VerificationFailed, reproducer: Path | None) -> None:

@@ -67,14 +67,14 @@ def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
     return ExportRequest(**options, target=target, saving=saving)
 
 
-def _recipe(given: Any, embedded: bool) -> Recipe | None:
-    if given is None:
+def _recipe(recipe: Any, embedded: bool) -> Recipe | None:
+    if recipe is None:
         if embedded:
             raise InvalidArgument("embed_preprocessing needs a recipe", hint="recipe='imagenet', or a file of your own")
         return None
     from tonnx.run.recipe import read_recipe
 
-    return read_recipe(given)
+    return read_recipe(recipe)
 
 
 def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:

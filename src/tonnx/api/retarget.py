@@ -128,6 +128,7 @@ def retarget(
         rtol, atol: tolerances, by default those of each output's dtype.
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
         runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
+        progress: called with the name of each stage as it begins.
     """
     target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)
@@ -137,14 +138,14 @@ def retarget(
         original = read()
     source = original.opset_imports[""]
     result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
-    given = dict(inputs or {})
-    check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), given)
+    arrays = dict(inputs or {})
+    check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
     result.notes += untested()
     result.after = _count(result.model)
     provenance.stamp(result.model)
-    subject = _subject(model, read, result, given).within(rtol, atol) if verify else None
+    subject = _subject(model, read, result, arrays).within(rtol, atol) if verify else None
     deliver(result, f, stages, subject, external_data=external_data, runtime=runtime)
     result.timings = stages.seconds
     return result
@@ -199,14 +200,14 @@ def _count(model: ir.Model) -> Counter[str]:
 
 
 def _subject(
-    model: Any, read: Callable[[], ir.Model], result: RetargetResult, given: Mapping[str, np.ndarray]
+    model: Any, read: Callable[[], ir.Model], result: RetargetResult, arrays: Mapping[str, np.ndarray]
 ) -> Subject:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     signature = Signature.of(result.model)
     try:
         session = dependable(_as_given(model, read))
         result.notes += [f"the original: {session.remark}"] if session.remark else []
-        example = _runnable(session, signature, given)
+        example = _runnable(session, signature, arrays)
     except TonnxError as error:
         # An operator of a custom domain, a kernel that is missing, inputs that cannot be guessed: the result says so.
         result.not_run = f"not compared: ONNX Runtime does not run the original ({error.why or error.what})"
@@ -249,16 +250,16 @@ def _as_given(model: Any, read: Callable[[], ir.Model]) -> str | os.PathLike[str
     return write.to_bytes(copy)
 
 
-def _runnable(session: Session, signature: Signature, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _runnable(session: Session, signature: Signature, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Inputs on which the original runs: sizes and integers that the file says nothing of are guessed."""
     failure: TonnxError | None = None
-    for example in random_examples(signature, given):
+    for example in random_examples(signature, arrays):
         try:
             session.run(example)
             return example
         except TonnxError as error:
             failure = failure or error
     assert failure is not None
-    if given and set(signature.inputs) <= set(given):
+    if arrays and set(signature.inputs) <= set(arrays):
         raise InvalidArgument("the model does not run on the given inputs", why=failure.why)
     raise failure

@@ -106,17 +106,17 @@ def _member(option: str, value: Any, names: Sequence[str], default: str) -> str:
     return name
 
 
-def _opsets(given: Any) -> dict[str, int]:
-    if given is None:
+def _opsets(opsets: Any) -> dict[str, int]:
+    if opsets is None:
         return {}
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f'custom_opsets must be a dict such as {{"my.domain": 1}}, not {given!r}')
-    for domain, version in given.items():
+    if not isinstance(opsets, Mapping):
+        raise InvalidArgument(f'custom_opsets must be a dict such as {{"my.domain": 1}}, not {opsets!r}')
+    for domain, version in opsets.items():
         if not isinstance(domain, str) or isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise InvalidArgument(f"custom_opsets[{domain!r}] must be a version, a number from 1, not {version!r}")
         if domain in ("", "ai.onnx"):
             raise InvalidArgument("custom_opsets is for other domains", hint="opset_version is that of ONNX itself")
-    return dict(given)
+    return dict(opsets)
 
 
 def _nearest(name: str) -> str | None:
@@ -125,8 +125,8 @@ def _nearest(name: str) -> str | None:
 
     from tonnx.api.export import export
 
-    known = [*inspect.signature(export).parameters, *_UNTIL_1_9, *_SINCE_1_10, *_ANSWERS]
-    close = difflib.get_close_matches(name, known, n=1)
+    arguments = [*inspect.signature(export).parameters, *_UNTIL_1_9, *_SINCE_1_10, *_ANSWERS]
+    close = difflib.get_close_matches(name, arguments, n=1)
     return f"did you mean {close[0]!r}?" if close else None
 
 
@@ -138,11 +138,11 @@ def takes_positions(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        given = by_position(args[3:])
-        for name in given:
+        positional = by_position(args[3:])
+        for name in positional:
             if name in options:
                 raise InvalidArgument(f"{name} is given twice: by position and by name")
-        return function(*args[:3], **given, **options)  # type: ignore[arg-type]
+        return function(*args[:3], **positional, **options)  # type: ignore[arg-type]
 
     return call
 

@@ -174,39 +174,46 @@ def verify(
 
     Returns a result that is not ``ok`` if the file computes something else. What cannot be compared at all raises.
     """
-    path = Path(onnx_path)
-    if not path.is_file():
-        raise InvalidArgument(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a file")
-    where = None if reproducer is None else _checked_reproducer(Path(reproducer))
+    path, where = _checked_file(Path(onnx_path)), _checked_reproducer(reproducer)
     stages = Stages(progress)
     with stages("read"):
-        read = reading.reader(path)()
-        signature, notes = Signature.of(read), _checker(path)
-        if any(value.dtype == ir.DataType.DOUBLE for value in read.graph.outputs):
-            reading.infer(read)
-        lowered = lowered_outputs(read)
-        del read  # with all its weights
+        signature, lowered, notes = _read(path)
     with stages("model"):
         subject = _Question(model, args, kwargs, params, signature).subject().within(rtol, atol)
-    check_fit(signature, subject.example)
+        check_fit(signature, subject.example)
     with stages("verify"):
-        verification = prove(
-            path, subject, check=False, seed=seed, max_trials=16 if sizes else 0, lowered=lowered, values=values
-        )
-    result = VerifyResult(path, subject.framework, verification, strict, notes=[*notes, *untested()])
-    if locate or (locate is None and not verification.ok):
+        proof = prove(path, subject, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
+    result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
+    if locate or (locate is None and not proof.ok):
         with stages("locate"):
             _locate(result, subject, where)
-    result.timings = stages.seconds
     return result
 
 
-def _checked_reproducer(path: Path) -> Path:
+def _checked_file(path: Path) -> Path:
+    if not path.is_file():
+        raise InvalidArgument(f"there is no file {path}" if not path.is_dir() else f"{path} is a folder, not a file")
+    return path
+
+
+def _checked_reproducer(wanted: str | os.PathLike[str] | None) -> Path | None:
+    if wanted is None:
+        return None
+    path = Path(wanted)
     if path.suffix != ".onnx":
         raise InvalidArgument(f"the reproducer is written to a path that ends in .onnx, not {path}")
     if not path.parent.is_dir():
         raise InvalidArgument(f"cannot write {path}", why=f"the folder {path.parent} does not exist")
     return path
+
+
+def _read(path: Path) -> tuple[Signature, frozenset[str], list[str]]:
+    """The file's inputs and outputs, the outputs whose precision was lowered, and what the user should know."""
+    model = reading.reader(path)()
+    signature, notes = Signature.of(model), [*_checker(path), *untested()]
+    if any(value.dtype == ir.DataType.DOUBLE for value in model.graph.outputs):
+        reading.infer(model)
+    return signature, lowered_outputs(model), notes
 
 
 def _checker(path: Path) -> list[str]:
@@ -256,7 +263,7 @@ class _Question:
     signature: Signature
 
     @cached_property
-    def given(self) -> dict[str, np.ndarray] | None:
+    def named_arrays(self) -> dict[str, np.ndarray] | None:
         """Arrays by name, if that is what was given; {} if nothing was."""
         if self.kwargs:
             return None
@@ -266,31 +273,31 @@ class _Question:
             return dict(self.args)
         return None
 
-    def examples(self, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+    def examples(self, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
         """Complete inputs for the file: what is given, and random ones for the rest."""
-        check_fit(self.signature, given)
-        return random_examples(self.signature, given)
+        check_fit(self.signature, arrays)
+        return random_examples(self.signature, arrays)
 
     def subject(self) -> Subject:
         """What the file is compared with."""
-        model, args, kwargs, given, signature = self.model, self.args, self.kwargs, self.given, self.signature
+        model, args, kwargs, arrays, signature = self.model, self.args, self.kwargs, self.named_arrays, self.signature
         if isinstance(model, (str, os.PathLike)):
             if str(model).endswith(".onnx"):
                 return self._onnx(Path(model))
             from tonnx.frontends.paddle.original import saved
 
-            return saved(model, self.params, given if given is not None else args, self.examples, signature)
+            return saved(model, self.params, arrays if arrays is not None else args, self.examples, signature)
         if is_of("paddle", model, args, kwargs):
             from tonnx.frontends.paddle.original import layer
 
-            return layer(model, args, kwargs, given, self.examples, signature)
+            return layer(model, args, kwargs, arrays, self.examples, signature)
         if is_of("torch", model, args, kwargs):
             return self._torch()
         if callable(model) and not isinstance(model, type):
             try:
                 return self._function()
             except CaptureError:  # it takes no arrays: on tensors, if PyTorch is there at all
-                if given is None or "torch" not in sys.modules:
+                if arrays is None or "torch" not in sys.modules:
                     raise
                 return self._torch()
         raise InvalidArgument(
@@ -302,23 +309,23 @@ class _Question:
     def _torch(self) -> Subject:
         from tonnx.frontends.torch.original import has_example, original, with_arrays
 
-        given = self.given
-        if given is None or (not given and has_example(self.model)):
+        arrays = self.named_arrays
+        if arrays is None or (not arrays and has_example(self.model)):
             return original(self.model, self.args, self.kwargs, self.signature)
-        return with_arrays(self.model, given, self.examples, self.signature)
+        return with_arrays(self.model, arrays, self.examples, self.signature)
 
     def _function(self) -> Subject:
         """A function on arrays: as many as the file has inputs, in their order; it gives the outputs in order."""
         names, extra, outputs = list(self.signature.inputs), dict(self.kwargs or {}), self.signature.outputs
-        given = self.given
-        if given is None:
+        by_name = self.named_arrays
+        if by_name is None:
             arrays = self._arrays()
             if len(arrays) != len(names):
                 raise InvalidArgument(
                     f"the file has {len(names)} inputs, {len(arrays)} arrays are given",
                     why=f"they are {', '.join(names)}",
                 )
-            given = dict(zip(names, arrays, strict=True))
+            by_name = dict(zip(names, arrays, strict=True))
 
         def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
             results = self.model(*(feeds[name] for name in names), **extra)
@@ -328,7 +335,7 @@ class _Question:
             listed = list(results) if isinstance(results, (tuple, list)) else [results]
             return [np.asarray(result) for result in listed]
 
-        example = first_that_runs(reference, [given] if set(given) == set(names) else self.examples(given))
+        example = first_that_runs(reference, [by_name] if set(by_name) == set(names) else self.examples(by_name))
         return Subject(
             reference,
             {name: example[name] for name in names},
@@ -341,10 +348,10 @@ class _Question:
     def _onnx(self, path: Path) -> Subject:
         from tonnx.proof.locate.onnx_trace import original_file
 
-        given = self.given
-        if given is None:
-            given = dict(zip(self.signature.inputs, self._arrays(), strict=False))
-        return original_file(path, given, partial(self.examples, given), self.signature)
+        arrays = self.named_arrays
+        if arrays is None:
+            arrays = dict(zip(self.signature.inputs, self._arrays(), strict=False))
+        return original_file(path, arrays, partial(self.examples, arrays), self.signature)
 
     def _arrays(self) -> list[np.ndarray]:
         return [np.asarray(part) for part in (self.args if isinstance(self.args, (tuple, list)) else [self.args])]

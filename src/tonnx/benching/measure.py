@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,23 +125,21 @@ def bench(
         inputs: real values by input name instead of random ones; their first dimension is repeated to the batch size.
         seconds: how long each contender is measured, for each batch size and thread count.
         warmup: runs before the clock starts.
+        providers: ONNX Runtime's execution providers; the CPU's if not given.
         memory: measure the peak memory of each file too, in processes of their own.
+        progress: called with what is measured next.
     """
     if not files:
         raise InvalidArgument("there is nothing to measure", hint="give at least one ONNX file")
     if not seconds > 0 or warmup < 0 or any(n < 1 for n in [*(batches or [1]), *(threads or [1])]):
         raise InvalidArgument("seconds, batches and threads must be above 0")
     say = progress or (lambda stage: None)
-    models = {name: load_file(path, providers) for name, path in zip(_labels(files), files, strict=True)}
-    first = next(iter(models.values()))
-    _check_alike(models)
-    contenders = [_file(name, path, models[name], providers) for name, path in zip(models, files, strict=True)]
-    contenders += [_framework(against, list(first.inputs))] if against is not None else []
+    contenders, first = _contenders(files, against, providers)
+    feeds_of = partial(make_inputs, first, sizes=sizes or {}, values=inputs or {})
     result = Bench()
-    fixed = [contender.fixed_batch for contender in contenders if contender.fixed_batch is not None]
-    batch_sizes = list(batches or fixed[:1] or [1])
+    batch_sizes = list(batches or [c.fixed_batch for c in contenders if c.fixed_batch is not None][:1] or [1])
     for batch in batch_sizes:
-        feeds = make_inputs(first, batch, sizes or {}, inputs or {})
+        feeds = feeds_of(batch)
         fitting = [c for c in contenders if c.fixed_batch in (None, batch)]
         notes = [f"{c.name} takes batches of {c.fixed_batch} only" for c in contenders if c not in fitting]
         result.notes += [note for note in notes if note not in result.notes]
@@ -151,10 +150,20 @@ def bench(
         raise InvalidArgument("there is nothing to measure", why="; ".join(result.notes))
     if memory:
         say("memory")
-        result.memory = _memory(
-            contenders, lambda fixed: make_inputs(first, fixed or batch_sizes[0], sizes or {}, inputs or {})
-        )
+        result.memory = _memory(contenders, lambda fixed: feeds_of(fixed or batch_sizes[0]))
     return result
+
+
+def _contenders(
+    files: Sequence[str | os.PathLike[str]], against: Any, providers: Sequence[str] | None
+) -> tuple[list[_Contender], Model]:
+    """All that take part, and the first file, whose inputs the others have."""
+    models = {name: load_file(path, providers) for name, path in zip(_labels(files), files, strict=True)}
+    first = next(iter(models.values()))
+    _check_alike(models)
+    contenders = [_file(name, path, models[name], providers) for name, path in zip(models, files, strict=True)]
+    contenders += [_framework(against, list(first.inputs))] if against is not None else []
+    return contenders, first
 
 
 def make_inputs(model: Model, batch: int, sizes: Mapping[str, int], values: Mapping[str, np.ndarray]) -> Feeds:

@@ -30,10 +30,10 @@ def example_for(
     for name in drawn:
         if name in arrays:
             raise argparse.ArgumentTypeError(f"the input {name!r} is described and given as well")
-    given = {**drawn, **arrays}
-    if not given and loaded.has_example:
+    example = {**drawn, **arrays}
+    if not example and loaded.has_example:
         return loaded.args if loaded.args is not None else (), loaded.kwargs
-    return given or (), None
+    return example or (), None
 
 
 def _inputs(path: Path) -> dict[str, Any]:

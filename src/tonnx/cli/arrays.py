@@ -59,17 +59,17 @@ def _numpy(file: Path) -> np.ndarray | dict[str, np.ndarray] | list[np.ndarray]:
         if isinstance(content, np.ndarray):
             return content
         with content:
-            found = dict(content.items())
+            members = dict(content.items())
     except OSError as error:
         raise InvalidArgument(f"cannot read {file}", why=error.strerror or str(error), hint=hint) from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         # numpy takes everything that it does not know for a pickle
         why = "it is not in numpy's format" if "pickle" in str(error) else str(error)
         raise InvalidArgument(f"cannot read {file}", why=why, hint=hint) from error
-    if not all(isinstance(array, np.ndarray) for array in found.values()):
+    if not all(isinstance(array, np.ndarray) for array in members.values()):
         raise InvalidArgument(f"cannot read {file}", why="it is an archive, but not one of arrays", hint=hint)
-    unnamed = list(found) == [f"arr_{i}" for i in range(len(found))]  # np.savez(file, a, b)
-    return list(found.values()) if unnamed else found
+    unnamed = list(members) == [f"arr_{i}" for i in range(len(members))]  # np.savez(file, a, b)
+    return list(members.values()) if unnamed else members
 
 
 def _torch(file: Path) -> Any:

@@ -46,17 +46,17 @@ def make_example(
     device = _device(loaded.model)
     values = {name: _value(name, by_name.get(name), arrays.get(name)).to(device) for name in wishes}
     if isinstance(loaded.model, torch.export.ExportedProgram):
-        given = [name for name, fake in program_inputs(loaded.model) if fake is not None]
-        places = _places(wishes, given, set(given))
+        own_names = [name for name, fake in program_inputs(loaded.model) if fake is not None]
+        places = _places(wishes, own_names, set(own_names))
         example = _of_program(loaded, {places[wish]: value for wish, value in values.items()})
     else:
         places, example = _of_module(loaded, values)
-        given = [leaf.name for leaf in bind_call(loaded.model, example.args, example.kwargs, None).leaves]
+        own_names = [leaf.name for leaf in bind_call(loaded.model, example.args, example.kwargs, None).leaves]
     # A wish that is not a name of the model's is the name that the input gets in the file.
-    final = {name: name for name in given} | {place: wish for wish, place in places.items() if wish[0] != "#"}
-    final |= dict(zip(given, input_names or (), strict=False))
+    final = {name: name for name in own_names} | {place: wish for wish, place in places.items() if wish[0] != "#"}
+    final |= dict(zip(own_names, input_names or (), strict=False))
     if any(old != new for old, new in final.items()) or input_names:
-        example.input_names = [*(final[name] for name in given), *list(input_names or ())[len(given) :]]
+        example.input_names = [*(final[name] for name in own_names), *list(input_names or ())[len(own_names) :]]
     for name, axes in [*((name, spec.dynamic) for name, spec in by_name.items()), *dynamic]:
         place = places.get(name, name)
         example.dynamic_axes.setdefault(final.get(place, place), {}).update(
@@ -106,10 +106,10 @@ def _drawn(name: str, shape: list[int], dtype: torch.dtype) -> torch.Tensor:
 # Places
 
 
-def _places(wishes: Sequence[str], order: Sequence[str], known: set[str], any_name: bool = False) -> dict[str, str]:
+def _places(wishes: Sequence[str], order: Sequence[str], own_names: set[str], any_name: bool = False) -> dict[str, str]:
     """Which of the model's inputs each wish is for: by name if the names are the model's, else in order."""
     named = [wish for wish in wishes if wish[0] != "#"]
-    theirs = [wish for wish in named if wish in known or any_name]
+    theirs = [wish for wish in named if wish in own_names or any_name]
     if theirs and len(theirs) < len(named):
         stranger = next(wish for wish in named if wish not in theirs)
         raise InvalidArgument(
@@ -188,10 +188,10 @@ def _count(signature: inspect.Signature) -> int:
     return sum(parameter.kind in _POSITIONAL for parameter in signature.parameters.values())
 
 
-def _check_required(model: str, signature: inspect.Signature, given: set[str]) -> None:
+def _check_required(model: str, signature: inspect.Signature, passed: set[str]) -> None:
     for name, parameter in signature.parameters.items():
         variable = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if not variable and parameter.default is parameter.empty and name not in given:
+        if not variable and parameter.default is parameter.empty and name not in passed:
             raise InvalidArgument(
                 f"there is no example for the input {name!r} of {model}",
                 hint=f'describe it: --input "{name}:float32[batch,3,224,224]", or give values: --inputs {name}.npy',

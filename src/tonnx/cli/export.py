@@ -137,16 +137,16 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Load, export, report."""
-    given = [*options.input, *options.input_shapes]
+    input_specs = [*options.input, *options.input_shapes]
     try:
-        _check_twice(given)
+        _check_twice(input_specs)
         if is_paddle(options.model):
-            result = export_paddle(options, given, **_common(options, console))
+            result = export_paddle(options, input_specs, **_common(options, console))
         else:
             if options.params:
                 raise argparse.ArgumentTypeError("--params is for Paddle models")
-            layer = export_layer(options, given, **_common(options, console))
-            result = layer or _export_torch(options, specs.with_example_sizes(given), console)
+            layer = export_layer(options, input_specs, **_common(options, console))
+            result = layer or _export_torch(options, specs.with_example_sizes(input_specs), console)
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
     return Report(str(result), result.data, lambda: _details(result))
@@ -176,7 +176,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     }
 
 
-def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], console: Console) -> ExportResult:
+def _export_torch(options: argparse.Namespace, input_specs: list[specs.InputSpec], console: Console) -> ExportResult:
     console.stage("load")
     from tonnx.frontends.named import importable, load
 
@@ -186,7 +186,7 @@ def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], con
         from tonnx.cli.arrays import read_arrays
         from tonnx.cli.examples import make_example
 
-        example = make_example(loaded, given, read_arrays(options.inputs), options.dynamic, options.input_names)
+        example = make_example(loaded, input_specs, read_arrays(options.inputs), options.dynamic, options.input_names)
         return export(
             loaded.model,
             example.args,
@@ -199,8 +199,8 @@ def _export_torch(options: argparse.Namespace, given: list[specs.InputSpec], con
         )
 
 
-def _check_twice(given: list[specs.InputSpec]) -> None:
-    names = [spec.name for spec in given if spec.name is not None]
+def _check_twice(input_specs: list[specs.InputSpec]) -> None:
+    names = [spec.name for spec in input_specs if spec.name is not None]
     for name in names:
         if names.count(name) > 1:
             raise argparse.ArgumentTypeError(f"the input {name!r} is described twice")

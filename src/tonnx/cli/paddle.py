@@ -12,17 +12,17 @@ from tonnx.cli.specs import InputSpec
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
 
-def input_shapes(given: list[InputSpec]) -> dict[str, list[int | str | None]]:
+def input_shapes(input_specs: list[InputSpec]) -> dict[str, list[int | str | None]]:
     """What the user said of the inputs, as `tonnx.export` takes it."""
     shapes: dict[str, list[int | str | None]] = {}
-    for spec in given:
+    for spec in input_specs:
         if spec.name is None:
             raise argparse.ArgumentTypeError("an input of a Paddle model is given with its name, as x:1,3,224,224")
         shapes[spec.name] = [dim.size if dim.name is None else dim.name or None for dim in spec.dims]
     return shapes
 
 
-def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common: Any) -> ExportResult:
+def export_paddle(options: argparse.Namespace, input_specs: list[InputSpec], **common: Any) -> ExportResult:
     """Export the saved model that MODEL names."""
     from tonnx.api.export import export
     from tonnx.cli.arrays import read_arrays
@@ -32,7 +32,7 @@ def export_paddle(options: argparse.Namespace, given: list[InputSpec], **common:
         read_arrays(options.inputs),
         options.output,
         params=options.params,
-        input_shapes=input_shapes(given) or None,
+        input_shapes=input_shapes(input_specs) or None,
         dynamic_axes=dict(options.dynamic) or None,
         input_names=options.input_names,
         **common,
@@ -53,7 +53,7 @@ def mentions_paddle(target: str) -> bool:
         return False
 
 
-def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: Any) -> ExportResult | None:
+def export_layer(options: argparse.Namespace, input_specs: list[InputSpec], **common: Any) -> ExportResult | None:
     """Export the Paddle layer that MODEL names; None if it names something else."""
     from tonnx.frontends.named import importable, load_any
 
@@ -67,7 +67,7 @@ def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: 
         from tonnx.cli.arrays import read_arrays
 
         arrays = read_arrays(options.inputs)
-        axes = {spec.name or "": {a: n for a, n in spec.dynamic.items() if n} for spec in given if spec.name}
+        axes = {spec.name or "": {a: n for a, n in spec.dynamic.items() if n} for spec in input_specs if spec.name}
         for name, named in options.dynamic:
             axes.setdefault(name, {}).update(named)
         return export(
@@ -75,18 +75,18 @@ def export_layer(options: argparse.Namespace, given: list[InputSpec], **common: 
             loaded.args if loaded.args is not None and not arrays else (),
             options.output,
             kwargs=arrays or loaded.kwargs,
-            input_spec=_specs(given),
+            input_spec=_specs(input_specs),
             dynamic_axes={name: named for name, named in axes.items() if named} or None,
             input_names=options.input_names,
             **common,
         )
 
 
-def _specs(given: list[InputSpec]) -> Any:
+def _specs(input_specs: list[InputSpec]) -> Any:
     """The inputs as ``paddle.jit.save`` takes them."""
     from paddle.static import InputSpec as PaddleSpec
 
     return [
         PaddleSpec([dim.size if dim.name is None else None for dim in spec.dims], spec.dtype or "float32", spec.name)
-        for spec in given
+        for spec in input_specs
     ] or None

@@ -83,13 +83,13 @@ def _convert(options: argparse.Namespace, console: Console) -> ExportResult:
     from tonnx.paddle import folder_for, options_of, with_opset
 
     program = _program(options)
-    given, notes = options_of(_configs(options))
+    export_options, notes = options_of(_configs(options))
     params = None
     if options.params_filename:
         params = Path(options.model_dir) / options.params_filename
         if not params.exists():
             raise InvalidArgument(f"the weights {params} do not exist", hint="look at --params_filename")
-    given.pop("verbose", None)
+    export_options.pop("verbose", None)
     with folder_for(options.save_file):
         return with_opset(
             lambda opset: export(
@@ -101,7 +101,7 @@ def _convert(options: argparse.Namespace, console: Console) -> ExportResult:
                 input_names=options.input_names,
                 output_names=options.output_names,
                 progress=console.stage,
-                **given,
+                **export_options,
             ),
             options.opset_version,
             options.enable_auto_update_opset,
@@ -143,10 +143,10 @@ def _flag(parser: Any, name: str, default: bool, help: str) -> None:
 
 
 def _bool(text: str) -> bool:
-    known = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
-    if text.strip().lower() not in known:
+    meanings = {"true": True, "1": True, "on": True, "yes": True, "false": False, "0": False, "off": False, "no": False}
+    if text.strip().lower() not in meanings:
         raise argparse.ArgumentTypeError(f"{text!r} is neither True nor False")
-    return known[text.strip().lower()]
+    return meanings[text.strip().lower()]
 
 
 def _dict(text: str) -> dict[Any, Any]:

@@ -136,14 +136,14 @@ def _run_arrays(model: Model, inputs: Sequence[str], results: _Results) -> None:
     from tonnx.run.after import conclude
     from tonnx.run.recipe import Recipe
 
-    given = read_arrays(inputs, list(model.inputs))
-    named = {name: array for name, array in given.items() if name in model.inputs}
-    if not named and len(given) == len(model.inputs):
-        named = dict(zip(model.inputs, given.values(), strict=True))
+    arrays = read_arrays(inputs, list(model.inputs))
+    named = {name: array for name, array in arrays.items() if name in model.inputs}
+    if not named and len(arrays) == len(model.inputs):
+        named = dict(zip(model.inputs, arrays.values(), strict=True))
     for name, array in named.items():
         if array.dtype.kind == "f" and np.isnan(array).any():
             raise InvalidArgument(f"the array for {name} has NaN", why="every output would be NaN too")
-    outputs = model(**(named or given))
+    outputs = model(**(named or arrays))
     recipe = model.recipe or Recipe()
     if recipe.after and all(len(array) == 1 for array in outputs.values() if array.ndim):
         outputs = {name: array[0] if array.ndim else array for name, array in outputs.items()}
@@ -204,19 +204,19 @@ def _pictures(inputs: Sequence[str]) -> list[Path]:
     """The pictures among files, folders and globs, in order."""
     from tonnx.run.pictures import SUFFIXES
 
-    found: list[Path] = []
+    pictures: list[Path] = []
     for text in inputs:
         path = Path(text)
         if path.is_dir():
             inside = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
             if not inside:
                 raise InvalidArgument(f"there are no pictures in {path}")
-            found += inside
+            pictures += inside
         elif path.exists() or not glob.has_magic(text):
-            found.append(path)
+            pictures.append(path)
         else:
             matches = [Path(match) for match in sorted(glob.glob(text, recursive=True))]
             if not matches:
                 raise InvalidArgument(f"nothing matches {text}")
-            found += matches
-    return found
+            pictures += matches
+    return pictures

@@ -139,10 +139,10 @@ def _usual(axis: int, rank: int) -> int:
 def _dtype(name: str | None) -> str | None:
     if not name:
         return None
-    known = _ALIASES.get(name, name)
-    if known not in DTYPES:
+    dtype = _ALIASES.get(name, name)
+    if dtype not in DTYPES:
         raise argparse.ArgumentTypeError(f"there is no dtype {name!r}; there are {', '.join(DTYPES)}")
-    return known
+    return dtype
 
 
 def _dims(text: str, whole: str) -> tuple[DimSpec, ...]:
@@ -164,7 +164,7 @@ def _dim(text: str, whole: str) -> DimSpec:
 
 def custom_opset(text: str) -> tuple[str, int]:
     """``my.domain=2``."""
-    domain, found, version = text.partition("=")
-    if not found or not domain or not version.isdigit() or int(version) < 1:
+    domain, equals, version = text.partition("=")
+    if not equals or not domain or not version.isdigit() or int(version) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form DOMAIN=N")
     return domain, int(version)

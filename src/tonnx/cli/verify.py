@@ -73,11 +73,11 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.frontends.named import importable, is_python, load_against
 
     path = Path(options.model)
-    given = [*options.input, *options.input_shapes]
+    input_specs = [*options.input, *options.input_shapes]
     with importable(options.against) if is_python(options.against) else contextlib.nullcontext():
         loaded = load_against(options.against)
         try:
-            args, kwargs = example_for(path, loaded, given, options.inputs, options.seed)
+            args, kwargs = example_for(path, loaded, input_specs, options.inputs, options.seed)
         except argparse.ArgumentTypeError as error:
             options.fail(str(error))
         result = verify(

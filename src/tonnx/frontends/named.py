@@ -61,10 +61,10 @@ def load(target: str) -> Loaded:
         return Loaded(_archive(file))
     with _blamed(f"importing {file or module}"):
         imported = _import_file(file) if file is not None else importlib.import_module(str(module))
-    found = _attribute(imported, name, target)
-    if callable(found) and not isinstance(found, _kinds()):
-        found = _called(found, target)  # a class or a function
-    return _unpacked(found, target)
+    candidate = _attribute(imported, name, target)
+    if callable(candidate) and not isinstance(candidate, _kinds()):
+        candidate = _called(candidate, target)  # a class or a function
+    return _unpacked(candidate, target)
 
 
 def _kinds() -> tuple[type, ...]:
@@ -81,12 +81,12 @@ def load_any(target: str) -> Loaded:
         return Loaded(_archive(file))
     with _blamed(f"importing {file or module}"):
         imported = _import_file(file) if file is not None else importlib.import_module(str(module))
-    found = _attribute(imported, name, target)
-    if inspect.isclass(found) or (inspect.isroutine(found) and _needs_nothing(found)):
-        found = _called(found, target)
-    model, *rest = found if isinstance(found, (tuple, list)) and found else (found,)
+    candidate = _attribute(imported, name, target)
+    if inspect.isclass(candidate) or (inspect.isroutine(candidate) and _needs_nothing(candidate)):
+        candidate = _called(candidate, target)
+    model, *rest = candidate if isinstance(candidate, (tuple, list)) and candidate else (candidate,)
     if len(rest) > 2 or (len(rest) == 2 and not (rest[1] is None or isinstance(rest[1], dict))):
-        kinds = ", ".join(type(part).__name__ for part in found)
+        kinds = ", ".join(type(part).__name__ for part in candidate)
         hint = "return a model, (model, args), or (model, args, kwargs)"
         raise InvalidArgument(f"{target} gives ({kinds})", hint=hint)
     return Loaded(model, *rest)
@@ -186,12 +186,12 @@ def _import_file(file: Path) -> ModuleType:
     path = file.resolve()
     package = path.parent.relative_to(_roots(file)[-1]).parts
     name = ".".join([*package, path.stem])
-    known = sys.modules.get(name)
-    if known is not None and getattr(known, "__file__", None) == str(path):
-        return known
+    previous = sys.modules.get(name)
+    if previous is not None and getattr(previous, "__file__", None) == str(path):
+        return previous
     if package:
         return importlib.import_module(name)
-    if known is not None:
+    if previous is not None:
         name = f"_{name}_of_the_user"  # a file called random.py must not replace Python's
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None and spec.loader is not None  # for a .py file there is one
@@ -206,13 +206,13 @@ def _import_file(file: Path) -> ModuleType:
 
 
 def _attribute(module: ModuleType, name: str, target: str) -> Any:
-    found: Any = module
+    value: Any = module
     for part in name.split(".") if name else ():
-        found = getattr(found, part, None)
-        if found is None:
+        value = getattr(value, part, None)
+        if value is None:
             break
-    if name and found is not None:
-        return found
+    if name and value is not None:
+        return value
     there = ", ".join(_candidates(module)) or "none"
     raise InvalidArgument(
         f"there is no {name!r} in {target.rpartition(':')[0]}" if name else f"{target} does not say which model",
@@ -244,15 +244,15 @@ def _called(function: Any, target: str) -> Any:
         return function()
 
 
-def _unpacked(found: Any, target: str) -> Loaded:
-    parts = found if isinstance(found, tuple) else (found,)
+def _unpacked(candidate: Any, target: str) -> Loaded:
+    parts = candidate if isinstance(candidate, tuple) else (candidate,)
     model, *rest = parts or (None,)
     fits = len(rest) <= 2 and (len(rest) < 2 or rest[1] is None or isinstance(rest[1], dict))
     if not isinstance(model, _kinds()) or not fits:
         kinds = ", ".join(type(part).__name__ for part in parts)
         raise InvalidArgument(
             f"{target} is neither a model nor a function that returns one",
-            why=f"it gives {f'({kinds})' if isinstance(found, tuple) else kinds}",
+            why=f"it gives {f'({kinds})' if isinstance(candidate, tuple) else kinds}",
             hint="return a torch.nn.Module, (module, example_args), or (module, args, kwargs)",
         )
     return Loaded(model, *rest)

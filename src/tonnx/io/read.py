@@ -121,15 +121,15 @@ def _infer_old(graph: ir.Graph, opset: int) -> None:
 def _take(model: ir.Model, inferred: onnx.ModelProto) -> None:
     """The types and shapes of another copy of the model."""
     for graph, other in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
-        found = ir.convenience.create_value_mapping(other)
+        inferred_values = ir.convenience.create_value_mapping(other)
         for name, value in ir.convenience.create_value_mapping(graph).items():
-            known = found.get(name)
-            if known is None:
+            twin = inferred_values.get(name)
+            if twin is None:
                 continue
-            if known.shape is not None:
-                value.shape = known.shape
-            if known.type is not None:
-                value.type = known.type
+            if twin.shape is not None:
+                value.shape = twin.shape
+            if twin.type is not None:
+                value.type = twin.type
 
 
 def unlist_initializers(model: ir.Model) -> int:

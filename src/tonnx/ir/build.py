@@ -54,13 +54,6 @@ class Names:
         self._taken.add(name)
         return name
 
-    def reserve(self, name: str) -> bool:
-        """Take exactly ``name``; False if somebody has it."""
-        if name in self._taken:
-            return False
-        self._taken.add(name)
-        return True
-
 
 class Builder(SizeArithmetic):
     """Adds nodes to one graph: at its end, or before ``before``."""
@@ -91,7 +84,7 @@ class Builder(SizeArithmetic):
         """The module path that nodes are named after; see `origin`."""
         self.source: Mapping[str, str] = {}
         """Metadata of nodes: the framework's operator, module path and source line; see `origin`."""
-        self.made: list[ir.Node] = []
+        self.new_nodes: list[ir.Node] = []
         """The nodes made before ``before``; see `at`."""
         self._constants: dict[Any, ir.Value] = {}
         self._named_sizes: dict[str, ir.Value] = {}
@@ -123,13 +116,13 @@ class Builder(SizeArithmetic):
         shapes = infer.shapes(op_type, values, attributes, count)
         if _shape is not None:
             shapes[0] = list(_shape)
-        made = self.node(
+        outputs = self.node(
             op_type,
             values,
             [schema_attribute(schema, name, value) for name, value in attributes.items()],
             zip(infer.dtypes(schema, values, attributes, count), shapes, strict=True),
         )
-        return made[0] if count == 1 and _outputs is None else made
+        return outputs[0] if count == 1 and _outputs is None else outputs
 
     def _computed_in(
         self, dtypes: Mapping[str, ir.DataType], schema: Signature, values: Sequence[ir.Value | None], **call: Any
@@ -143,12 +136,12 @@ class Builder(SizeArithmetic):
                 own.setdefault(variable, value.dtype)
                 value = self.cast(value, dtypes[variable])
             operands.append(value)
-        made = self._call(schema.op_type, *operands, **call)
-        results = [made] if isinstance(made, ir.Value) else list(made)
+        computed = self._call(schema.op_type, *operands, **call)
+        results = [computed] if isinstance(computed, ir.Value) else list(computed)
         for i, result in enumerate(results):
             if (dtype := own.get(schema.output(i).type_str)) is not None:
                 results[i] = self.cast(result, dtype)
-        return results[0] if isinstance(made, ir.Value) else tuple(results)
+        return results[0] if isinstance(computed, ir.Value) else tuple(results)
 
     def node(
         self,
@@ -184,7 +177,7 @@ class Builder(SizeArithmetic):
             self.graph.append(node)
         else:
             self.graph.insert_before(self.before, node)
-            self.made.append(node)
+            self.new_nodes.append(node)
         return tuple(node.outputs)
 
     def _fold(self, op_type: str, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> ir.Value | None:
@@ -222,13 +215,13 @@ class Builder(SizeArithmetic):
         key = None
         if array.nbytes <= _SHARED_CONSTANT:
             key = (array.dtype.str, array.dtype.name, array.shape, array.tobytes())
-            if (known := self._shared_constant(key)) is not None:
-                return known
+            if (shared := self._shared_constant(key)) is not None:
+                return shared
         tensor = ir.Tensor(np.ascontiguousarray(array).reshape(array.shape))
-        made = self._place_constant(tensor)
+        placed = self._place_constant(tensor)
         if key is not None:
-            self._constants[key] = made
-        return made
+            self._constants[key] = placed
+        return placed
 
     def _shared_constant(self, key: Any) -> ir.Value | None:
         # An inner graph sees the constants of the graphs around it.
@@ -241,17 +234,17 @@ class Builder(SizeArithmetic):
 
     def _place_constant(self, tensor: ir.Tensor) -> ir.Value:
         if self.constants_as_nodes:
-            (made,) = self.node("Constant", [], [ir.AttrTensor("value", tensor)], [(tensor.dtype, list(tensor.shape))])
-            made.const_value = tensor
-            return made
+            (value,) = self.node("Constant", [], [ir.AttrTensor("value", tensor)], [(tensor.dtype, list(tensor.shape))])
+            value.const_value = tensor
+            return value
         if self.parent is not None:
             return self.parent._place_constant(tensor)
-        made = ir.Value(
+        value = ir.Value(
             name=self.names.unique("const"), type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
         )
-        tensor.name = made.name
-        self.graph.initializers.add(made)
-        return made
+        tensor.name = value.name
+        self.graph.initializers.add(value)
+        return value
 
     def initializer(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
         """A weight, under its own name."""
@@ -271,18 +264,18 @@ class Builder(SizeArithmetic):
 
         Nothing is known of such an operator. A front end says what dtype and shape its results have.
         """
-        domain, found, op_type = name.partition("::")
-        if not found or not domain or not op_type:
+        domain, separator, op_type = name.partition("::")
+        if not separator or not domain or not op_type:
             raise TypeError(f"an operator of another domain is called 'domain::Name', not {name!r}")
         operands = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in inputs]
-        made = self.node(
+        outputs = self.node(
             op_type,
             operands,
             [attribute_of(key, value) for key, value in attributes.items() if value is not None],
             [(None, None)] * _outputs,
             domain=domain,
         )
-        return made[0] if _outputs == 1 else made
+        return outputs[0] if _outputs == 1 else outputs
 
     def function(
         self, name: str, inputs: Sequence[ir.Value], body: Callable[..., Any], key: Hashable = None
@@ -293,12 +286,12 @@ class Builder(SizeArithmetic):
         """
         domain, _, op_type = name.partition("::")
         kinds = tuple((x.dtype, None if x.shape is None else tuple(map(str, x.shape.dims))) for x in inputs)
-        known = self.functions.get((name, kinds, key))
-        if known is None:
-            known = self._new_function(domain, op_type, inputs, body)
-            self.functions[name, kinds, key] = known
-        outputs = [(v.dtype, None if v.shape is None else v.shape.dims) for v in known.outputs]
-        return self.node(known.name, inputs, [], outputs, domain=domain)
+        called = self.functions.get((name, kinds, key))
+        if called is None:
+            called = self._new_function(domain, op_type, inputs, body)
+            self.functions[name, kinds, key] = called
+        outputs = [(v.dtype, None if v.shape is None else v.shape.dims) for v in called.outputs]
+        return self.node(called.name, inputs, [], outputs, domain=domain)
 
     def _new_function(
         self, domain: str, op_type: str, inputs: Sequence[ir.Value], body: Callable[..., Any]
@@ -316,8 +309,8 @@ class Builder(SizeArithmetic):
         )  # fmt: skip
         inner.scope, inner.source = self.scope, self.source
         with inner:
-            made = body(inner, *formals)
-            for value in [made] if isinstance(made, ir.Value) else made:
+            results = body(inner, *formals)
+            for value in [results] if isinstance(results, ir.Value) else results:
                 inner.add_output(value)
         return ir.Function(domain, names.unique(op_type), graph=graph, attributes=[])
 
@@ -394,15 +387,15 @@ class Builder(SizeArithmetic):
     @contextmanager
     def at(self, node: ir.Node, opset: int | None = None) -> Iterator[list[ir.Node]]:
         """Nodes made meanwhile come before ``node`` and from where it comes, written at ``opset``; gives them."""
-        before, outer_opset, outer_made = self.before, self.opset, self.made
-        self.before, self.opset, self.made = node, self.opset if opset is None else opset, []
+        before, outer_opset, outer_nodes = self.before, self.opset, self.new_nodes
+        self.before, self.opset, self.new_nodes = node, self.opset if opset is None else opset, []
         try:
             with self._from((node.name or "").rsplit("/", 1)[0], node.metadata_props):
-                yield self.made
+                yield self.new_nodes
         finally:
             if before is not None:  # whoever asks for nodes before another one gets these too
-                outer_made += self.made
-            self.before, self.opset, self.made = before, outer_opset, outer_made
+                outer_nodes += self.new_nodes
+            self.before, self.opset, self.new_nodes = before, outer_opset, outer_nodes
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:

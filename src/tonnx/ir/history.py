@@ -40,8 +40,8 @@ def operator_of(node: ir.Node) -> str:
 def read(model: ir.Model) -> tuple[list[dict[str, Any]], list[str]]:
     """The stages and notes of a file that tonnx made; nothing for others."""
     try:
-        found = json.loads(model.metadata_props.get(_KEY, "{}"))
-        return list(found.get("stages", [])), list(found.get("notes", []))
+        record = json.loads(model.metadata_props.get(_KEY, "{}"))
+        return list(record.get("stages", [])), list(record.get("notes", []))
     except (json.JSONDecodeError, AttributeError, TypeError):  # somebody else's entry of that name
         return [], []
 

@@ -42,8 +42,8 @@ def encoded() -> str:
     """The contents of the file, from an onnx that knows CANON."""
     types: dict[tuple[str, ...], int] = {}
     entries = []
-    known = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""]
-    for schema in sorted(known, key=lambda s: (s.name, s.since_version)):
+    onnx_schemas = [s for s in onnx.defs.get_all_schemas_with_history() if s.domain == ""]
+    for schema in sorted(onnx_schemas, key=lambda s: (s.name, s.since_version)):
         if not OLDEST_ONNX < schema.since_version <= CANON:
             continue
         entry: dict[str, Any] = {"name": schema.name} | {name: getattr(schema, name) for name in _COUNTS}

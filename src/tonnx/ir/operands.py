@@ -68,5 +68,5 @@ def attribute_of(name: str, value: Any) -> ir.Attr:
         value = int(value) if isinstance(value, (bool, np.bool_)) else [int(v) for v in value]
     if isinstance(value, ir.DataType):
         value = int(value)
-    made = ir.convenience.convert_attributes({name: value})
-    return made[0]
+    attributes = ir.convenience.convert_attributes({name: value})
+    return attributes[0]

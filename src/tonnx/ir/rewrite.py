@@ -101,10 +101,10 @@ def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType)
 
 def all_graphs(model: ir.Model) -> list[ir.Graph]:
     """The main graph, the functions' graphs, and all graphs inside their nodes; outer before inner."""
-    found = [model.graph, *(function.graph for function in model.functions.values())]
-    for graph in found:  # which grows
-        found += [body for node in graph for body in inner_graphs(node)]
-    return found
+    graphs = [model.graph, *(function.graph for function in model.functions.values())]
+    for graph in graphs:  # which grows
+        graphs += [body for node in graph for body in inner_graphs(node)]
+    return graphs
 
 
 def inner_graphs(node: ir.Node) -> Iterator[ir.Graph]:

@@ -51,8 +51,8 @@ class SizeArithmetic:
         dim = x.shape[axis]  # type: ignore[index]
         if isinstance(dim, int):
             return dim
-        if dim.value is not None and (known := self.known_size(dim.value)) is not None:
-            return known
+        if dim.value is not None and (existing := self.known_size(dim.value)) is not None:
+            return existing
         if dim.value is not None:
             x, axis = self._bearer(x, axis, dim.value)
         if attribute_type("Shape", "start", self.opset) is not None:
@@ -66,10 +66,10 @@ class SizeArithmetic:
     def _bearer(self, x: ir.Value, axis: int, dim: str) -> tuple[ir.Value, int]:
         """Where to read a named dimension: at a graph input that has it, so that ``x`` need not be computed for it."""
         if self.before is None and self.parent is None:
-            for given in self.graph.inputs:
-                for at, found in enumerate(given.shape or ()):
-                    if isinstance(found, ir.SymbolicDim) and found.value == dim:
-                        return given, at
+            for graph_input in self.graph.inputs:
+                for at, other in enumerate(graph_input.shape or ()):
+                    if isinstance(other, ir.SymbolicDim) and other.value == dim:
+                        return graph_input, at
         return x, axis
 
     def known_size(self, dim: str) -> ir.Value | None:
@@ -157,8 +157,8 @@ class SizeArithmetic:
         if len(dynamic) == 1 and -1 not in [s for s in wanted if isinstance(s, int)]:
             wanted[dynamic[0]] = -1
         # A constant target says more than the sizes do: what is left for -1.
-        known = -1 in sizes and all(isinstance(size, int) for size in wanted)
-        return self.Reshape(x, self.vector(wanted), _shape=None if known else shape)
+        inferable = -1 in sizes and all(isinstance(size, int) for size in wanted)
+        return self.Reshape(x, self.vector(wanted), _shape=None if inferable else shape)
 
 
 def _rest(dims: Sequence[Dim], sizes: Sequence[Size]) -> int | None:
@@ -170,8 +170,8 @@ def _rest(dims: Sequence[Dim], sizes: Sequence[Size]) -> int | None:
     if before != after or "None" in before:
         return None
     count = prod(dim for dim in dims if isinstance(dim, int))
-    known = prod(size for size in sizes if isinstance(size, int) and size != -1)
-    return count // known if known and count % known == 0 else None
+    fixed = prod(size for size in sizes if isinstance(size, int) and size != -1)
+    return count // fixed if fixed and count % fixed == 0 else None
 
 
 def size_dim(size: Size) -> Dim:

@@ -70,10 +70,10 @@ _PASSING = frozenset(
 def never_negative(value: ir.Value) -> bool:
     """Whether the numbers in a value can be seen to be sizes, positions or the like."""
 
-    def known(value: ir.Value) -> bool | None:
+    def decide(value: ir.Value) -> bool | None:
         if value in facts.NONNEGATIVE:
             return True
         array = constant_of(value)
         return None if array is None else bool((array >= 0).all())
 
-    return counts(value, known, _PASSING, frozenset(("Concat",)), depth=8)
+    return counts(value, decide, _PASSING, frozenset(("Concat",)), depth=8)

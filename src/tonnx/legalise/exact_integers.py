@@ -43,14 +43,14 @@ def is_count(value: ir.Value) -> bool:
 
 def counts(
     value: ir.Value,
-    known: Callable[[ir.Value], bool | None],
+    decide: Callable[[ir.Value], bool | None],
     passing: frozenset[str],
     computing: frozenset[str],
     depth: int,
 ) -> bool:
     """Whether a value is a size or a position, or comes from those: through the first operand of ``passing`` operators,
-    through all operands of ``computing`` ones. Where ``known`` says something of a value, that counts."""
-    if (answer := known(value)) is not None:
+    through all operands of ``computing`` ones. Where ``decide`` says something of a value, that counts."""
+    if (answer := decide(value)) is not None:
         return answer
     node = value.producer()
     if node is None or node.domain != "" or depth == 0:
@@ -60,7 +60,7 @@ def counts(
     if node.op_type == "TopK":
         return value is node.outputs[1]
     operands = node.inputs if node.op_type in computing else node.inputs[:1] if node.op_type in passing else ()
-    through = [x is not None and counts(x, known, passing, computing, depth - 1) for x in operands]
+    through = [x is not None and counts(x, decide, passing, computing, depth - 1) for x in operands]
     return bool(through) and all(through)
 
 

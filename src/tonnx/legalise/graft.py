@@ -90,7 +90,7 @@ def _moved(op: Builder, graph: ir.Graph, operand_of: Mapping[ir.Value, ir.Value]
             op.graph.append(node)
         else:
             op.graph.insert_before(op.before, node)
-            op.made.append(node)
+            op.new_nodes.append(node)
     return [replaced.get(value, value) for value in results]
 
 

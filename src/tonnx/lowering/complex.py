@@ -69,8 +69,8 @@ def unmarked(op: Builder, x: ir.Value) -> ir.Value:
     """The same numbers as reals with a last axis of size 2."""
     if not is_complex(x):
         return x
-    (made,) = op.node("Identity", [x], [], [(x.dtype, None if x.shape is None else x.shape.dims)])
-    return made
+    (result,) = op.node("Identity", [x], [], [(x.dtype, None if x.shape is None else x.shape.dims)])
+    return result
 
 
 def split(op: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
@@ -92,17 +92,17 @@ def componentwise(op: Builder, function: Callable[..., Any], arguments: Mapping[
     """What a rule for reals gives for each part, as pairs."""
     if arguments.get("reduce") in ("multiply", "prod"):
         raise UnsupportedArgument("products of complex numbers that meet in one place are not supported")
-    made = []
+    results = []
     for which in (0, 1):
-        given = {name: _component(op, item, which, name in _FILLED) for name, item in arguments.items()}
+        component = {name: _component(op, item, which, name in _FILLED) for name, item in arguments.items()}
         if "condition" in arguments:  # where(condition, x, other): both are numbers
             for name in ("self", "input", "other", "x"):
-                if name in given and not is_complex(arguments[name]):
-                    given[name] = _component(op, arguments[name], which, True)
-        made.append(function(op, **given))
-    if isinstance(made[0], (list, tuple)):
-        return [join(op, *pair) for pair in zip(*made, strict=True)]
-    return join(op, *made)
+                if name in component and not is_complex(arguments[name]):
+                    component[name] = _component(op, arguments[name], which, True)
+        results.append(function(op, **component))
+    if isinstance(results[0], (list, tuple)):
+        return [join(op, *pair) for pair in zip(*results, strict=True)]
+    return join(op, *results)
 
 
 def _component(op: Builder, item: Any, which: int, filled: bool) -> Any:
@@ -154,28 +154,28 @@ def directly(op: Builder, name: str, function: Callable[..., Any], arguments: Ma
     if not isinstance(x, ir.Value) or any_complex([v for key, v in arguments.items() if key != "x"]):
         return None
     rank = op.rank(x) - 1
-    given = dict(arguments)
-    if name in ("view", "reshape", "_unsafe_view") and (key := next((k for k in ("size", "shape") if k in given), "")):
-        given[key] = [*given[key], 2]
+    kwargs = dict(arguments)
+    if name in ("view", "reshape", "_unsafe_view") and (key := next((k for k in ("size", "shape") if k in kwargs), "")):
+        kwargs[key] = [*kwargs[key], 2]
     elif name == "expand":
-        given["size"] = [*given["size"], -1]
-    elif name in ("select", "slice", "squeeze", "flip", "roll") and _axes(given) and rank:
-        given |= {key: _counted(given[key], rank) for key in ("dim", "dims") if key in given}
+        kwargs["size"] = [*kwargs["size"], -1]
+    elif name in ("select", "slice", "squeeze", "flip", "roll") and _axes(kwargs) and rank:
+        kwargs |= {key: _counted(kwargs[key], rank) for key in ("dim", "dims") if key in kwargs}
     elif name == "unsqueeze":
-        given["dim"] = given["dim"] % (rank + 1)
-    elif name == "transpose" and "dim0" in given:
-        given |= {key: given[key] % rank for key in ("dim0", "dim1")}
+        kwargs["dim"] = kwargs["dim"] % (rank + 1)
+    elif name == "transpose" and "dim0" in kwargs:
+        kwargs |= {key: kwargs[key] % rank for key in ("dim0", "dim1")}
     elif name == "permute":
-        given["dims"] = [*(d % rank for d in given["dims"]), rank]
+        kwargs["dims"] = [*(d % rank for d in kwargs["dims"]), rank]
     elif name not in ("clone", "detach", "alias", "contiguous", "lift_fresh_copy", "resolve_conj", "resolve_neg"):
         return None
-    made = function(op, **given)
-    return marked(op, made if made is not x else op.Identity(x)) if isinstance(made, ir.Value) else None
+    result = function(op, **kwargs)
+    return marked(op, result if result is not x else op.Identity(x)) if isinstance(result, ir.Value) else None
 
 
-def _axes(given: Mapping[str, Any]) -> bool:
-    found = given.get("dim", given.get("dims"))
-    return isinstance(found, int) or bool(found)
+def _axes(arguments: Mapping[str, Any]) -> bool:
+    axes = arguments.get("dim", arguments.get("dims"))
+    return isinstance(axes, int) or bool(axes)
 
 
 def _counted(dims: Any, rank: int) -> Any:

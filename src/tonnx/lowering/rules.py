@@ -116,7 +116,7 @@ def complex_rule(namespace: str, name: str, overload: str) -> Rule | None:
     def function(op: Any, **arguments: Any) -> Any:
         if alone:
             return pairs.real_alone(op, real.function, arguments)
-        made = pairs.directly(op, name, real.function, arguments)
-        return pairs.componentwise(op, real.function, arguments) if made is None else made
+        result = pairs.directly(op, name, real.function, arguments)
+        return pairs.componentwise(op, real.function, arguments) if result is None else result
 
     return replace(real, function=function)

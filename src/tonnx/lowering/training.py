@@ -61,8 +61,8 @@ def feature_dropout(op: Builder, x: ir.Value, p: float, train: bool) -> ir.Value
 def native_dropout(op: Builder, x: ir.Value, p: float, train: bool | None) -> tuple[ir.Value, ir.Value]:
     if train is False:
         return x, op.Expand(op.constant(True), op.vector(op.sizes(x)))
-    made: tuple[ir.Value, ir.Value] = op.Dropout(x, op.constant(p, T.FLOAT), op.constant(True, T.BOOL), _outputs=2)
-    return made
+    outputs: tuple[ir.Value, ir.Value] = op.Dropout(x, op.constant(p, T.FLOAT), op.constant(True, T.BOOL), _outputs=2)
+    return outputs
 
 
 def alpha_factors(p: float) -> tuple[float, float]:

@@ -45,8 +45,8 @@ def _pairs_back(op: Builder, name: str, base: ir.Value, value: ir.Value, argumen
     if name in ("real", "imag"):
         return join(op, *((value, part(op, base, 1)) if name == "real" else (part(op, base, 0), value)))
     if name in RESHAPES or name in ("view_as_real", "view_as_complex"):  # also `view` as another dtype
-        made = op.reshape(unmarked(op, value), op.sizes(base))
-        return marked(op, made) if is_complex(base) else made
+        result = op.reshape(unmarked(op, value), op.sizes(base))
+        return marked(op, result) if is_complex(base) else result
     if not (is_complex(base) and is_complex(value)):
         raise NotInvertible(f"a write through {name} of complex numbers cannot be expressed")
     if name in ("conj", "_conj"):

@@ -16,18 +16,18 @@ _ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1)
 """Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
 
 
-def random_examples(signature: Signature, given: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
+def random_examples(signature: Signature, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """The given inputs, and random ones that fit the types of the others."""
     axes = signature.dynamic(unnamed=False)
-    sizes = {dim: array.shape[axis] for name, array in given.items() for axis, dim in axes.get(name, {}).items()}
+    sizes = {dim: array.shape[axis] for name, array in arrays.items() for axis, dim in axes.get(name, {}).items()}
     for size, low, high in _ATTEMPTS:
         rng = np.random.default_rng(0)
         drawn = {
             name: random_array(value, sizes, size, (low, high + 1), rng)
             for name, value in signature.inputs.items()
-            if name not in given
+            if name not in arrays
         }
-        yield {**given, **drawn}
+        yield {**arrays, **drawn}
         if not drawn:
             return
 

@@ -45,8 +45,8 @@ def open_session(model: Model, *, optimised: bool = True) -> Session:
 
     opset = upward.opset_of(model if isinstance(model, bytes) else os.fspath(model)) or 0
     if opset > onnx.defs.onnx_opset_version():
-        known = f"onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()}"
-        runtime_error.why = f"{runtime_error.why}; {known}, so its reference evaluator cannot stand in"
+        newest = f"onnx {onnx.__version__} knows opsets up to {onnx.defs.onnx_opset_version()}"
+        runtime_error.why = f"{runtime_error.why}; {newest}, so its reference evaluator cannot stand in"
         raise runtime_error
     try:
         return ReferenceSession(model, runtime_error.what)

@@ -67,13 +67,13 @@ def _count(names: Sequence[str], kind: str) -> str:
     return f"{len(names)} {kind}{'s' if len(names) != 1 else ''}"
 
 
-def check_fit(signature: Signature, given: Mapping[str, np.ndarray]) -> None:
+def check_fit(signature: Signature, arrays: Mapping[str, np.ndarray]) -> None:
     """Refuse values of another dtype or rank than the file's inputs, before anything is run."""
-    for name, array in given.items():
+    for name, array in arrays.items():
         value = signature.inputs.get(name)
         if value is None:
-            known = ", ".join(signature.inputs) or "none"
-            raise InvalidArgument(f"the file has no input {name!r}", why=f"its inputs are {known}")
+            names = ", ".join(signature.inputs) or "none"
+            raise InvalidArgument(f"the file has no input {name!r}", why=f"its inputs are {names}")
         dims = None if value.shape is None else list(value.shape)
         fits = dims is None or (
             len(dims) == array.ndim

@@ -16,7 +16,7 @@ from tonnx.frontends.converted import Converted
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, name_axes, unknown_axes_name
 from tonnx.frontends.paddle.lower.dims import Inputs, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.lower.unify_batch_dims import fits, joined, one_by_one
-from tonnx.frontends.paddle.lower.walk import Walk
+from tonnx.frontends.paddle.lower.walk import ProgramWalk
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
 from tonnx.frontends.request import ModelRequest
@@ -144,8 +144,8 @@ def _examples(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Inputs to run on: the user's arrays, and random ones for the rest, with pictures of each of these sizes."""
     for image in images if inputs.dynamic() else images[:1]:
-        made = example(inputs, _sizes(inputs, taken, image))
-        yield {renamed[name]: taken.get(name, array) for name, array in made.items()}
+        arrays = example(inputs, _sizes(inputs, taken, image))
+        yield {renamed[name]: taken.get(name, array) for name, array in arrays.items()}
 
 
 def _told_apart(
@@ -162,10 +162,10 @@ def _told_apart(
             model = _lower(loaded, alone, renamed, output_names)
         except TonnxError:  # what is wrong, or works only with equal sizes, shows below
             break
-        found = joined(alone, inputs, model.graph)
-        if found == alone or not fits(found, taken):
+        merged = joined(alone, inputs, model.graph)
+        if merged == alone or not fits(merged, taken):
             return model, alone
-        alone = found  # once more: with names that are equal, more of them may meet
+        alone = merged  # once more: with names that are equal, more of them may meet
     return _lower(loaded, inputs, renamed, output_names), inputs
 
 
@@ -179,7 +179,7 @@ def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_na
         graph.inputs.append(value)
         values[name] = value
     with op:
-        results = Walk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
+        results = ProgramWalk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
         for value, name in zip(results, output_names, strict=True):
             op.add_output(value, name)
     return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[])
@@ -187,16 +187,16 @@ def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_na
 
 def _renamed(argument: str, own: list[str], wanted: Sequence[str] | None) -> dict[str, str]:
     """From the program's names to those of the file: the user's, in order, then the program's own."""
-    given = list(wanted or ())
-    if isinstance(wanted, str) or not all(isinstance(name, str) and name for name in given):
+    names = list(wanted or ())
+    if isinstance(wanted, str) or not all(isinstance(name, str) and name for name in names):
         raise InvalidArgument(f"{argument} must be a list of names, not {wanted!r}")
-    if len(given) > len(own):
+    if len(names) > len(own):
         kind = argument.partition("_")[0]
         raise InvalidArgument(
-            f"{argument} has {len(given)} names, but the model has {len(own)} {kind}s",
+            f"{argument} has {len(names)} names, but the model has {len(own)} {kind}s",
             why=f"they are {', '.join(own)}",
         )
-    return dict(zip(own, [*given, *own[len(given) :]], strict=True))
+    return dict(zip(own, [*names, *own[len(names) :]], strict=True))
 
 
 def _check_collisions(inputs: list[str], outputs: list[str]) -> None:
@@ -212,13 +212,13 @@ def _check_collisions(inputs: list[str], outputs: list[str]) -> None:
 def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, np.ndarray]:
     """The inputs that the user gave, by their names in the program."""
     if args is None or (isinstance(args, (tuple, list)) and not args):
-        given = {}
+        arrays = {}
     elif isinstance(args, Mapping):
-        given = {str(name): np.asarray(value) for name, value in args.items()}
+        arrays = {str(name): np.asarray(value) for name, value in args.items()}
     elif isinstance(args, np.ndarray):
-        given = dict(zip(inputs.shapes, [args], strict=False))
+        arrays = dict(zip(inputs.shapes, [args], strict=False))
     elif isinstance(args, (tuple, list)) and all(isinstance(value, np.ndarray) for value in args):
-        given = dict(zip(inputs.shapes, args, strict=False))
+        arrays = dict(zip(inputs.shapes, args, strict=False))
     else:
         raise InvalidArgument(
             f"the inputs of a Paddle program are numpy arrays, not {type(args).__name__}",
@@ -226,7 +226,7 @@ def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, 
         )
     back = {new: old for old, new in renamed.items()}
     taken: dict[str, np.ndarray] = {}
-    for name, array in given.items():
+    for name, array in arrays.items():
         own = name if name in inputs.shapes else back.get(name)
         if own is None:
             raise InvalidArgument(f"the model has no input {name!r}", why=f"its inputs are {', '.join(inputs.shapes)}")

@@ -22,7 +22,7 @@ from tonnx.frontends.paddle.convert import Original, lower
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
-from tonnx.frontends.paddle.signature import Call, Leaf, bind
+from tonnx.frontends.paddle.signature import LayerCall, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
 from tonnx.frontends.patching import How, Patch, patched, restored
 from tonnx.frontends.request import ModelRequest
@@ -116,7 +116,7 @@ def _unnamed(spec: Any) -> Any:
     return InputSpec(list(spec.shape), spec.dtype) if isinstance(spec, InputSpec) else spec
 
 
-def _shapes(call: Call, request: ModelRequest) -> dict[str, list[int]]:
+def _shapes(call: LayerCall, request: ModelRequest) -> dict[str, list[int]]:
     """Shapes to capture: what the user fixes is fixed, what he makes dynamic is dynamic."""
     leaves = call.leaves
     by_name = {leaf.name: leaf for leaf in leaves}
@@ -124,19 +124,19 @@ def _shapes(call: Call, request: ModelRequest) -> dict[str, list[int]]:
         by_name.setdefault(name, leaf)
     shapes = {leaf.name: list(leaf.shape) for leaf in leaves}
     for name, shape in (request.input_shapes or {}).items():
-        known = by_name.get(name)
-        if known is None or len(shape) != len(known.shape):
+        target = by_name.get(name)
+        if target is None or len(shape) != len(target.shape):
             continue  # said in full when the program is there
         for axis, size in enumerate(shape):
             if isinstance(size, str):
-                shapes[known.name][axis] = -1
+                shapes[target.name][axis] = -1
             elif isinstance(size, int) and size >= 0:
-                shapes[known.name][axis] = size
+                shapes[target.name][axis] = size
     for name, named in checked_axes(request.dynamic_axes).items():
-        known = by_name.get(name)
-        for axis in axis_names(name, named) if known is not None else ():
-            if known is not None and -len(known.shape) <= axis < len(known.shape):
-                shapes[known.name][axis] = -1
+        target = by_name.get(name)
+        for axis in axis_names(name, named) if target is not None else ():
+            if target is not None and -len(target.shape) <= axis < len(target.shape):
+                shapes[target.name][axis] = -1
     return shapes
 
 
@@ -149,20 +149,20 @@ def _array(leaf: Leaf) -> Any:
 # Capture
 
 
-def _captured(model: Any, function: Any, call: Call, saving: Mapping[str, Any]) -> Loaded:
+def _captured(model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any]) -> Loaded:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         # What is mapped stays readable when the folder has gone.
         return _saved(Path(folder) / "model", model, function, call, saving)
 
 
-def resaved(model: Any, function: Any, call: Call) -> tuple[Loaded, Any]:
+def resaved(model: Any, function: Any, call: LayerCall) -> tuple[Loaded, Any]:
     """The layer saved and read, and the folder that it lies in: for Paddle to load it as well."""
     folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
     with inference(model):
         return _saved(Path(folder.name) / "model", model, function, call, {}), folder
 
 
-def _saved(path: Path, model: Any, function: Any, call: Call, saving: Mapping[str, Any]) -> Loaded:
+def _saved(path: Path, model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any]) -> Loaded:
     import paddle
     from paddle.static import InputSpec
 
@@ -226,8 +226,8 @@ def _layers_of(function: Any) -> list[Any]:
         names = inspect.getclosurevars(getattr(function, "__func__", function))
     except TypeError:  # a callable object
         names = inspect.ClosureVars({}, {}, {}, set())
-    found = [own, *names.nonlocals.values(), *names.globals.values(), *getattr(function, "__dict__", {}).values()]
-    return [value for value in found if isinstance(value, paddle.nn.Layer)]
+    candidates = [own, *names.nonlocals.values(), *names.globals.values(), *getattr(function, "__dict__", {}).values()]
+    return [value for value in candidates if isinstance(value, paddle.nn.Layer)]
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ Examples = Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]]
 
 
 def saved(
-    path: str | os.PathLike[str], params: Any, given: Any, examples: Examples, signature: Signature
+    path: str | os.PathLike[str], params: Any, inputs: Any, examples: Examples, signature: Signature
 ) -> Subject:
     """A saved model, run by Paddle's own predictor."""
     loaded = load(path, params)
@@ -39,13 +39,13 @@ def saved(
         outputs = paddle(feeds)
         return [outputs[place] for place in chosen]
 
-    known = _by_name(given, list(loaded.program.inputs), renamed, signature)
-    example = _example(reference, known, examples, signature)
+    arrays = _by_name(inputs, list(loaded.program.inputs), renamed, signature)
+    example = _example(reference, arrays, examples, signature)
     return _subject(reference, example, partial(PaddleTrace, loaded, renamed), signature)
 
 
 def layer(
-    model: Any, args: Any, kwargs: Mapping[str, Any] | None, given: Any, examples: Examples, signature: Signature
+    model: Any, args: Any, kwargs: Mapping[str, Any] | None, arrays: Any, examples: Examples, signature: Signature
 ) -> Subject:
     """A layer or function, run eagerly in this process."""
     from tonnx.frontends.paddle.layer import callable_of, resaved
@@ -53,9 +53,9 @@ def layer(
     from tonnx.frontends.paddle.signature import bind
 
     model, function = callable_of(model)
-    if given is not None:
+    if arrays is not None:
         # Arrays by the file's names: the model takes them by its parameters' names, or in order.
-        drawn = next(iter(examples(given)))
+        drawn = next(iter(examples(arrays)))
         args, kwargs = [drawn[name] for name in signature.inputs], None
     call = bind(function, args, kwargs, None)
     places = match_inputs(signature.inputs, [leaf.name for leaf in call.leaves], "the Paddle layer")
@@ -72,8 +72,8 @@ def layer(
         return outputs
 
     values = {renamed[leaf.name]: leaf.value for leaf in call.leaves if leaf.name in renamed}
-    known = {name: v if isinstance(v, np.ndarray) else to_array(v) for name, v in values.items() if v is not None}
-    example = _example(reference, known if given is None else dict(given), examples, signature)
+    leaf_arrays = {name: v if isinstance(v, np.ndarray) else to_array(v) for name, v in values.items() if v is not None}
+    example = _example(reference, leaf_arrays if arrays is None else dict(arrays), examples, signature)
 
     def trace() -> PaddleTrace:
         axes = signature.dynamic()
@@ -94,20 +94,20 @@ def _subject(
     return Subject(reference, example, outputs, dynamic, rtol=RTOL, framework=FRAMEWORK, trace=trace)
 
 
-def _by_name(given: Any, own: list[str], renamed: Mapping[str, str], signature: Signature) -> dict[str, np.ndarray]:
+def _by_name(inputs: Any, own: list[str], renamed: Mapping[str, str], signature: Signature) -> dict[str, np.ndarray]:
     """The user's arrays by the file's names; they may be called by the program's."""
-    if isinstance(given, Mapping):
-        return {renamed.get(name, name) if name not in signature.inputs else name: a for name, a in given.items()}
-    arrays = list(given) if isinstance(given, (tuple, list)) else [given]
+    if isinstance(inputs, Mapping):
+        return {renamed.get(name, name) if name not in signature.inputs else name: a for name, a in inputs.items()}
+    arrays = list(inputs) if isinstance(inputs, (tuple, list)) else [inputs]
     if not all(isinstance(array, np.ndarray) for array in arrays) or len(arrays) > len(own):
         raise InvalidArgument("the inputs of a saved Paddle model are arrays, in order or by name")
     return {renamed[name]: array for name, array in zip(own, arrays, strict=False)}
 
 
 def _example(
-    reference: Any, known: dict[str, np.ndarray], examples: Examples, signature: Signature
+    reference: Any, arrays: dict[str, np.ndarray], examples: Examples, signature: Signature
 ) -> dict[str, np.ndarray]:
-    check_fit(signature, known)
-    if set(known) == set(signature.inputs):
-        return known
-    return first_that_runs(reference, examples(known))
+    check_fit(signature, arrays)
+    if set(arrays) == set(signature.inputs):
+        return arrays
+    return first_that_runs(reference, examples(arrays))

@@ -24,7 +24,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Call:
+class LayerCall:
     """The positional arguments, nested as the user nested them, with a `Leaf` in the place of every tensor."""
 
     arguments: list[Any]
@@ -38,21 +38,21 @@ class Call:
         """The arguments with something else in the place of every tensor."""
         return [_mapped(argument, change) for argument in self.arguments]
 
-    def with_shapes(self, shapes: Mapping[str, Sequence[int]]) -> Call:
+    def with_shapes(self, shapes: Mapping[str, Sequence[int]]) -> LayerCall:
         """The same call with other shapes for some of the tensors."""
-        return Call(self.mapped(lambda leaf: replace(leaf, shape=tuple(shapes.get(leaf.name, leaf.shape)))))
+        return LayerCall(self.mapped(lambda leaf: replace(leaf, shape=tuple(shapes.get(leaf.name, leaf.shape)))))
 
 
-def bind(function: Any, args: Any, kwargs: Mapping[str, Any] | None, input_spec: Any) -> Call:
+def bind(function: Any, args: Any, kwargs: Mapping[str, Any] | None, input_spec: Any) -> LayerCall:
     """The arguments of ``function`` in the order of its parameters; a given ``input_spec`` says what the tensors are.
 
     With both, the shapes are those of ``input_spec`` and the values those of ``args``.
     """
-    given = _listed(args)
+    positional = _listed(args)
     if input_spec is None:
-        return Call(_named(function, given, dict(kwargs or {})))
+        return LayerCall(_named(function, positional, dict(kwargs or {})))
     if isinstance(input_spec, Mapping):
-        call = Call(_named(function, [], dict(input_spec)))
+        call = LayerCall(_named(function, [], dict(input_spec)))
     else:
         for part in _listed(input_spec):
             if isinstance(part, (list, tuple)) and part and all(d is None or isinstance(d, int) for d in part):
@@ -60,16 +60,16 @@ def bind(function: Any, args: Any, kwargs: Mapping[str, Any] | None, input_spec:
                     f"input_spec has the plain shape {list(part)}",
                     hint=f'say what it is of: InputSpec({list(part)}, "float32", "x")',
                 )
-        call = Call(_named(function, _listed(input_spec), {}))
-    if not given and not kwargs:
+        call = LayerCall(_named(function, _listed(input_spec), {}))
+    if not positional and not kwargs:
         return call
-    values = Call(_named(function, given, dict(kwargs or {}))).leaves
+    values = LayerCall(_named(function, positional, dict(kwargs or {}))).leaves
     if len(values) != len(call.leaves):
         raise InvalidArgument(
             f"input_spec describes {len(call.leaves)} tensors, but {len(values)} are given as example inputs"
         )
     examples = iter(values)
-    return Call(call.mapped(lambda leaf: replace(leaf, value=next(examples).value)))
+    return LayerCall(call.mapped(lambda leaf: replace(leaf, value=next(examples).value)))
 
 
 def flat(structure: Any) -> Iterator[Any]:
@@ -92,8 +92,8 @@ def _mapped(structure: Any, change: Callable[[Leaf], Any]) -> Any:
     if isinstance(structure, (list, tuple)):
         return type(structure)(_mapped(part, change) for part in structure)
     if isinstance(structure, dict):
-        made = {key: _mapped(structure[key], change) for key in sorted(structure, key=str)}
-        return {key: made[key] for key in structure}
+        by_key = {key: _mapped(structure[key], change) for key in sorted(structure, key=str)}
+        return {key: by_key[key] for key in structure}
     return structure
 
 

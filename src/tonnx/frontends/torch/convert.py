@@ -24,13 +24,13 @@ from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
-from tonnx.frontends.torch.call.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
+from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall, bind_call, checked_names, plain_arguments
 from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.strategies import capture
 from tonnx.frontends.torch.capture.torchscript import Scripted, is_script
 from tonnx.frontends.torch.fx.trace import FxTrace
-from tonnx.frontends.torch.fx.walk import Walk, lower_graph
+from tonnx.frontends.torch.fx.walk import FxWalk, lower_graph
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.translation_table import checked_table
@@ -68,7 +68,7 @@ class _Capture:
     """A module with its example, captured, and what its outputs are to be called."""
 
     module: torch.nn.Module
-    call: Call
+    call: ModelCall
     graph: Captured | Scripted
     output_names: list[str]
     output_axes: dict[str, dict[int, str]]
@@ -177,7 +177,7 @@ def _draws_noted(notes: list[str]) -> Iterator[None]:
             notes.append(f"[!] the model draws from {name}: the file has the numbers of this one time (use torch.rand)")
 
 
-def _check_collisions(call: Call, output_names: list[str]) -> None:
+def _check_collisions(call: ModelCall, output_names: list[str]) -> None:
     for name in (*(leaf.name for leaf in call.leaves), *call.weights.values()):
         if name in output_names:
             raise InvalidArgument(
@@ -199,7 +199,7 @@ def _lower_program(
     dims = DimNames(captured.names)
     inputs = _inputs(captured, graph, dims)
     with op:
-        results = Walk(op, dims, settings).program(program, inputs)
+        results = FxWalk(op, dims, settings).program(program, inputs)
         leaves = list(captured.inputs.values())
         kept, notes = add_results(op, results, paths, leaves, output_names, output_axes)
         _forget_shared(captured.shared, graph.outputs, output_axes)

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.patching import exclusive
 from tonnx.frontends.torch.call.program import program_call
-from tonnx.frontends.torch.call.signature import Call, DimSpec, bind_call, path_name
+from tonnx.frontends.torch.call.signature import DimSpec, ModelCall, bind_call, path_name
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import is_script
@@ -38,7 +38,7 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
     module = program.module() if program is not None else as_module(model)
     args, kwargs = pytree.tree_map(_as_tensor, (args, dict(kwargs or {})))
     bound = (program_call, program) if program is not None else (bind_call, module)
-    call: Call = bound[0](bound[1], args, kwargs, None)  # type: ignore[operator]
+    call: ModelCall = bound[0](bound[1], args, kwargs, None)  # type: ignore[operator]
     places = match_inputs(signature.inputs, [leaf.name for leaf in call.leaves], "the model")
     back = {model_name: name for name, model_name in places.items()}
     example = {back[leaf.name]: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name in back}
@@ -72,13 +72,13 @@ def has_example(model: Any) -> bool:
 
 def with_arrays(
     model: Any,
-    given: dict[str, np.ndarray],
+    arrays: dict[str, np.ndarray],
     examples: Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]],
     signature: Signature,
 ) -> Subject:
     """The model with arrays by the file's names, or by those of its own parameters; ``examples`` completes them."""
-    if given and not set(given) <= set(signature.inputs) and _takes_names(model, given):
-        return original(model, (), given, signature)
+    if arrays and not set(arrays) <= set(signature.inputs) and _takes_names(model, arrays):
+        return original(model, (), arrays, signature)
 
     def with_example(example: Mapping[str, np.ndarray]) -> Subject:
         return original(model, *_arguments_of(model, example), signature)
@@ -88,7 +88,7 @@ def with_arrays(
         assert reference is not None
         return reference(example)
 
-    return with_example(first_that_runs(runs, examples(given)))
+    return with_example(first_that_runs(runs, examples(arrays)))
 
 
 class _Completed:
@@ -106,8 +106,8 @@ class _Completed:
         self._inner.run({**self._missing, **feeds}, wanted, take)
 
     def opened(self, feeds: dict[str, np.ndarray], steps: Any) -> Opened | None:
-        found = self._inner.opened({**self._missing, **feeds}, steps)
-        return None if found is None else Opened(_Completed(found.trace, self._missing), found.passes)
+        inner = self._inner.opened({**self._missing, **feeds}, steps)
+        return None if inner is None else Opened(_Completed(inner.trace, self._missing), inner.passes)
 
 
 def _arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -137,7 +137,7 @@ def _as_tensor(value: Any) -> Any:
         raise InvalidArgument(f"an input is {value.dtype}, which is not a dtype of torch") from error
 
 
-def _reference(module: Any, call: Call, back: Mapping[str, str], outputs: Sequence[str]) -> Reference:
+def _reference(module: Any, call: ModelCall, back: Mapping[str, str], outputs: Sequence[str]) -> Reference:
     names = [back.get(leaf.name, "") for leaf in call.leaves]  # now: a trace renames the leaves
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -160,7 +160,7 @@ def _picked(result: Any, outputs: Sequence[str]) -> list[np.ndarray]:
     return [to_numpy(leaves[place][1]) for place in match_outputs(outputs, names)]
 
 
-def _captured(module: Any, program: ExportedProgram | None, call: Call, signature: Signature) -> Captured:
+def _captured(module: Any, program: ExportedProgram | None, call: ModelCall, signature: Signature) -> Captured:
     """Captured as the export did it: with the dimensions dynamic that are so in the file."""
     if program is not None:
         return describe(program, call)

@@ -51,19 +51,19 @@ class Settings:
 
     def _users(self, namespace: str, name: str, schema: Any) -> bool:
         names = (f"{namespace}.{name}.{schema.overload_name or 'default'}", f"{namespace}.{name}")
-        return any(known in self.table or known in USERS for known in names)
+        return any(key in self.table or key in USERS for key in names)
 
     def _rule(self, namespace: str, name: str, schema: Any) -> Rule | None:
         overload = schema.overload_name or "default"
         names = (f"{namespace}.{name}.{overload}", f"{namespace}.{name}")
-        for known in names:
-            if known in self.table:
+        for key in names:
+            if key in self.table:
                 from tonnx.frontends.torch.operators.translation_table import rule_of
 
-                return rule_of(self.table[known], schema)
-        for known in names:
-            if known in USERS:
-                return USERS[known]
+                return rule_of(self.table[key], schema)
+        for key in names:
+            if key in USERS:
+                return USERS[key]
         from tonnx.frontends.torch.operators.symbolic_functions import registered, symbolic_rule
 
         symbolic = registered(f"{namespace}::{name}", self.opset)
@@ -72,9 +72,9 @@ class Settings:
         if self.training != EVAL:
             from tonnx.lowering.training import RULES
 
-            for known in names:
-                if known in RULES:
-                    return RULES[known]
+            for key in names:
+                if key in RULES:
+                    return RULES[key]
         rule = rule_for(namespace, name, overload)
         if rule is None and symbolic is not None:
             return symbolic_rule(symbolic, schema, self.opset)

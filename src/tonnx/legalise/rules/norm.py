@@ -61,8 +61,6 @@ def group_norm_per_group(op: Builder, node: NodeView) -> ir.Value:
 
 # BatchNormalization
 
-_TRAINING_OUTPUTS = 3
-
 
 @down("BatchNormalization", 15, up="one type for all is allowed")
 def batch_norm_two_types(op: Builder, node: NodeView) -> ir.Value | tuple[ir.Value, ...] | None:

@@ -24,16 +24,16 @@ _FOREIGN = 0.3
 def stamped(cutter: Cutter, steps: Mapping[str, Step], stamp: Fact[str] = VALUE) -> dict[str, str]:
     """Value of the file → value of the model, as a file of tonnx says it; without what is not there in the model."""
     names: dict[str, str] = {}
-    strange = known = 0
+    strange = named = 0
     for node in cutter.nodes:
         for value in node.outputs:
             name = stamp.get(value) or ""
             if name in steps and value.name:
                 names[value.name] = name
                 operator = origin_of(node).operator if stamp is VALUE else ""
-                known += bool(operator)
+                named += bool(operator)
                 strange += bool(operator) and operator not in _operators(steps, name)
-    return {} if strange > max(2, _FOREIGN * known) else names
+    return {} if strange > max(2, _FOREIGN * named) else names
 
 
 def _operators(steps: Mapping[str, Step], name: str) -> set[str]:
@@ -42,8 +42,8 @@ def _operators(steps: Mapping[str, Step], name: str) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found out about a file that says nothing of the model's values."""
+class ContentMatch:
+    """What contents tell about a file that says nothing of the model's values."""
 
     names: dict[str, str]
     """Value of the file → value of the model."""
@@ -61,7 +61,7 @@ def by_contents(
     feeds: dict[str, np.ndarray],
     outputs: Mapping[str, np.ndarray],
     steps: Mapping[str, Step],
-) -> Found:
+) -> ContentMatch:
     """The values of a file that says nothing, beside those of the model, whose outputs are ``outputs``.
 
     Values of the same shape and contents are the same. Where a value of the file has the name of one of the model's,
@@ -79,19 +79,19 @@ def by_contents(
             kinds.setdefault(mark.kind, []).append(name)
 
     def twins(marks: Mapping[str, Mark]) -> dict[str, str]:
-        found = {}
+        matches = {}
         for value, mark in marks.items():
             like = [name for name in kinds.get(mark.kind, ()) if ours[name].same(mark)] if mark.telling else []
             if like:
-                found[value] = min(like, key=lambda name: ours[name].distance(mark))
-        return found
+                matches[value] = min(like, key=lambda name: ours[name].distance(mark))
+        return matches
 
     matched = twins(theirs)
     inner = [value for value in theirs if value in ours and value not in cutter.outputs]
     named = {value: value for value in inner if ours[value].kind == theirs[value].kind}
     if _trusted(cutter, named, ours, theirs):
         matched.update(named)
-    return Found(matched, shapes, own, twins({name: mark_of(array) for name, array in outputs.items()}))
+    return ContentMatch(matched, shapes, own, twins({name: mark_of(array) for name, array in outputs.items()}))
 
 
 def _trusted(cutter: Cutter, named: Mapping[str, str], ours: Mapping[str, Mark], theirs: Mapping[str, Mark]) -> bool:
@@ -153,11 +153,11 @@ def _marking(into: dict[str, Mark]) -> Take:
 def unmatched(steps: Mapping[str, Step], matched: Collection[str], end: str | None) -> list[Step]:
     """The model's values without a match that lead to ``end``, or to any of its outputs; in order."""
     read = {name for step in steps.values() for name in step.inputs}
-    found: set[str] = set()
+    reached: set[str] = set()
     stack = [name for name in steps if name not in read] if end is None else [end, *steps[end].inputs]
     while stack:
         name = stack.pop()
-        if name in steps and name not in found and name not in matched:
-            found.add(name)
+        if name in steps and name not in reached and name not in matched:
+            reached.add(name)
             stack += steps[name].inputs
-    return [step for name, step in steps.items() if name in found and name != end]
+    return [step for name, step in steps.items() if name in reached and name != end]

@@ -49,34 +49,34 @@ class Cutter:
         value = self._values.get(name)
         return value is None or value.type is None or isinstance(value.type, ir.TensorType)
 
-    def between(self, wanted: Iterable[str], given: Collection[str]) -> list[int]:
-        """The nodes that compute ``wanted`` from ``given``, inputs and weights, in order; also if both have one."""
-        found: set[int] = set()
+    def between(self, wanted: Iterable[str], supplied: Collection[str]) -> list[int]:
+        """The nodes that compute ``wanted`` from ``supplied``, inputs and weights, in order; also if both have one."""
+        reached: set[int] = set()
         stack = [self.maker[name] for name in wanted if name in self.maker]
         while stack:
             index = stack.pop()
-            if index in found:
+            if index in reached:
                 continue
-            found.add(index)
-            stack += [self.maker[n] for n in self.reads[index] if n in self.maker and n not in given]
-        return sorted(found)
+            reached.add(index)
+            stack += [self.maker[n] for n in self.reads[index] if n in self.maker and n not in supplied]
+        return sorted(reached)
 
-    def boundary(self, nodes: Collection[int], given: Collection[str] = ()) -> list[str]:
-        """The values that these nodes read and that are not weights: what ``given`` or others than they make."""
-        own = {name for index in nodes for name in self.proto.graph.node[index].output if name not in given}
+    def boundary(self, nodes: Collection[int], supplied: Collection[str] = ()) -> list[str]:
+        """The values that these nodes read and that are not weights: what ``supplied`` or others than they make."""
+        own = {name for index in nodes for name in self.proto.graph.node[index].output if name not in supplied}
         read = dict.fromkeys(name for index in nodes for name in self.reads[index])
         return [name for name in read if name not in own and (name in self.maker or name in self.inputs)]
 
     def part(
-        self, nodes: Sequence[int], given: Mapping[str, np.ndarray], wanted: Sequence[str], *, name: str = "part"
+        self, nodes: Sequence[int], feeds: Mapping[str, np.ndarray], wanted: Sequence[str], *, name: str = "part"
     ) -> ir.Model:
-        """A model of these nodes alone, with the types and sizes of ``given``."""
-        return self.part_of([self.proto.graph.node[index] for index in nodes], given, wanted, name=name)
+        """A model of these nodes alone, with the types and sizes of ``feeds``."""
+        return self.part_of([self.proto.graph.node[index] for index in nodes], feeds, wanted, name=name)
 
     def part_of(
         self,
         nodes: Sequence[onnx.NodeProto],
-        given: Mapping[str, np.ndarray],
+        feeds: Mapping[str, np.ndarray],
         wanted: Sequence[str],
         initializers: Sequence[onnx.TensorProto] = (),
         *,
@@ -84,19 +84,19 @@ class Cutter:
     ) -> ir.Model:
         """The same of any nodes that read values and weights of this model, and ``initializers`` of their own."""
         graph = onnx.GraphProto(name=name)
-        twice = set(given) & set(wanted)
+        twice = set(feeds) & set(wanted)
         for proto in nodes:
             node = graph.node.add()
             node.CopyFrom(proto)
             for place, output in enumerate(node.output):
-                if output in given:
+                if output in feeds:
                     node.output[place] = output + COMPUTED
         read = dict.fromkeys(name for node in nodes for name in _reads(node))
         graph.initializer.extend(tensor for tensor in initializers if tensor.name in read)
-        for value in (name for name in read if name in given):
-            graph.input.append(_described(value, given[value]))
-        large = [name for name in read if name in self.weights and name not in self._small and name not in given]
-        graph.initializer.extend(self._small[name] for name in read if name in self._small and name not in given)
+        for value in (name for name in read if name in feeds):
+            graph.input.append(_described(value, feeds[value]))
+        large = [name for name in read if name in self.weights and name not in self._small and name not in feeds]
+        graph.initializer.extend(self._small[name] for name in read if name in self._small and name not in feeds)
         graph.input.extend(_weight_info(self.weights[name]) for name in large)
         graph.output.extend(onnx.ValueInfoProto(name=n + COMPUTED if n in twice else n) for n in wanted)
         proto = onnx.ModelProto(ir_version=self.proto.ir_version, producer_name="tonnx", graph=graph)
@@ -115,11 +115,11 @@ class Cutter:
         return model
 
     def run(
-        self, nodes: Sequence[int], given: Mapping[str, np.ndarray], wanted: Sequence[str]
+        self, nodes: Sequence[int], feeds: Mapping[str, np.ndarray], wanted: Sequence[str]
     ) -> dict[str, np.ndarray]:
-        """What these nodes compute from ``given``, by the names of the whole model."""
-        used = {name: given[name] for name in {n for i in nodes for n in self.reads[i]} if name in given}
-        clash = {name: given[name] for name in wanted if name in given}
+        """What these nodes compute from ``feeds``, by the names of the whole model."""
+        used = {name: feeds[name] for name in {n for i in nodes for n in self.reads[i]} if name in feeds}
+        clash = {name: feeds[name] for name in wanted if name in feeds}
         model = self.part(nodes, {**used, **clash}, wanted)
         results = run_model(model, used)
         return {name: results[name + COMPUTED if name in clash else name] for name in wanted}

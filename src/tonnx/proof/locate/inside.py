@@ -40,7 +40,7 @@ def opened_case(case: Case, cutter: Cutter, located: Located) -> Case | None:
         flat = unfold(
             cutter,
             nodes,
-            local.given,
+            local.feeds,
             local.region.value,
             lambda _: _passes(opened),
             lambda index: "" if places is None else places[index].turn,
@@ -53,17 +53,17 @@ def opened_case(case: Case, cutter: Cutter, located: Located) -> Case | None:
     marks = case.marks or _marks(cutter)
     outer = case.outer or ("" if opened is None or len(opened.passes) != 1 else next(iter(opened.passes)))
     inner = {new: f"{outer}{marks[old]}@{turn}" for new, (old, turn) in flat.values.items() if old in marks and outer}
-    known = {step.name for step in trace.steps()}
+    step_names = {step.name for step in trace.steps()}
     output = str(flat.model.graph.outputs[0].name)
     return Case(
         flat.model,
         _Elsewhere(trace, case.whole or case.feeds),
-        dict(local.given),
+        dict(local.feeds),
         {output: local.expected},
         case.tolerances,
         case.stamp,
         whole=case.whole or case.feeds,
-        given={**located.given, **{value: name for value, name in inner.items() if name in known}},
+        model_values={**located.model_values, **{value: name for value, name in inner.items() if name in step_names}},
         marks=marks,
         outer=outer,
         places=[_resolved(place, case.places) for place in flat.places],
@@ -82,13 +82,13 @@ def _resolved(place: Place, before: Sequence[Place] | None) -> Place:
 
 def _marks(cutter: Cutter) -> dict[str, str]:
     """What the values inside of branches and loops hold, where the file says it."""
-    found = {}
+    marks = {}
     for node in cutter.model.graph.all_nodes():
         for value in node.outputs:
             mark = facts.VALUE.get(value) or ""
             if mark.startswith(INSIDE) and value.name:
-                found[value.name] = mark
-    return found
+                marks[value.name] = mark
+    return marks
 
 
 def placed(case: Case, node: NodeInfo) -> NodeInfo:
@@ -119,5 +119,5 @@ class _Elsewhere:
 
     def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
         opener = getattr(self._trace, "opened", None)
-        found: Opened | None = None if opener is None else opener(self._feeds, steps)
-        return found
+        result: Opened | None = None if opener is None else opener(self._feeds, steps)
+        return result

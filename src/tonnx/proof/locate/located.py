@@ -68,7 +68,7 @@ class Located:
     compared: int = 0
     """Values that were compared."""
     local: Local | None = field(default=None, repr=False)
-    given: dict[str, str] = field(default_factory=dict, repr=False)
+    model_values: dict[str, str] = field(default_factory=dict, repr=False)
     """What the nodes read → the model's value that it holds."""
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tonnx.errors import InvalidModel, VerificationFailed
-from tonnx.proof.locate.align import Found
+from tonnx.proof.locate.align import ContentMatch
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.sweep import Pairs, Region, Tolerances
 from tonnx.proof.locate.trace import Step, Trace
@@ -28,7 +28,7 @@ def narrow(
     trace: Trace,
     feeds: dict[str, np.ndarray],
     pairs: Pairs,
-    found: Found,
+    match: ContentMatch,
     region: Region,
     end: str | None,
     steps: Sequence[Step],
@@ -38,41 +38,41 @@ def narrow(
 
     ``end`` is the model's value that the region should compute, ``steps`` are those before it that have no match.
     """
-    tried = [step.name for step in steps[:_STEPS] if step.name in found.ours]
+    tried = [step.name for step in steps[:_STEPS] if step.name in match.ours]
     if not tried and end is None:
         return None
     arrays = _arrays(trace, feeds, pairs, region, [*tried, *([end] if end is not None else ())])
     expected = pairs.outputs.get(region.value, arrays.get(end or ""))
     if expected is None:
         return None
-    given = {value: arrays.get(pairs.names.get(value, ""), feeds.get(value)) for value in region.given}
-    if any(array is None for array in given.values()):
+    inputs = {value: arrays.get(pairs.names.get(value, ""), feeds.get(value)) for value in region.inputs}
+    if any(array is None for array in inputs.values()):
         return None
-    made = [name for index in region.nodes for name in cutter.proto.graph.node[index].output if name in found.kinds]
-    known = {value: array for value, array in given.items() if array is not None}
+    values = [name for index in region.nodes for name in cutter.proto.graph.node[index].output if name in match.kinds]
+    region_feeds = {value: array for value, array in inputs.items() if array is not None}
 
     def right(value: str, name: str) -> bool:
-        return _is_right(cutter, {**known, value: arrays[name]}, region.value, expected, tolerances)
+        return _is_right(cutter, {**region_feeds, value: arrays[name]}, region.value, expected, tolerances)
 
     tests = 0
     for name in tried:
-        places = [value for value in made if found.kinds[value] == found.ours[name] and value != region.value]
+        places = [value for value in values if match.kinds[value] == match.ours[name] and value != region.value]
         for place, value in enumerate(places):
             tests += 1
             if tests > _TESTS:
                 return None
             if right(value, name):
                 hits = [value, *(v for v in places[place + 1 : place + 1 + _BEHIND] if right(v, name))]
-                return _meant(cutter, known, hits, tolerances), name
-    if end is None or end not in found.ours:
+                return _meant(cutter, region_feeds, hits, tolerances), name
+    if end is None or end not in match.ours:
         return None
     # Perhaps what follows the fault only hands on what the region should compute.
-    copies = [value for value in made if found.kinds[value] == found.ours[end] and value != region.value][-_BEHIND:]
-    first = _meant(cutter, known, [*copies, region.value], tolerances)
+    copies = [value for value in values if match.kinds[value] == match.ours[end] and value != region.value][-_BEHIND:]
+    first = _meant(cutter, region_feeds, [*copies, region.value], tolerances)
     return (first, end) if first != region.value and right(first, end) else None
 
 
-def _meant(cutter: Cutter, given: Mapping[str, np.ndarray], hits: list[str], tolerances: Tolerances) -> str:
+def _meant(cutter: Cutter, feeds: Mapping[str, np.ndarray], hits: list[str], tolerances: Tolerances) -> str:
     """Which of these values of the file is the model's: with its value in the place of each, all is right.
 
     The last one, or the first that is the same in the file, a copy. An earlier one may be right by chance only: what
@@ -81,7 +81,7 @@ def _meant(cutter: Cutter, given: Mapping[str, np.ndarray], hits: list[str], tol
     if len(hits) == 1:
         return hits[0]
     try:
-        own = cutter.run(cutter.between(hits, given), given, hits)
+        own = cutter.run(cutter.between(hits, feeds), feeds, hits)
     except (VerificationFailed, InvalidModel):
         return hits[-1]
     return next(value for value in hits if tolerances.compare(value, own[hits[-1]], own[value]).ok)
@@ -91,7 +91,7 @@ def _arrays(
     trace: Trace, feeds: Mapping[str, np.ndarray], pairs: Pairs, region: Region, tried: Sequence[str]
 ) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
-    wanted = {pairs.names[value] for value in region.given if value in pairs.names} | set(tried)
+    wanted = {pairs.names[value] for value in region.inputs if value in pairs.names} | set(tried)
     trace.run({name: array.copy() for name, array in feeds.items()}, wanted, arrays.__setitem__)
     return arrays
 

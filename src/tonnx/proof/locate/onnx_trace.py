@@ -23,7 +23,7 @@ _AT_ONCE = 32
 
 def original_file(
     path: Path,
-    given: Mapping[str, np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     examples: Callable[[], Iterable[dict[str, np.ndarray]]],
     signature: Signature,
 ) -> Subject:
@@ -38,8 +38,8 @@ def original_file(
         results = session.run({places[name]: array for name, array in feeds.items()})
         return [results[own[place]] for place in chosen]
 
-    complete = set(given) == set(signature.inputs)
-    example = dict(given) if complete else first_that_runs(reference, examples())
+    complete = set(arrays) == set(signature.inputs)
+    example = dict(arrays) if complete else first_that_runs(reference, examples())
     return Subject(
         reference,
         example,
@@ -66,15 +66,15 @@ class OnnxTrace:
 
     def steps(self) -> list[Step]:
         """One value after the other, in the file's order."""
-        found = []
+        steps = []
         for index, node in enumerate(self._cutter.nodes):
             origin = origin_of(node)
             for value in node.outputs:
                 if value.name and self._cutter.is_tensor(value.name):
                     operator = f"{node.op_type} {node.name!r}" if node.name else node.op_type
                     read = tuple(self._cutter.reads[index])
-                    found.append(Step(value.name, operator, origin.module, origin.source, read))
-        return found
+                    steps.append(Step(value.name, operator, origin.module, origin.source, read))
+        return steps
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
         """A few nodes at a time; what later ones need is kept."""
@@ -86,9 +86,9 @@ def run_in_parts(cutter: Cutter, feeds: dict[str, np.ndarray], wanted: Collectio
     held, inputs, wanted = dict(feeds), set(feeds), set(wanted)
     for start in range(0, len(cutter.nodes), _AT_ONCE):
         stop = min(start + _AT_ONCE, len(cutter.nodes))
-        made = [name for index in range(start, stop) for name in cutter.proto.graph.node[index].output if name]
-        later = [name for name in made if any(reader >= stop for reader in cutter.readers.get(name, ()))]
-        needed = [name for name in dict.fromkeys([*later, *(n for n in made if n in wanted)]) if cutter.is_tensor(name)]
+        values = [name for index in range(start, stop) for name in cutter.proto.graph.node[index].output if name]
+        later = [name for name in values if any(reader >= stop for reader in cutter.readers.get(name, ()))]
+        needed = [n for n in dict.fromkeys([*later, *(v for v in values if v in wanted)]) if cutter.is_tensor(n)]
         try:
             results = cutter.run(cutter.between(needed, held), held, needed) if needed else {}
         except (VerificationFailed, InvalidModel) as error:

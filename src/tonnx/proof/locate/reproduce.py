@@ -13,19 +13,19 @@ from tonnx.proof.locate.cut import COMPUTED, Cutter
 from tonnx.proof.locate.sweep import Local
 
 
-def write_reproducer(cutter: Cutter, found: Local, path: Path) -> tuple[Path, Path]:
+def write_reproducer(cutter: Cutter, judged: Local, path: Path) -> tuple[Path, Path]:
     """Write the nodes to ``path``, and beside it an ``.npz`` with their inputs and ``expected``, what the model gives.
 
     Both are complete or not there. The first output of the file is to be compared with ``expected``.
     """
-    region = found.region
-    assert found.expected is not None
-    model = cutter.part(region.nodes, found.given, [region.value], name="reproducer")
-    like = found.actual if found.actual is not None else found.expected
+    region = judged.region
+    assert judged.expected is not None
+    model = cutter.part(region.nodes, judged.feeds, [region.value], name="reproducer")
+    like = judged.actual if judged.actual is not None else judged.expected
     output = model.graph.outputs[0]  # onnx's checker wants a type
     kind = ir.DataType.STRING if like.dtype.kind in "OSUT" else ir.DataType.from_numpy(like.dtype)
     output.type, output.shape = ir.TensorType(kind), ir.Shape(like.shape)
-    contents = {**found.given, "expected": found.expected}
+    contents = {**judged.feeds, "expected": judged.expected}
     plain = {name.removesuffix(COMPUTED): _storable(array) for name, array in contents.items()}
     with write.Staged(path) as staged:
         staged.write(model)

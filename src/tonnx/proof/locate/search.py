@@ -20,7 +20,7 @@ from tonnx.io import read
 from tonnx.ir.facts import VALUE, Fact
 from tonnx.ir.provenance import Origin, origin_of
 from tonnx.proof.compare import Comparison
-from tonnx.proof.locate.align import Found, by_contents, stamped, unmatched
+from tonnx.proof.locate.align import ContentMatch, by_contents, stamped, unmatched
 from tonnx.proof.locate.cut import Cutter, run_model
 from tonnx.proof.locate.inside import opened_case, placed
 from tonnx.proof.locate.located import Difference, Located, NodeInfo
@@ -52,7 +52,7 @@ class Case:
     """The inputs of the whole model, where ``model`` is a part of the file that was written out; see `unfold`."""
     places: list[Place] | None = None
     """Where the nodes of such a part stand in the file."""
-    given: dict[str, str] = field(default_factory=dict)
+    model_values: dict[str, str] = field(default_factory=dict)
     """Inputs of such a part, and what is known of its other values → the model's values that they hold."""
     marks: dict[str, str] = field(default_factory=dict)
     """What values inside of branches and loops hold, by their names in the file."""
@@ -74,10 +74,10 @@ def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
 
 def opened(model: str | Path | ir.Model) -> ir.Model:
     """A file, with what it says of where its nodes come from, and the types that can be inferred."""
-    found = model if isinstance(model, ir.Model) else read.reader(model)()
+    loaded = model if isinstance(model, ir.Model) else read.reader(model)()
     if not isinstance(model, ir.Model):
-        read.infer(found)
-    return found
+        read.infer(loaded)
+    return loaded
 
 
 def differences(
@@ -97,20 +97,20 @@ def differences(
     return _listed(*_swept(case)[:3])
 
 
-def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], Found | None]:
+def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], ContentMatch | None]:
     cutter, contents = Cutter(case.model), None
     names = stamped(cutter, case.steps, case.stamp)
     if not names:
         # Nothing in the file says which of its values are which of the model's: their names or contents do.
         contents = by_contents(cutter, case.trace, case.feeds, case.outputs, case.steps)
-        names = {**contents.names, **case.given}
+        names = {**contents.names, **case.model_values}
     pairs = Pairs(names, case.outputs)
     return cutter, pairs, chained(cutter, case.trace, case.feeds, pairs, case.tolerances), contents
 
 
-def _listed(cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison]) -> list[Difference]:
-    order = sorted(found, key=lambda value: cutter.maker.get(value, -1))
-    return [Difference(v, pairs.names.get(v, ""), _info(cutter, cutter.maker.get(v)), found[v]) for v in order]
+def _listed(cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison]) -> list[Difference]:
+    order = sorted(comparisons, key=lambda value: cutter.maker.get(value, -1))
+    return [Difference(v, pairs.names.get(v, ""), _info(cutter, cutter.maker.get(v)), comparisons[v]) for v in order]
 
 
 def locate(case: Case, *, reproducer: Path | None = None) -> Located:
@@ -124,13 +124,13 @@ def locate_or_compare(
     case: Case, *, differs: bool, reproducer: Path | None = None
 ) -> tuple[Located | None, list[Difference]]:
     """The first node that departs, if the file is known to differ; and the differences along the graph."""
-    cutter, pairs, found, contents = _swept(case)
-    listed = _listed(cutter, pairs, found)
+    cutter, pairs, comparisons, contents = _swept(case)
+    listed = _listed(cutter, pairs, comparisons)
     if not differs:
         return None, listed
-    located = _searched(case, cutter, pairs, found, contents)
+    located = _searched(case, cutter, pairs, comparisons, contents)
     located, cutter = _deeper(case, cutter, located)
-    located.compared = len(found)
+    located.compared = len(comparisons)
     if reproducer is not None and located.local is not None and located.local.expected is not None:
         try:
             located.reproducer = write_reproducer(cutter, located.local, reproducer)
@@ -140,15 +140,15 @@ def locate_or_compare(
 
 
 def _searched(
-    case: Case, cutter: Cutter, pairs: Pairs, found: dict[str, Comparison], contents: Found | None
+    case: Case, cutter: Cutter, pairs: Pairs, comparisons: dict[str, Comparison], contents: ContentMatch | None
 ) -> Located:
-    wrong = [name for name in cutter.outputs if name in found and not found[name].ok]
-    broken = [value for value in found if not found[value].measured and value not in wrong]
-    if not wrong and not any(name in found for name in cutter.outputs):
+    wrong = [name for name in cutter.outputs if name in comparisons and not comparisons[name].ok]
+    broken = [value for value in comparisons if not comparisons[value].measured and value not in wrong]
+    if not wrong and not any(name in comparisons for name in cutter.outputs):
         wrong = broken[-1:]  # the run stopped before the outputs
     if not wrong:
         return _whole(case, cutter)
-    roots = _roots(cutter, pairs, found, wrong)
+    roots = _roots(cutter, pairs, comparisons, wrong)
     doubts: dict[str, str] = {}
     if contents is not None:
         roots, doubts = _narrowed(case, cutter, pairs, contents, roots)
@@ -156,10 +156,10 @@ def _searched(
     judged = local(cutter, case.trace, case.feeds, pairs, regions, case.tolerances, keep=True)
     confirmed = next((one for one in judged if not one.comparison.ok), None)
     if confirmed is not None:
-        located = _described(case, cutter, pairs, found, confirmed)
+        located = _described(case, cutter, pairs, comparisons, confirmed)
         located.note = doubts.get(located.value, "")
         return located
-    return _accumulated(case, cutter, pairs, found, wrong)
+    return _accumulated(case, cutter, pairs, comparisons, wrong)
 
 
 def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutter]:
@@ -169,8 +169,8 @@ def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutt
         if inner is None:
             break
         try:
-            below, pairs, found, contents = _swept(inner)
-            deeper = _searched(inner, below, pairs, found, contents)
+            below, pairs, comparisons, contents = _swept(inner)
+            deeper = _searched(inner, below, pairs, comparisons, contents)
         except TonnxError:  # what is known is where it is not deeper
             break
         if not deeper.confirmed or not deeper.nodes or deeper.local is None or deeper.local.expected is None:
@@ -180,13 +180,13 @@ def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutt
     return located, cutter
 
 
-def _roots(cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
+def _roots(cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
     """From wrong outputs back over wrong values, to those that are made from right ones only; in the file's order."""
     roots, seen, stack = set(), set(wrong), list(wrong)
     while stack:
         value = stack.pop()
         region = region_of(cutter, value, pairs)
-        before = [name for name in region.given if name in found and not found[name].ok]
+        before = [name for name in region.inputs if name in comparisons and not comparisons[name].ok]
         if not before:
             roots.add(value)
         for name in before:
@@ -197,7 +197,7 @@ def _roots(cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison], wrong:
 
 
 def _narrowed(
-    case: Case, cutter: Cutter, pairs: Pairs, contents: Found, roots: list[str]
+    case: Case, cutter: Cutter, pairs: Pairs, contents: ContentMatch, roots: list[str]
 ) -> tuple[list[str], dict[str, str]]:
     """Matching by contents ends at the fault: look for the value of the file at which all is right again."""
     narrowed: dict[str, None] = {}
@@ -220,18 +220,18 @@ def _narrowed(
 
 
 def _accumulated(
-    case: Case, cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison], wrong: list[str]
+    case: Case, cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: list[str]
 ) -> Located:
     """No candidate is wrong by itself: look at all values before the wrong outputs for the one that adds most."""
     before = ancestors(cutter, wrong)
-    values = sorted((v for v in found if v in before and v in cutter.maker), key=lambda v: cutter.maker[v])
+    values = sorted((v for v in comparisons if v in before and v in cutter.maker), key=lambda v: cutter.maker[v])
     regions = [region_of(cutter, value, pairs) for value in values]
     judged = local(cutter, case.trace, case.feeds, pairs, regions, case.tolerances, keep=True)
     worst = next((one for one in judged if not one.comparison.ok), None)
     if worst is not None:
-        return _described(case, cutter, pairs, found, worst)
+        return _described(case, cutter, pairs, comparisons, worst)
     worst = max(judged, key=lambda one: one.comparison.excess)
-    located = _described(case, cutter, pairs, found, worst)
+    located = _described(case, cutter, pairs, comparisons, worst)
     located.confirmed = False
     located.note = (
         f"differences add up over {len(values)} values; this one adds {worst.comparison.excess:.1%} of what is allowed"
@@ -252,12 +252,12 @@ def _whole(case: Case, cutter: Cutter) -> Located:
 
 
 def _described(
-    case: Case, cutter: Cutter, pairs: Pairs, found: Mapping[str, Comparison], judged: Local
+    case: Case, cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], judged: Local
 ) -> Located:
     region = judged.region
     name = pairs.names.get(region.value, "")
-    given = {value: pairs.names[value] for value in region.given if value in pairs.names}
-    steps = _steps(case.steps, name, set(given.values()))
+    model_values = {value: pairs.names[value] for value in region.inputs if value in pairs.names}
+    steps = _steps(case.steps, name, set(model_values.values()))
     nodes = [info for index in region.nodes if (info := _info(cutter, index)) is not None]
     return Located(
         case.trace.framework,
@@ -266,9 +266,9 @@ def _described(
         steps,
         tuple(_own(nodes)),
         judged.comparison,
-        tuple(found[value] for value in region.given if value in found),
+        tuple(comparisons[value] for value in region.inputs if value in comparisons),
         local=judged,
-        given=given,
+        model_values=model_values,
     )
 
 
@@ -286,28 +286,28 @@ def _helps(node: NodeInfo) -> bool:
     return node.op_type in ("Shape", "Size", "Gather", "Slice", "Concat", "Constant", "Squeeze", "Unsqueeze", "Cast")
 
 
-def _steps(steps: Mapping[str, Step], name: str, given: set[str]) -> tuple[Step, ...]:
-    """The framework's operators between ``given`` and ``name``, in order."""
-    found: dict[str, Step] = {}
-    known: dict[str, bool] = {}
+def _steps(steps: Mapping[str, Step], name: str, ends: set[str]) -> tuple[Step, ...]:
+    """The framework's operators between ``ends`` and ``name``, in order."""
+    reached: dict[str, Step] = {}
+    is_constant: dict[str, bool] = {}
 
     def constant(key: str) -> bool:
-        if key in given or key not in steps:
+        if key in ends or key not in steps:
             return False
-        if key not in known:
-            known[key] = False  # nothing depends on itself
-            known[key] = all(constant(one) for one in steps[key].inputs)
-        return known[key]
+        if key not in is_constant:
+            is_constant[key] = False  # nothing depends on itself
+            is_constant[key] = all(constant(one) for one in steps[key].inputs)
+        return is_constant[key]
 
     stack = [name]
     while stack:
         current = stack.pop()
         step = steps.get(current)
-        if step is None or current in found:
+        if step is None or current in reached:
             continue
-        found[current] = step
-        stack += [one for one in step.inputs if one not in given]
-    return tuple(step for key, step in steps.items() if key in found and (key == name or not constant(key)))
+        reached[current] = step
+        stack += [one for one in step.inputs if one not in ends]
+    return tuple(step for key, step in steps.items() if key in reached and (key == name or not constant(key)))
 
 
 def _info(cutter: Cutter, index: int | None) -> NodeInfo | None:

@@ -51,11 +51,11 @@ class Pairs:
 
     def of_model(self) -> dict[str, list[str]]:
         """Value of the model → values of the file. Those that are outputs are compared with the outputs."""
-        found: dict[str, list[str]] = {}
+        by_name: dict[str, list[str]] = {}
         for value, name in self.names.items():
             if value not in self.outputs:
-                found.setdefault(name, []).append(value)
-        return found
+                by_name.setdefault(name, []).append(value)
+        return by_name
 
 
 def chained(
@@ -68,14 +68,14 @@ def chained(
         sweep.finish()
     except Stop:
         pass
-    return sweep.found
+    return sweep.comparisons
 
 
 class _Chained:
     def __init__(
         self, cutter: Cutter, feeds: Mapping[str, np.ndarray], pairs: Pairs, tolerances: Tolerances
     ) -> None:
-        self.found: dict[str, Comparison] = {}
+        self.comparisons: dict[str, Comparison] = {}
         self._cutter, self._tolerances = cutter, tolerances
         self._held: dict[str, np.ndarray] = dict(feeds)
         self._pairs, self._values = pairs, pairs.of_model()
@@ -110,7 +110,7 @@ class _Chained:
                     self._advance({value: waiting[value]})
                 except (VerificationFailed, InvalidModel) as error:
                     reason = f"{error.what}: {error.why}"
-                    self.found[value] = incomparable(value, waiting[value], reason)
+                    self.comparisons[value] = incomparable(value, waiting[value], reason)
                     raise Stop("the file does not run beyond this point") from error
 
     def _advance(self, waiting: Mapping[str, np.ndarray]) -> None:
@@ -118,14 +118,14 @@ class _Chained:
         wanted = [value for value in waiting if value in cutter.maker and value not in self._held]
         nodes = cutter.between(wanted, self._held)
         done = self._done | set(nodes)
-        made = [name for index in nodes for name in cutter.proto.graph.node[index].output if name]
-        kept = [name for name in made if any(reader not in done for reader in cutter.readers.get(name, ()))]
+        values = [name for index in nodes for name in cutter.proto.graph.node[index].output if name]
+        kept = [name for name in values if any(reader not in done for reader in cutter.readers.get(name, ()))]
         tensors = [name for name in kept if cutter.is_tensor(name) and name not in self._held]
         results = cutter.run(nodes, self._held, list(dict.fromkeys([*wanted, *tensors]))) if nodes else {}
         for value, expected in waiting.items():
             actual = results.get(value, self._held.get(value))
             if actual is not None:
-                self.found[value] = self._tolerances.compare(value, expected, actual)
+                self.comparisons[value] = self._tolerances.compare(value, expected, actual)
         self._done = done
         self._held.update({name: results[name] for name in tensors})
         inputs = set(cutter.inputs)
@@ -140,7 +140,7 @@ class Region:
 
     value: str
     nodes: tuple[int, ...]
-    given: tuple[str, ...]
+    inputs: tuple[str, ...]
     """What the nodes read: values that both sides have, and inputs of the file."""
 
 
@@ -150,7 +150,7 @@ class Local:
 
     region: Region
     comparison: Comparison
-    given: dict[str, np.ndarray] = field(default_factory=dict)
+    feeds: dict[str, np.ndarray] = field(default_factory=dict)
     expected: np.ndarray | None = None
     actual: np.ndarray | None = None
 
@@ -158,8 +158,8 @@ class Local:
 def region_of(cutter: Cutter, value: str, pairs: Pairs) -> Region:
     """The smallest part of the file that makes a value from others that both sides have."""
     nodes = cutter.between([value], pairs.names)
-    given = cutter.boundary(nodes, pairs.names.keys() - {value})
-    return Region(value, tuple(nodes), tuple(given))
+    inputs = cutter.boundary(nodes, pairs.names.keys() - {value})
+    return Region(value, tuple(nodes), tuple(inputs))
 
 
 def local(
@@ -176,7 +176,7 @@ def local(
     trace.run({name: array.copy() for name, array in feeds.items()}, sweep.wanted, sweep.take)
     sweep.finish()
     order = {region.value: place for place, region in enumerate(regions)}
-    return sorted(sweep.found, key=lambda found: order[found.region.value])
+    return sorted(sweep.judged, key=lambda judged: order[judged.region.value])
 
 
 class _Local:
@@ -189,7 +189,7 @@ class _Local:
         tolerances: Tolerances,
         keep: bool,
     ) -> None:
-        self.found: list[Local] = []
+        self.judged: list[Local] = []
         self._cutter, self._pairs, self._tolerances, self._keep = cutter, pairs, tolerances, keep
         self._have: dict[str, np.ndarray] = dict(feeds)  # by the file's names
         self._inputs = frozenset(feeds)
@@ -199,7 +199,7 @@ class _Local:
         self._missing: dict[str, set[str]] = {}
         self._waiting: dict[str, list[Region]] = {}
         for region in regions:
-            values = dict.fromkeys((*region.given, region.value))
+            values = dict.fromkeys((*region.inputs, region.value))
             for value in values:
                 self._needed[value] = self._needed.get(value, 0) + 1
                 self._waiting.setdefault(value, []).append(region)
@@ -221,7 +221,7 @@ class _Local:
             if value in self._needed:
                 self._have[value] = array
                 self._arrived(value)
-        size = sum(self._have[v].nbytes for region in self._ready for v in (*region.given, region.value))
+        size = sum(self._have[v].nbytes for region in self._ready for v in (*region.inputs, region.value))
         if size > BUDGET or len(self._ready) >= AT_ONCE:
             self._flush()
 
@@ -243,7 +243,7 @@ class _Local:
                     reason = f"{error.what}: {error.why}"
                     self._add(Local(region, incomparable(region.value, expected, reason)))
         for region in ready:
-            for value in dict.fromkeys((*region.given, region.value)):
+            for value in dict.fromkeys((*region.inputs, region.value)):
                 self._needed[value] -= 1
                 if not self._needed[value] and value not in self._inputs:
                     del self._have[value]
@@ -251,20 +251,20 @@ class _Local:
     def _judge(self, regions: Sequence[Region]) -> None:
         nodes = sorted({index for region in regions for index in region.nodes})
         wanted = [region.value for region in regions]
-        given = {value: self._have[value] for region in regions for value in region.given}
+        feeds = {value: self._have[value] for region in regions for value in region.inputs}
         # Values that one region is given and another one computes: both, under two names.
-        results = self._cutter.run(nodes, given, wanted)
+        results = self._cutter.run(nodes, feeds, wanted)
         for region in regions:
             comparison = self._tolerances.compare(region.value, self._have[region.value], results[region.value])
             self._add(Local(region, comparison, actual=results[region.value]))
 
-    def _add(self, found: Local) -> None:
-        if self._keep and not found.comparison.ok and all(other.comparison.ok for other in self.found):
-            found.given = {value: self._have[value] for value in found.region.given}
-            found.expected = self._have[found.region.value]
+    def _add(self, judged: Local) -> None:
+        if self._keep and not judged.comparison.ok and all(other.comparison.ok for other in self.judged):
+            judged.feeds = {value: self._have[value] for value in judged.region.inputs}
+            judged.expected = self._have[judged.region.value]
         else:
-            found.actual = None
-        self.found.append(found)
+            judged.actual = None
+        self.judged.append(judged)
 
 
 def ancestors(cutter: Cutter, values: Collection[str]) -> set[str]:

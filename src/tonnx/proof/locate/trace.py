@@ -37,15 +37,11 @@ class Trace(Protocol):
 
 @dataclass(frozen=True)
 class Opened:
-    """A trace that also shows what is inside of some of its steps."""
+    """A trace that also shows what is inside of some of its steps, one step for each pass of a branch or loop.
+
+    Traces that can show it have a method ``opened(feeds, steps)``, which gives this, or None if it is not known.
+    """
 
     trace: Trace
     passes: dict[str, int]
     """How often each of those runs; 1 for a branch."""
-
-
-class Openable(Protocol):
-    """A trace that can show what is inside of a branch or a loop."""
-
-    def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
-        """With what these steps do inside on ``feeds``, one step for each pass; None if that is not known."""

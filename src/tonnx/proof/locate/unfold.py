@@ -53,16 +53,16 @@ def has_inside(cutter: Cutter, index: int) -> bool:
 def unfold(
     cutter: Cutter,
     nodes: Sequence[int],
-    given: Mapping[str, np.ndarray],
+    feeds: Mapping[str, np.ndarray],
     wanted: str,
     passes: Callable[[int], int | None],
     turns: Callable[[int], str] = lambda index: "",
 ) -> Unfolded | None:
-    """These nodes, which compute ``wanted`` from ``given``; None if nothing in them can be unfolded.
+    """These nodes, which compute ``wanted`` from ``feeds``; None if nothing in them can be unfolded.
 
     ``passes`` says how often a loop runs whose body decides that, ``turns`` in which pass of others a node is itself.
     """
-    work = _Unfolding(cutter, given, nodes, turns)
+    work = _Unfolding(cutter, feeds, nodes, turns)
     for index in nodes:
         node = cutter.proto.graph.node[index]
         if not (has_inside(cutter, index) and work.open(index, node, passes)):
@@ -71,7 +71,7 @@ def unfold(
             return None
     if not work.opened:
         return None
-    flat = cutter.part_of(work.nodes, given, [wanted], work.initializers)
+    flat = cutter.part_of(work.nodes, feeds, [wanted], work.initializers)
     return Unfolded(flat, work.places, work.values)
 
 
@@ -86,7 +86,7 @@ def _function(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.FunctionProt
 @dataclass
 class _Unfolding:
     cutter: Cutter
-    given: Mapping[str, np.ndarray]
+    feeds: Mapping[str, np.ndarray]
     region: Sequence[int]
     turns: Callable[[int], str]
     values: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -148,7 +148,7 @@ class _Unfolding:
             self._constant(np.array(turn, np.int64), f"{prefix}iteration")
             self._constant(np.array(True), f"{prefix}go_on")
             inputs = [f"{prefix}iteration", f"{prefix}go_on", *carried]
-            names = {value.name: given for value, given in zip(body.input, inputs, strict=True)}
+            names = {value.name: outer for value, outer in zip(body.input, inputs, strict=True)}
             results = [f"{prefix}result{i}" for i in range(len(body.output))]
             path = ".".join(filter(None, (self.turns(index), str(turn))))
             self._body(index, body, names, results, prefix, f"pass {turn + 1} of {title}", path)
@@ -191,19 +191,19 @@ class _Unfolding:
             self.initializers[-1].CopyFrom(tensor)
             self.initializers[-1].name = prefix + tensor.name
         own = {tensor.name: prefix + tensor.name for tensor in graph.initializer}
-        made = {name for node in graph.node for name in node.output}
+        produced = {name for node in graph.node for name in node.output}
         # A value that is given out twice, or is not made in here, needs a node of its own.
         firsts: dict[str, str] = {}
         copies: list[tuple[str, str]] = []
         for value, result in zip(graph.output, results, strict=False):
-            if result and value.name in made and value.name not in firsts:
+            if result and value.name in produced and value.name not in firsts:
                 firsts[value.name] = result
             elif result:
                 copies.append((value.name, result))
-        known = {**names, **own, **firsts}
-        self._inline(index, graph.node, known, prefix, inside, turn, {})
+        renamed = {**names, **own, **firsts}
+        self._inline(index, graph.node, renamed, prefix, inside, turn, {})
         for source, result in copies:
-            name = known.get(source, prefix + source if source in made else source)
+            name = renamed.get(source, prefix + source if source in produced else source)
             self.add(onnx.helper.make_node("Identity", [name], [result]), Place(index, inside, turn=turn))
 
     def _inline(
@@ -217,13 +217,13 @@ class _Unfolding:
         attributes: Mapping[str, onnx.AttributeProto],
     ) -> None:
         listed = list(nodes)
-        known = dict(names)
+        renamed = dict(names)
         for node in listed:
-            known.update({name: prefix + name for name in node.output if name and name not in known})
+            renamed.update({name: prefix + name for name in node.output if name and name not in renamed})
         for number, node in enumerate(listed):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
-            _rename(copy, known)
+            _rename(copy, renamed)
             _fill(copy, attributes)
             own = node.name.rpartition(_MARK)[2]
             copy.name = f"{prefix}{_MARK}{own}" if own else ""
@@ -235,13 +235,13 @@ class _Unfolding:
 
     def _value(self, name: str) -> np.ndarray | None:
         """What a value of the region holds, from what is given."""
-        if name in self.given:
-            return self.given[name]
+        if name in self.feeds:
+            return self.feeds[name]
         if name in self.cutter.weights:
             tensor = self.cutter.weights[name].const_value
             return None if tensor is None else tensor.numpy()
-        nodes = [index for index in self.cutter.between([name], self.given) if index in set(self.region)]
-        return self.cutter.run(nodes, self.given, [name])[name] if nodes else None
+        nodes = [index for index in self.cutter.between([name], self.feeds) if index in set(self.region)]
+        return self.cutter.run(nodes, self.feeds, [name])[name] if nodes else None
 
 
 def _graph(node: onnx.NodeProto, name: str) -> onnx.GraphProto:

@@ -17,14 +17,14 @@ def random_outputs(model: ir.Model) -> frozenset[str]:
     functions = {(f.domain, f.name) for f in model.functions.values() if any(map(_draws, f))}
 
     def visit(graph: ir.Graph) -> bool:
-        found = False
+        is_random = False
         for node in graph:
             inside = max(map(visit, inner_graphs(node)), default=False)  # all of them: each adds to what is found
             called = (node.domain, node.op_type) in functions
             if inside or called or _draws(node) or any(value in tainted for value in node.inputs):
                 tainted.update(node.outputs)
-                found = True
-        return found
+                is_random = True
+        return is_random
 
     visit(model.graph)
     return frozenset(str(value.name) for value in model.graph.outputs if value in tainted)

@@ -23,6 +23,8 @@ from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
 
 _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
 """A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
+_SIZES = 16
+"""Other sizes that are tried unless somebody says how many."""
 
 
 @dataclass(frozen=True)
@@ -200,16 +202,17 @@ def prove(
     *,
     check: bool = True,
     seed: int = 0,
-    max_trials: int = 16,
+    sizes: bool | int = True,
     random: Collection[str] = (),
     values: bool | int = False,
     optimised: bool = True,
     lowered: Collection[str] = (),
 ) -> Verification:
-    """Check the file, then compare it with ``subject`` on its example and at ``max_trials`` other sizes.
+    """Check the file, then compare it with ``subject`` on its example, and with ``sizes`` at other sizes.
 
-    With ``values`` also on other values of the example's sizes: other draws, zeros, negative and large numbers; a
-    number says how many. What the model itself cannot do there, or by the last bit only, is not held against the file.
+    With ``values`` also on other values of the example's sizes: other draws, zeros, negative and large numbers. For
+    both a number says how many. What the model itself cannot do there, or by the last bit only, is not held against
+    the file.
 
     A file that is not valid or does not load raises InvalidModel; one that computes something else is a Verification
     which is not ``ok``. Without a reference the file is only run. Outputs in ``random`` depend on random numbers of the
@@ -227,9 +230,9 @@ def prove(
     prover = _Prover(subject, session, patience, random, quantised, lowered)
     trials = [prover.example(dims, expected)]
     failing = None if trials[0].ok else subject.example
-    others = chain(_other_sizes(subject, dims, seed, max_trials), _other_values(subject, dims, seed, values))
-    for label, sizes, inputs in others:
-        trials.append(prover.invented(label, sizes, inputs, expected))
+    others = chain(_other_sizes(subject, dims, seed, sizes), _other_values(subject, dims, seed, values))
+    for label, drawn_sizes, inputs in others:
+        trials.append(prover.invented(label, drawn_sizes, inputs, expected))
         if failing is None and not trials[-1].ok:
             failing = inputs
     if all(trial.skipped is not None for trial in trials):
@@ -238,7 +241,8 @@ def prove(
     return Verification(tuple(trials), session.brought_up_by, failing=failing, remarks=told)
 
 
-def _other_sizes(subject: Subject, dims: Sizes, seed: int, limit: int) -> Iterator[_Inputs]:
+def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
+    limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
     for index, sizes in enumerate(other_sizes(dims, subject.limits, limit, batch)):
         # Seeded by trial, so that one trial can be repeated without those before it.

@@ -43,10 +43,10 @@ Resolve = Callable[[Any], Any]
 
 def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
     """The keyword arguments for the rule. ``resolve`` turns the program's values into what was made of them."""
-    given: dict[str, Any] = {}
-    where = _old(node, given) if "." not in node.name else _pir(node, rule, given)
+    arguments: dict[str, Any] = {}
+    where = _old(node, arguments) if "." not in node.name else _pir(node, rule, arguments)
     bound: dict[str, Any] = {}
-    for name, raw in given.items():
+    for name, raw in arguments.items():
         if rule.kinds.get(name) == "Unused":
             continue
         if name in rule.kinds:
@@ -60,32 +60,32 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
     return bound
 
 
-def _pir(node: Op, rule: Rule, given: dict[str, Any]) -> dict[str, str]:
+def _pir(node: Op, rule: Rule, arguments: dict[str, Any]) -> dict[str, str]:
     where = {}
-    given.update({_KEYWORDS.get(name, name): value for name, value in node.attributes.items()})
+    arguments.update({_KEYWORDS.get(name, name): value for name, value in node.attributes.items()})
     for i, operand in enumerate(node.operands):
         name = rule.operands[i] if i < len(rule.operands) else f"#{i}"
         where[name] = "operand"
         if operand is not None:
-            given[name] = operand
+            arguments[name] = operand
     return where
 
 
-def _old(node: Op, given: dict[str, Any]) -> dict[str, str]:
+def _old(node: Op, arguments: dict[str, Any]) -> dict[str, str]:
     """Tensors win over attributes of the same meaning: Paddle reads them first."""
     where = {}
     names = schema.synonyms(node.name)
     for old, value in node.attributes.items():
         name = names.parameter(old)
-        if given.get(name, []) == []:  # of several for one parameter, the one that is filled
-            given[name] = value
+        if arguments.get(name, []) == []:  # of several for one parameter, the one that is filled
+            arguments[name] = value
     for slot, operands in node.inputs.items():
         present = [operand for operand in operands if operand is not None]
         if not present:
             continue
         name = names.parameter(slot)
         where[name] = "input"
-        given[name] = list(present) if len(present) > 1 else present[0]
+        arguments[name] = list(present) if len(present) > 1 else present[0]
     return where
 
 
@@ -123,10 +123,10 @@ def _convert(raw: Any, kind: str, name: str, op: Builder) -> Any:
     if kind == "Sizes":
         return sizes_of(op, raw)
     if kind == "Ints":
-        found = sizes_of(op, raw)
-        if any(isinstance(size, ir.Value) for size in found):
+        sizes = sizes_of(op, raw)
+        if any(isinstance(size, ir.Value) for size in sizes):
             raise UnsupportedArgument(f"{name} is computed at run time, but ONNX wants a fixed number there")
-        return found
+        return sizes
     if kind == "Floats":
         return [_fixed(item, name) for item in (raw if isinstance(raw, list) else elements(raw, name))]
     if kind == "Size":
@@ -160,12 +160,12 @@ def constant(value: Any) -> np.ndarray | None:
 
 def elements(value: Any, name: str) -> list[Any]:
     """The elements of a constant."""
-    known = constant(value)
-    if known is None:
+    array = constant(value)
+    if array is None:
         if isinstance(value, (int, float)):
             return [value]
         raise UnsupportedArgument(f"{name} is computed at run time, but ONNX wants fixed numbers there")
-    return list(known.reshape(-1).tolist())
+    return list(array.reshape(-1).tolist())
 
 
 def _fixed(raw: Any, name: str) -> Any:
@@ -173,10 +173,10 @@ def _fixed(raw: Any, name: str) -> Any:
         raw = raw[0]
     if not isinstance(raw, ir.Value):
         return raw
-    found = elements(raw, name)
-    if len(found) != 1:
-        raise UnsupportedArgument(f"{name} has {len(found)} elements, not one")
-    return found[0]
+    values = elements(raw, name)
+    if len(values) != 1:
+        raise UnsupportedArgument(f"{name} has {len(values)} elements, not one")
+    return values[0]
 
 
 def number(op: Builder, raw: Any) -> Any:
@@ -185,9 +185,9 @@ def number(op: Builder, raw: Any) -> Any:
         raw = raw[0]
     if not isinstance(raw, ir.Value):
         return raw
-    known = constant(raw)
-    if known is not None and known.size == 1:
-        return known.reshape(-1)[0].item()
+    array = constant(raw)
+    if array is not None and array.size == 1:
+        return array.reshape(-1)[0].item()
     return raw if op.rank(raw) == 0 else op.Reshape(raw, op.constant([], ir.DataType.INT64))
 
 
@@ -199,12 +199,12 @@ def sizes_of(op: Builder, raw: Any) -> list[Size]:
         return [size for item in raw for size in sizes_of(op, item)]
     if not isinstance(raw, ir.Value):
         return [int(raw)]
-    known = constant(raw)
-    if known is not None:
-        return [int(size) for size in known.reshape(-1).tolist()]
+    array = constant(raw)
+    if array is not None:
+        return [int(size) for size in array.reshape(-1).tolist()]
     if raw in facts.PADDLE_SIZES:
-        found: Sequence[Size] = facts.PADDLE_SIZES[raw]
-        return list(found)
+        sizes: Sequence[Size] = facts.PADDLE_SIZES[raw]
+        return list(sizes)
     vector = op.cast(raw, ir.DataType.INT64)
     if op.rank(raw) == 0:
         return [op.Reshape(vector, [1])]

@@ -13,8 +13,8 @@ from tonnx.frontends.paddle.lower.snapshots import (
     PaddleMaker,
     PaddleRules,
     Thing,
+    assigned_value,
     contradicts,
-    given,
     snapshot,
     thing_of,
 )
@@ -25,12 +25,12 @@ from tonnx.lowering.regions import settle
 from tonnx.lowering.regions.forms import Form, TensorForm
 
 if TYPE_CHECKING:
-    from tonnx.frontends.paddle.lower.walk import Walk
+    from tonnx.frontends.paddle.lower.walk import ProgramWalk
 
 SELECTS = ("select_input", "pd_op.select_input")
 
 
-def lower_branch(walk: Walk, op: Op) -> tuple[Thing, ...]:
+def lower_branch(walk: ProgramWalk, op: Op) -> tuple[Thing, ...]:
     """The results of a branch, None where nobody needs one."""
     condition = _condition(walk, op)
     kept = walk.needed.kept(op)
@@ -45,7 +45,7 @@ def lower_branch(walk: Walk, op: Op) -> tuple[Thing, ...]:
     return tuple(things)
 
 
-def _condition(walk: Walk, op: Op) -> ir.Value:
+def _condition(walk: ProgramWalk, op: Op) -> ir.Value:
     operands = [walk.resolve(operand) for operand in op.operands]
     builder = walk.op
     if not op.attributes.get("is_scalar_condition", True):
@@ -61,7 +61,7 @@ def _condition(walk: Walk, op: Op) -> ir.Value:
     return only  # type: ignore[no-any-return]
 
 
-def _side(walk: Walk, op: Op, side: int, kept: Sequence[int]) -> list[Thing]:
+def _side(walk: ProgramWalk, op: Op, side: int, kept: Sequence[int]) -> list[Thing]:
     """Lower one side where we are; gives its kept results."""
     if side < len(op.blocks):
         block = op.blocks[side]
@@ -70,7 +70,7 @@ def _side(walk: Walk, op: Op, side: int, kept: Sequence[int]) -> list[Thing]:
     else:
         values = [before_of(op, i) for i in kept]
     outputs = results_of(op)
-    return [given(walk.defined(v), declared(outputs[i])) for i, v in zip(kept, values, strict=True)]
+    return [assigned_value(walk.defined(v), declared(outputs[i])) for i, v in zip(kept, values, strict=True)]
 
 
 def declared(value: Value | None) -> Type:
@@ -78,7 +78,7 @@ def declared(value: Value | None) -> Type:
     return value.type if value is not None else Type()
 
 
-def _if(walk: Walk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Thing]:
+def _if(walk: ProgramWalk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Thing]:
     sides = []
     for side, name in enumerate(("then", "else")):
         inner = walk.op.inner(name)
@@ -89,20 +89,20 @@ def _if(walk: Walk, op: Op, condition: ir.Value, kept: Sequence[int]) -> list[Th
 
 
 def choose(
-    walk: Walk, condition: ir.Value, sides: Sequence[tuple[Builder, Sequence[Thing]]], types: Sequence[Type]
+    walk: ProgramWalk, condition: ir.Value, sides: Sequence[tuple[Builder, Sequence[Thing]]], types: Sequence[Type]
 ) -> list[Thing]:
     """What an If over two graphs that were begun leaves, with these results."""
     results = list(sides[0][1])
     differing = [i for i, (one, other) in enumerate(zip(results, sides[1][1], strict=True)) if one is not other]
     ends = [(inner, {i: snapshot(things[i]) for i in differing}) for inner, things in sides]
     crossed = settle.choose(walk.op, condition, ends, lambda i: PaddleRules(walk.op, types[i]), PaddleMaker())
-    for i, (form, made) in crossed.items():
+    for i, (form, joined) in crossed.items():
         note(walk, form, types[i])
-        results[i] = thing_of(made)
+        results[i] = thing_of(joined)
     return results
 
 
-def note(walk: Walk, form: Form, said: Type) -> None:
+def note(walk: ProgramWalk, form: Form, said: Type) -> None:
     """Believe the program less where it calls something fixed that is not."""
     if contradicts(form, said):
         walk.trusts = False
@@ -110,13 +110,13 @@ def note(walk: Walk, form: Form, said: Type) -> None:
         walk.trusts_ranks = False
 
 
-def lower_select(walk: Walk, op: Op) -> Thing:
+def lower_select(walk: ProgramWalk, op: Op) -> Thing:
     """``select_input``: one of several values, by its place."""
     if op.name == SELECTS[0]:
         (mask,), values, (out,) = op.inputs["Mask"], op.inputs["X"], op.outputs["Out"]
     else:
         (mask, *values), (out,) = op.operands, op.results
-    things = [given(walk.defined(value), declared(out)) for value in values]
+    things = [assigned_value(walk.defined(value), declared(out)) for value in values]
     place: ir.Value = walk.resolve(mask)
     position = constant(place)
     if position is not None:

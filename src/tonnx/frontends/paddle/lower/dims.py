@@ -28,7 +28,7 @@ class Inputs:
 
     shapes: dict[str, list[Dim]]
     dtypes: dict[str, ir.DataType]
-    known: dict[str, int]
+    own_sizes: dict[str, int]
     """Sizes that the model itself has where the user wants a dynamic dimension: they work for certain."""
     contradicts: bool
     """Whether the user changed a dimension that the program has fixed: what it says of other shapes is wrong then."""
@@ -51,7 +51,7 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
         if name not in program.inputs:
             there = ", ".join(program.inputs) or "none"
             raise InvalidArgument(f"input_shapes: the model has no input {name!r}", why=f"its inputs are {there}")
-    shapes, dtypes, known = dict[str, list[Dim]](), dict[str, ir.DataType](), dict[str, int]()
+    shapes, dtypes, own_sizes = dict[str, list[Dim]](), dict[str, ir.DataType](), dict[str, int]()
     contradicts, count = False, 0
     for name, value in program.inputs.items():
         if value.kind is not Kind.TENSOR or value.dtype is None or value.shape is None:
@@ -67,7 +67,7 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
             if isinstance(new, str):
                 shape.append(ir.SymbolicDim(new))
                 if own >= 0:
-                    known.setdefault(new, own)
+                    own_sizes.setdefault(new, own)
             elif new is not None and not isinstance(new, bool) and isinstance(new, (int, np.integer)) and new >= 0:
                 shape.append(int(new))
             elif new is not None and new != -1:
@@ -81,7 +81,7 @@ def inputs_of(program: Program, wanted: Wanted | None = None) -> Inputs:
                 count += 1
             contradicts = contradicts or (own >= 0 and shape[-1] != own)
         shapes[name], dtypes[name] = shape, value.dtype
-    return Inputs(shapes, dtypes, known, contradicts, _measures(program))
+    return Inputs(shapes, dtypes, own_sizes, contradicts, _measures(program))
 
 
 def _measures(program: Program) -> frozenset[str]:
@@ -111,7 +111,7 @@ def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
 
 def usual_sizes(inputs: Inputs, image: int) -> dict[str, int]:
     """A size for every dynamic dimension that most models accept; ``image`` for the sides of pictures."""
-    sizes = dict(inputs.known)
+    sizes = dict(inputs.own_sizes)
     for shape in inputs.shapes.values():
         for axis, dim in enumerate(shape):
             if isinstance(dim, ir.SymbolicDim):
@@ -123,29 +123,29 @@ def usual_sizes(inputs: Inputs, image: int) -> dict[str, int]:
 def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Random inputs at these sizes. Integers are 0 and 1: as indices these are most often valid."""
     rng = np.random.default_rng(0)
-    made = {}
+    arrays = {}
     sides = _sides(inputs, sizes)
     for name, shape in inputs.shapes.items():
         dtype = inputs.dtypes[name]
         dims = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
         if name in inputs.measures:
-            made[name] = np.broadcast_to((*sides, 1)[: dims[-1]], dims).astype(dtype.numpy())
+            arrays[name] = np.broadcast_to((*sides, 1)[: dims[-1]], dims).astype(dtype.numpy())
         elif name in _FACTORS:
-            made[name] = np.ones(dims, dtype.numpy())
+            arrays[name] = np.ones(dims, dtype.numpy())
         elif dtype.is_floating_point():
-            made[name] = rng.standard_normal(dims).astype(dtype.numpy())
+            arrays[name] = rng.standard_normal(dims).astype(dtype.numpy())
         else:
-            made[name] = rng.integers(0, 2, size=dims).astype(dtype.numpy())
-    return made
+            arrays[name] = rng.integers(0, 2, size=dims).astype(dtype.numpy())
+    return arrays
 
 
 def zeros(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Inputs that nobody computes with: they have the shapes, and cost nothing."""
-    made = {}
+    arrays = {}
     for name, shape in inputs.shapes.items():
         fixed = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
-        made[name] = np.zeros(fixed, inputs.dtypes[name].numpy())
-    return made
+        arrays[name] = np.zeros(fixed, inputs.dtypes[name].numpy())
+    return arrays
 
 
 def _sides(inputs: Inputs, sizes: Mapping[str, int]) -> tuple[int, int]:

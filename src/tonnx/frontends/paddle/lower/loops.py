@@ -16,8 +16,8 @@ from tonnx.frontends.paddle.lower.snapshots import (
     PaddleMaker,
     PaddleRules,
     Thing,
+    assigned_value,
     carried_form,
-    given,
     has_lost_sizes,
     snapshot,
     thing_of,
@@ -43,7 +43,7 @@ from tonnx.lowering.regions.lists import DynamicList, gathered, same_dims, shape
 from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, at_start, close_loop, loop_body, settle
 
 if TYPE_CHECKING:
-    from tonnx.frontends.paddle.lower.walk import Walk
+    from tonnx.frontends.paddle.lower.walk import ProgramWalk
 
 BUDGET = 4096
 """Operators of all unrolled loops, and bodies lowered once more, in one program: loops in loops multiply."""
@@ -80,7 +80,7 @@ Forms = dict[_Variable, CarriedForm]
 Results = dict[_Variable, Thing]
 
 
-def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
+def lower_loop(walk: ProgramWalk, op: Op) -> tuple[Thing, ...]:
     """The results of a loop, None where nobody needs one."""
     (body,) = op.blocks
     kept = walk.needed.kept(op)
@@ -114,17 +114,17 @@ def lower_loop(walk: Walk, op: Op) -> tuple[Thing, ...]:
     return tuple(things)
 
 
-def _start(walk: Walk, before: Value | None, argument: Value) -> Thing:
+def _start(walk: ProgramWalk, before: Value | None, argument: Value) -> Thing:
     """What a variable holds before the loop. Paddle's tracer gives one that the loop assigns first a number, and says
     that it is a tensor of some shape."""
-    thing = given(walk.defined(before), argument.type)
+    thing = assigned_value(walk.defined(before), argument.type)
     number, said = constant(thing), before.shape if before is not None else None
     if number is not None and number.ndim == 0 and said not in (None, (), (1,)) and not walk.needed.reads(argument):
         return None
     return thing
 
 
-def _first(walk: Walk, variable: _Variable) -> CarriedForm:
+def _first(walk: ProgramWalk, variable: _Variable) -> CarriedForm:
     """The form to begin with. For a variable without a value that is read all the same, what the program says."""
     argument = variable.argument
     if variable.start is not None or not walk.needed.reads(argument):
@@ -134,12 +134,12 @@ def _first(walk: Walk, variable: _Variable) -> CarriedForm:
     return TensorForm(argument.dtype, tuple(size if size >= 0 else UNKNOWN for size in argument.shape))
 
 
-def _pass(walk: Walk, body: Block, kept: Sequence[int], things: Sequence[Thing]) -> list[Thing]:
+def _pass(walk: ProgramWalk, body: Block, kept: Sequence[int], things: Sequence[Thing]) -> list[Thing]:
     """One pass, lowered where we are."""
     for i, thing in zip(kept, things, strict=True):
         walk.define(body.arguments[i], thing)
     walk.block(body)
-    return [given(walk.defined(body.results[1 + i]), body.arguments[i].type) for i in kept]
+    return [assigned_value(walk.defined(body.results[1 + i]), body.arguments[i].type) for i in kept]
 
 
 def _has_other_shape(old: Thing, new: Thing) -> bool:
@@ -148,7 +148,7 @@ def _has_other_shape(old: Thing, new: Thing) -> bool:
     return not same_dims(shape_of(old), shape_of(new))
 
 
-def _passes(walk: Walk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) -> int | None:
+def _passes(walk: ProgramWalk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) -> int | None:
     """How often a loop runs, if that follows from numbers that are known now."""
     (body,) = op.blocks
     condition = constant(walk.resolve(op.operands[0]))
@@ -167,7 +167,7 @@ def _passes(walk: Walk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) ->
     return count
 
 
-def _counted(walk: Walk, body: Block, counters: Counters, things: Sequence[Thing]) -> int | None:
+def _counted(walk: ProgramWalk, body: Block, counters: Counters, things: Sequence[Thing]) -> int | None:
     """How often a loop runs, if its counters begin as ``things``."""
     for count in range(1, MOST_PASSES):
         for i, thing in zip(counters.places, things, strict=True):
@@ -185,7 +185,7 @@ def _counted(walk: Walk, body: Block, counters: Counters, things: Sequence[Thing
 class _Loop:
     """One loop. Its body is lowered until the forms of what it carries hold for every pass."""
 
-    def __init__(self, walk: Walk, op: Op, variables: list[_Variable], passes: int | None) -> None:
+    def __init__(self, walk: ProgramWalk, op: Op, variables: list[_Variable], passes: int | None) -> None:
         self._walk, self._op, self._variables, self._passes = walk, op, variables, passes
         self._outer = walk.op
         self._body = op.blocks[0]
@@ -226,7 +226,7 @@ class _Loop:
                 variable.inside = thing_of(thing)
                 walk.define(variable.argument, variable.inside)
             walk.block(self._body)
-            return {variable: given(walk.defined(variable.next), variable.declared) for variable in forms}
+            return {variable: assigned_value(walk.defined(variable.next), variable.declared) for variable in forms}
 
     # Do the forms hold?
 

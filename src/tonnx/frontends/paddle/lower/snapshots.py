@@ -26,7 +26,7 @@ _NO_VALUE = 1.77113e27
 """What Paddle's tracer gives a variable that is not assigned yet, as a float, whatever it will hold later."""
 
 
-def given(thing: Thing, declared: Type) -> Thing:
+def assigned_value(thing: Thing, declared: Type) -> Thing:
     """A thing, where a variable without a value is None and an array without one is empty."""
     if thing is None and declared.kind is Kind.ARRAY:
         return Listed()

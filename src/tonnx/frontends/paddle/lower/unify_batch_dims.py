@@ -83,13 +83,13 @@ def _name(dim: Dim) -> str | None:
 
 def _carried(graph: ir.Graph) -> dict[ir.Value, ir.Value]:
     """From what the body of a loop gets to what the first pass gets."""
-    found: dict[ir.Value, ir.Value] = {}
+    begin_of: dict[ir.Value, ir.Value] = {}
     for node in graph.all_nodes():
         if node.op_type == "Loop":
             begins = node.inputs[2:]
             inside = node.attributes["body"].as_graph().inputs[2:]
-            found.update({value: begin for value, begin in zip(inside, begins, strict=True) if begin is not None})
-    return found
+            begin_of.update({value: begin for value, begin in zip(inside, begins, strict=True) if begin is not None})
+    return begin_of
 
 
 def _dims(value: ir.Value | None, carried: Mapping[ir.Value, ir.Value]) -> Dims | None:
@@ -103,25 +103,25 @@ def _dims(value: ir.Value | None, carried: Mapping[ir.Value, ir.Value]) -> Dims 
 
 def _equal(node: ir.Node, shapes: Sequence[Dims | None]) -> Iterator[Sequence[Dim]]:
     """Dimensions of a node's inputs that have to be equal for it to work, but for a 1 that is repeated."""
-    known = [shape for shape in shapes if shape is not None]
+    known_shapes = [shape for shape in shapes if shape is not None]
     kind = node.op_type
     if kind in BROADCASTING:
-        yield from _at_the_end(known)
+        yield from _at_the_end(known_shapes)
     elif kind == "Expand":
         yield from _at_the_end([shape for shape in (shapes[0], sizes_in(node.inputs[1])) if shape is not None])
-    elif kind == "MatMul" and len(known) == 2:
-        yield from _at_the_end([shape[:-2] for shape in known])
-        yield [known[0][-1], known[1][-2 if len(known[1]) > 1 else -1]]
+    elif kind == "MatMul" and len(known_shapes) == 2:
+        yield from _at_the_end([shape[:-2] for shape in known_shapes])
+        yield [known_shapes[0][-1], known_shapes[1][-2 if len(known_shapes[1]) > 1 else -1]]
     elif kind in ("Concat", "GatherElements", "ScatterElements"):
         axis = node.attributes.get_int("axis", 0)
-        for i, dims in enumerate(zip(*known, strict=False)):
-            if known and i != axis % len(known[0]):
+        for i, dims in enumerate(zip(*known_shapes, strict=False)):
+            if known_shapes and i != axis % len(known_shapes[0]):
                 yield dims
     elif kind in ("LSTM", "GRU", "RNN"):
         rows = [shapes[i][at] for i, at in ((0, 1), (4, 0), (5, 1), (6, 1)) if i < len(shapes) and shapes[i]]  # type: ignore[index]
         yield rows
     elif kind in ("GridSample", "NonMaxSuppression", "Attention"):
-        yield [shape[0] for shape in known if len(shape) > 2]
+        yield [shape[0] for shape in known_shapes if len(shape) > 2]
     elif kind == "Reshape":
         yield from _left_over(shapes[0], dims_of(node.outputs[0]))
 

@@ -29,7 +29,7 @@ _MAIN = ("Out", "Output", "Y", "Result", "out")
 """Output slots of old operators that hold their only result, the most usual first."""
 
 
-class Walk(GraphWalk):
+class ProgramWalk(GraphWalk):
     """The lowering of one program into one ONNX graph."""
 
     to_report = "together with the program file"
@@ -60,16 +60,16 @@ class Walk(GraphWalk):
         results = [self.resolve(value) for value in self.program.outputs.values()]
         if self.unsupported:
             raise UnsupportedOp(self.unsupported)
-        for value, made in zip(self.program.outputs.values(), results, strict=True):
-            if not isinstance(made, ir.Value):
+        for value, result in zip(self.program.outputs.values(), results, strict=True):
+            if not isinstance(result, ir.Value):
                 raise LoweringError(f"the output {value.name!r} is a list of tensors, not a tensor")
             if value.dtype in _COMPLEX:
                 raise LoweringError(
                     f"the output {value.name!r} has complex numbers, which runtimes do not have",
                     hint="return paddle.as_real(y), or its real and imaginary parts",
                 )
-            if made.shape is None and value.shape is not None:  # a file has to say how many axes they have
-                made.shape = ir.Shape([UNKNOWN] * len(value.shape))
+            if result.shape is None and value.shape is not None:  # a file has to say how many axes they have
+                result.shape = ir.Shape([UNKNOWN] * len(value.shape))
         return results
 
     def block(self, block: Block) -> None:
@@ -98,12 +98,12 @@ class Walk(GraphWalk):
             return None
         return self.resolve(value)
 
-    def define(self, value: Value, made: Any) -> None:
+    def define(self, value: Value, thing: Any) -> None:
         """Say what a value of the program is from now on; None: it has not been assigned."""
-        if made is None:
+        if thing is None:
             self._values.pop(value, None)
         else:
-            self._values[value] = made
+            self._values[value] = thing
 
     def resolve(self, value: Any) -> Any:
         """What was made of a value of the program; anything else as it is."""
@@ -118,9 +118,9 @@ class Walk(GraphWalk):
                     f"the parameter {value.name!r} is used, but it is not in the weights file",
                     hint="save the model again with paddle.jit.save",
                 )
-            made = self._root.initializer(value.name, tensor)  # everywhere in reach
-            facts.WEIGHT.add(made)
-            self._values[value] = made
+            weight = self._root.initializer(value.name, tensor)  # everywhere in reach
+            facts.WEIGHT.add(weight)
+            self._values[value] = weight
         return self._values[value]
 
     # One operator
@@ -193,9 +193,9 @@ class Walk(GraphWalk):
 
     # Results
 
-    def _define(self, node: Op, made: Any) -> None:
+    def _define(self, node: Op, returned: Any) -> None:
         results = _results(node)
-        values = made if isinstance(made, tuple) else (made,)
+        values = returned if isinstance(returned, tuple) else (returned,)
         for result, value in zip(results, values, strict=False):
             if isinstance(result, list):
                 parts = value if isinstance(value, list) else [value]
@@ -258,9 +258,9 @@ def _takes_complex(node: Op) -> bool:
     return any(value is not None and value.dtype in _COMPLEX for values in node.inputs.values() for value in values)
 
 
-def _same_kind(made: ir.DataType | None, declared: ir.DataType) -> bool:
+def _same_kind(inferred: ir.DataType | None, declared: ir.DataType) -> bool:
     """Integers stay integers: programs call some results floats that never were (equal_all, unique, kthvalue)."""
-    return (is_integer(made) and is_integer(declared)) or (is_float(made) and is_float(declared))
+    return (is_integer(inferred) and is_integer(declared)) or (is_float(inferred) and is_float(declared))
 
 
 def op_shape(op: Builder, shape: Sequence[int]) -> ir.Value:
@@ -286,11 +286,11 @@ def _results(node: Op) -> list[Value | list[Value | None] | None]:
     if POSITIONAL in node.outputs:
         return list(node.results)
     slots = schema.synonyms(node.name).outputs or [s for s in _MAIN if s in node.outputs][:1] or list(node.outputs)
-    found: list[Value | list[Value | None] | None] = []
+    results: list[Value | list[Value | None] | None] = []
     for slot in slots:
         values = node.outputs.get(slot, [])
-        found.append(values[0] if len(values) == 1 else list(values) if values else None)
-    return found
+        results.append(values[0] if len(values) == 1 else list(values) if values else None)
+    return results
 
 
 def _relative(source: str) -> str:

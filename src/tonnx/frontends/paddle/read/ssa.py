@@ -131,9 +131,9 @@ class Versions:
         before = [scope.find(key)[0] for key in written]
         for inner in raw.blocks:
             inside = _Scope(inner, scope)
-            made = self._block(inner, inside, around, written if raw.name in LOOPS else ())
-            made.results += [inside.find(key)[0] for key in written]
-            op.blocks.append(made)
+            inner_block = self._block(inner, inside, around, written if raw.name in LOOPS else ())
+            inner_block.results += [inside.find(key)[0] for key in written]
+            op.blocks.append(inner_block)
         loop = raw.name in LOOPS
         for i, (key, value) in enumerate(zip(written, before, strict=True), start=-len(written)):
             after = self._assign(scope, key)

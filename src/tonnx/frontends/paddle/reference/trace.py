@@ -47,7 +47,7 @@ class PaddleTrace:
     def steps(self) -> list[Step]:
         """What the operators of the program compute, in order; not what is inside of loops and branches."""
         pir = self._loaded.program.format == "pir"
-        found = []
+        steps = []
         for op in self._loaded.program.block.ops:
             read = (value for values in op.inputs.values() for value in values)
             inputs = tuple(value.name for value in read if value is not None and not value.is_parameter)
@@ -55,8 +55,8 @@ class PaddleTrace:
             source = "" if pir else "/".join(op.source.replace("\\", "/").split("/")[-2:])
             for value in _results(op):
                 if value.name in self._places:
-                    found.append(Step(value.name, op.name, path, source, inputs))
-        return found
+                    steps.append(Step(value.name, op.name, path, source, inputs))
+        return steps
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
         """Run the program in another process, and hand over what it sends."""

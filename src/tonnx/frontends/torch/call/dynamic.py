@@ -16,11 +16,11 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, unknown_axes_name
-from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf, path_name
+from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall, path_name
 
 
 def apply_dynamic_axes(
-    call: Call, axes: Mapping[str, Any] | None, output_names: Sequence[str]
+    call: ModelCall, axes: Mapping[str, Any] | None, output_names: Sequence[str]
 ) -> dict[str, dict[int, str]]:
     """Enter the inputs' part of ``dynamic_axes`` into the call; returns the outputs' part.
 
@@ -53,7 +53,7 @@ def _checked_axis(leaf: Leaf, axis: Any) -> int:
     return axis % rank
 
 
-def apply_dynamic_shapes(call: Call, shapes: Any, model: torch.nn.Module) -> None:
+def apply_dynamic_shapes(call: ModelCall, shapes: Any, model: torch.nn.Module) -> None:
     """Enter ``dynamic_shapes`` (torch.export's form, names as strings allowed) into the call."""
     if shapes is None:
         return
@@ -101,9 +101,9 @@ def _enter(spec: Any, value: Any, path: tuple[Any, ...], leaves: dict[str, Leaf]
         if not isinstance(spec, (Mapping, list, tuple)):
             raise InvalidArgument(f"dynamic_shapes of {leaf.name!r} must be a dict axis → dimension, not {spec!r}")
         for axis, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec):
-            made = _dim_spec(dim, leaf, _checked_axis(leaf, axis))
-            if made is not None:
-                leaf.dynamic[_checked_axis(leaf, axis)] = made
+            dim_spec = _dim_spec(dim, leaf, _checked_axis(leaf, axis))
+            if dim_spec is not None:
+                leaf.dynamic[_checked_axis(leaf, axis)] = dim_spec
         return
     children: dict[Any, tuple[Any, Any]] = {}
     if not isinstance(value, (int, float, str)):
@@ -145,20 +145,20 @@ def _dim_spec(dim: Any, leaf: Leaf, axis: int) -> DimSpec | None:
         return DimSpec(dim)
     if type(dim).__name__ == "_DimHint":  # Dim.AUTO, Dim.DYNAMIC(min=2)
         optional = dim.type == Dim.AUTO.type
-        made = DimSpec(f"{leaf.name}_dim_{axis}", dim.min, _finite(dim.max), optional)
+        spec = DimSpec(f"{leaf.name}_dim_{axis}", dim.min, _finite(dim.max), optional)
     elif hasattr(dim, "__name__") and hasattr(dim, "min"):
-        made = DimSpec(dim.__name__, dim.min, _finite(dim.max))
+        spec = DimSpec(dim.__name__, dim.min, _finite(dim.max))
     else:
         raise InvalidArgument(
             f"dynamic_shapes has {dim!r} for axis {axis} of the input {leaf.name!r}",
             hint="a dimension is a name, a torch.export.Dim, an int or None",
         )
-    if size < (made.minimum or 0) or (made.maximum is not None and size > made.maximum):
+    if size < (spec.minimum or 0) or (spec.maximum is not None and size > spec.maximum):
         raise InvalidArgument(
-            f"axis {axis} of the input {leaf.name!r} has size {size} in the example, outside of {made.name}: "
-            f"{made.minimum or 0} to {'any size' if made.maximum is None else made.maximum}"
+            f"axis {axis} of the input {leaf.name!r} has size {size} in the example, outside of {spec.name}: "
+            f"{spec.minimum or 0} to {'any size' if spec.maximum is None else spec.maximum}"
         )
-    return made
+    return spec
 
 
 def _finite(limit: Any) -> int | None:

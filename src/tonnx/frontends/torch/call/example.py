@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 
 from tonnx.errors import InvalidArgument
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 
 
-def grown_example(call: Call) -> list[torch.Tensor]:
+def grown_example(call: ModelCall) -> list[torch.Tensor]:
     """The example tensors for the capture: a dynamic dimension of size 0 or 1 grows, or torch.export would freeze it.
 
     Dimensions of the same name grow together. The new rows repeat the old ones, so that the values stay plausible.
@@ -47,7 +47,7 @@ def grow(tensor: torch.Tensor, axis: int, size: int, maximum: int | None) -> tor
     return tensor.detach().index_select(axis, index)
 
 
-def other_example(call: Call) -> list[torch.Tensor]:
+def other_example(call: ModelCall) -> list[torch.Tensor]:
     """The example with every dynamic dimension one larger, and other values in the same range."""
     sizes: dict[str, int] = {}
     tensors = []

@@ -13,12 +13,12 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes
-from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf, as_call, rename_inputs
+from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall, as_call, rename_inputs
 
 
 def program_call(
     program: ExportedProgram, args: Any, kwargs: Mapping[str, Any] | None, input_names: Sequence[str] | None
-) -> Call:
+) -> ModelCall:
     """The call of a program: the arguments given, or its own example. Its dimensions have PyTorch's names."""
     positional, keywords = as_call(args, kwargs)
     if not positional and not keywords:
@@ -37,7 +37,7 @@ def program_call(
     for value, (name, fake) in zip(flat, program_inputs(program), strict=True):
         if isinstance(value, torch.Tensor) and fake is not None:
             leaves.append(_leaf(name, value, fake))
-    return Call(tuple(positional), keywords, leaves, rename_inputs(leaves, input_names, program.state_dict))
+    return ModelCall(tuple(positional), keywords, leaves, rename_inputs(leaves, input_names, program.state_dict))
 
 
 def _names(program: ExportedProgram) -> list[str]:
@@ -92,7 +92,7 @@ def _shape(tensor: torch.Tensor) -> str:
 
 
 def name_dimensions(
-    call: Call, axes: Mapping[str, Any] | None, output_names: Sequence[str]
+    call: ModelCall, axes: Mapping[str, Any] | None, output_names: Sequence[str]
 ) -> dict[str, dict[int, str]]:
     """``dynamic_axes`` for a program gives names to what is dynamic in it already; returns the outputs' part.
 
@@ -101,14 +101,14 @@ def name_dimensions(
     before = [dict(leaf.dynamic) for leaf in call.leaves]
     outputs = apply_dynamic_axes(call, axes, output_names)
     names: dict[str, str] = {}
-    for leaf, known in zip(call.leaves, before, strict=True):
+    for leaf, asked in zip(call.leaves, before, strict=True):
         for axis, wanted in leaf.dynamic.items():
-            if axis not in known:
+            if axis not in asked:
                 raise InvalidArgument(
                     f"axis {axis} of the input {leaf.name!r} is fixed in this program, to {leaf.tensor.shape[axis]}",
                     hint="give dynamic_shapes to torch.export.export, or export the torch.nn.Module",
                 )
-            symbol = known[axis].name
+            symbol = asked[axis].name
             if wanted.name != symbol and names.setdefault(symbol, wanted.name) != wanted.name:
                 raise InvalidArgument(
                     f"the dimensions {names[symbol]!r} and {wanted.name!r} are one in this program ({symbol})"

@@ -39,7 +39,7 @@ FUNCTION = "tonnx_function"
 
 
 @dataclass
-class Call:
+class ModelCall:
     """The arguments of the example call."""
 
     args: tuple[Any, ...]
@@ -51,14 +51,14 @@ class Call:
 
     def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with other tensors."""
-        given = iter(tensors)
+        left = iter(tensors)
         flat, spec = pytree.tree_flatten((self.args, self.kwargs))
-        return pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+        return pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in flat], spec)
 
 
 def bind_call(
     model: torch.nn.Module, args: Any, kwargs: Mapping[str, Any] | None, input_names: Sequence[str] | None
-) -> Call:
+) -> ModelCall:
     """Bring ``args`` into the form ``(args, kwargs)`` and give every tensor a name."""
     signature = inspect.signature(model.forward)
     positional, keywords = _split_trailing_dict(signature, *as_call(args, kwargs))
@@ -72,7 +72,7 @@ def bind_call(
         ) from None
     keywords = {name: keywords[name] for name in _keyword_order(bound, keywords)}
     leaves = _leaves(positional, keywords, _positional_names(signature, len(positional)))
-    return Call(positional, keywords, leaves, rename_inputs(leaves, input_names, model.state_dict(keep_vars=True)))
+    return ModelCall(positional, keywords, leaves, rename_inputs(leaves, input_names, model.state_dict(keep_vars=True)))
 
 
 def as_call(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -220,15 +220,15 @@ def checked_names(option: str, names: Sequence[str] | None) -> list[str]:
     return listed
 
 
-def plain_arguments(model: torch.nn.Module, call: Call) -> list[str]:
+def plain_arguments(model: torch.nn.Module, call: ModelCall) -> list[str]:
     """A note of the numbers and texts among the arguments: they are not inputs of the file."""
     bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
-    found = []
+    described = []
     for path, value in pytree.tree_flatten_with_path(bound)[0]:
         if isinstance(value, (bool, int, float, str)):
             first, *rest = path
-            found.append(f"{first.key}{pytree.keystr(tuple(rest))} = {value!r}")
-    if not found:
+            described.append(f"{first.key}{pytree.keystr(tuple(rest))} = {value!r}")
+    if not described:
         return []
-    shown = ", ".join(found[:6]) + (f" and {len(found) - 6} more" if len(found) > 6 else "")
+    shown = ", ".join(described[:6]) + (f" and {len(described) - 6} more" if len(described) > 6 else "")
     return [f"fixed in the file, not inputs of it: {shown} (give a tensor to have one as an input)"]

@@ -19,13 +19,13 @@ def _handlers(file: str) -> list[tuple[int, int, int]]:
         tree = ast.parse("".join(linecache.getlines(file)), file)
     except SyntaxError:
         return []
-    found = []
+    handlers = []
     for node in ast.walk(tree):
         if isinstance(node, _TRIES):
             catches = [handler for handler in node.handlers if not isinstance(handler.body[-1], ast.Raise)]
             if catches:
-                found.append((node.body[0].lineno, node.body[-1].end_lineno or 0, catches[0].lineno))
-    return found
+                handlers.append((node.body[0].lineno, node.body[-1].end_lineno or 0, catches[0].lineno))
+    return handlers
 
 
 def handler_of(frame: FrameType | None) -> tuple[FrameType, int] | None:

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
-from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.source import is_users, outside_the_model, shorten
 
@@ -134,15 +134,15 @@ class Frozen:
             self.spots.append(spot_of(frame))
         return frame
 
-    def error(self, model: torch.nn.Module, call: Call) -> CaptureError | None:
+    def error(self, model: torch.nn.Module, call: ModelCall) -> CaptureError | None:
         """The dimensions that were asked to be dynamic and are not; None if there is none."""
-        found = []
+        frozen_axes = []
         for prefix, leaf in zip(_sources(model, call), call.leaves, strict=True):
             for axis, wanted in leaf.dynamic.items():
                 place = self.places.get(f"{prefix}.size()[{axis}]")
                 if place is not None and not wanted.optional:
-                    found.append((leaf, axis, wanted, *place))
-        return frozen(found) if found else None
+                    frozen_axes.append((leaf, axis, wanted, *place))
+        return frozen(frozen_axes) if frozen_axes else None
 
 
 def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> CaptureError:
@@ -160,7 +160,7 @@ def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> Capt
     )
 
 
-def _sources(model: torch.nn.Module, call: Call) -> Iterator[str]:
+def _sources(model: torch.nn.Module, call: ModelCall) -> Iterator[str]:
     """Torch's name of each tensor input, which is its path below the parameters of forward."""
     bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
     for path, value in pytree.tree_flatten_with_path(bound)[0]:
@@ -168,14 +168,14 @@ def _sources(model: torch.nn.Module, call: Call) -> Iterator[str]:
             yield f"L{pytree.keystr(path)}"
 
 
-def explain(error: BaseException, model: torch.nn.Module, call: Call, froze: Frozen) -> CaptureError:
+def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze: Frozen) -> CaptureError:
     """The cause in one line, and the user's own line that it came from."""
     text = str(error).strip()
     first = next((line.strip() for line in text.splitlines() if line.strip()), "")
     if "specialized" in text or "static shape" in text or "Constraints violated" in text:
-        known = froze.error(model, call)
-        if known is not None:
-            return known
+        frozen_error = froze.error(model, call)
+        if frozen_error is not None:
+            return frozen_error
         first = next((line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")), first)
     name, hint = type(model).__name__, None
     what = f"torch.export could not capture {name}: {first[:300]}"

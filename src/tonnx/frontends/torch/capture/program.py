@@ -9,7 +9,7 @@ import sympy
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
 
-from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf
+from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.explain import frozen
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall
 
@@ -36,7 +36,7 @@ class Captured:
     """The autograd functions that the program calls by a key; they live as long as this does."""
 
 
-def describe(program: ExportedProgram, call: Call) -> Captured:
+def describe(program: ExportedProgram, call: ModelCall) -> Captured:
     """Match the program's placeholders with the user's inputs, and its symbols with their names."""
     inputs: dict[str, Leaf] = {}
     names: dict[sympy.Symbol, str] = {}
@@ -68,14 +68,14 @@ def describe(program: ExportedProgram, call: Call) -> Captured:
     return Captured(program, inputs, names, limits, shared=shared)
 
 
-def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, found: Any) -> None:
+def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, bounds: Any) -> None:
     # torch.export says "at least 2" of every dynamic dimension, only because 0 and 1 are special to it.
     low, high = wanted.minimum or 0, wanted.maximum
-    if found is not None:
-        if found.lower.is_Integer and int(found.lower) > 2:
-            low = max(low, int(found.lower))
-        if found.upper.is_Integer and int(found.upper) < 2**31:
-            high = min(int(found.upper), high) if high is not None else int(found.upper)
+    if bounds is not None:
+        if bounds.lower.is_Integer and int(bounds.lower) > 2:
+            low = max(low, int(bounds.lower))
+        if bounds.upper.is_Integer and int(bounds.upper) < 2**31:
+            high = min(int(bounds.upper), high) if high is not None else int(bounds.upper)
     before_low, before_high = limits.get(wanted.name, (0, None))
     highs = [h for h in (high, before_high) if h is not None]
     limits[wanted.name] = (max(low, before_low), min(highs) if highs else None)

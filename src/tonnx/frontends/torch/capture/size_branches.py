@@ -16,7 +16,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import TonnxError
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.fx.trace import FxTrace
@@ -29,7 +29,7 @@ _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way thro
 
 
 def unsettled(
-    model: torch.nn.Module, call: Call, program: ExportedProgram, froze: Frozen, notes: list[str]
+    model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, notes: list[str]
 ) -> list[Spot]:
     """The lines of conditions that other sizes decide otherwise, with other results than the captured program's.
 
@@ -41,27 +41,29 @@ def unsettled(
         captured = describe(program, call)
     except TonnxError:  # a dimension is fixed, which is reported soon
         return []
-    found: list[Spot] = []
+    spots: list[Spot] = []
     tried: set[Any] = set()
     example = _example_sizes(call)
     for expression, outcome, spot in froze.decided:
         key = (expression, spot)
-        if key in tried or spot in found or len(tried) >= _TRIED:
+        if key in tried or spot in spots or len(tried) >= _TRIED:
             continue
         sizes = _otherwise(expression, outcome, captured.names, call)
         if sizes is not None:
             tried.add(key)
             try:
                 if _differs(model, call, captured, sizes):
-                    found.append(spot)
+                    spots.append(spot)
             except _ModelFails as error:
                 changed = ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
                 told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
                 notes.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
-    return found
+    return spots
 
 
-def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], call: Call) -> dict[str, int] | None:
+def _otherwise(
+    expression: Any, outcome: bool, names: dict[sympy.Symbol, str], call: ModelCall
+) -> dict[str, int] | None:
     """Sizes near the example's at which a condition is not what it was; None if there are none."""
     symbols = [symbol for symbol in expression.free_symbols if symbol in names]
     if len(symbols) < len(expression.free_symbols):
@@ -83,7 +85,7 @@ def _otherwise(expression: Any, outcome: bool, names: dict[sympy.Symbol, str], c
     return None
 
 
-def _example_sizes(call: Call) -> dict[str, int]:
+def _example_sizes(call: ModelCall) -> dict[str, int]:
     return {dim.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, dim in leaf.dynamic.items()}
 
 
@@ -103,7 +105,7 @@ class _ModelFails(Exception):
     """The model itself does not run at sizes that were invented for it."""
 
 
-def _differs(model: torch.nn.Module, call: Call, captured: Captured, sizes: dict[str, int]) -> bool:
+def _differs(model: torch.nn.Module, call: ModelCall, captured: Captured, sizes: dict[str, int]) -> bool:
     """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
     tensors = []
     for leaf in call.leaves:

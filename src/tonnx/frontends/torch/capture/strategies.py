@@ -13,7 +13,7 @@ import torch
 
 from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.call.example import other_example
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture import torchscript
 from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part
 from tonnx.frontends.torch.capture.program import Captured
@@ -32,7 +32,7 @@ class Task:
     asked: str
     """One of CHOICES."""
     module: torch.nn.Module
-    call: Call
+    call: ModelCall
     errors: dict[str, CaptureError] = field(default_factory=dict)
     """By the name of the strategy that failed."""
 
@@ -155,7 +155,7 @@ STRATEGIES = (
 """Read from top to bottom: the first that applies and does is taken."""
 
 
-def capture(asked: str, module: torch.nn.Module, call: Call) -> Captured | Scripted:
+def capture(asked: str, module: torch.nn.Module, call: ModelCall) -> Captured | Scripted:
     """A module as a program, by the first strategy that does. The module must be in the mode that is wanted."""
     task = Task(asked, module, call)
     _check(task)

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, user_frame, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
@@ -54,7 +54,7 @@ class Exports:
     sizes, where other sizes would not. It serves if recording that loop or branch fails.
     """
 
-    def __init__(self, model: torch.nn.Module, call: Call) -> None:
+    def __init__(self, model: torch.nn.Module, call: ModelCall) -> None:
         """The model must be in the mode that is wanted."""
         self._model, self._call = model, call
         self._dropped = _drop_broadcast(model, call)
@@ -135,7 +135,7 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
 
 @runs_the_model
 def _export(
-    model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrites, calls: list[FunctionCall]
+    model: torch.nn.Module, call: ModelCall, froze: Frozen, rewrites: Rewrites, calls: list[FunctionCall]
 ) -> ExportedProgram:
     args, kwargs = call.with_tensors(grown_example(call))
     with (
@@ -153,7 +153,7 @@ def _export(
             raise explain(error, model, call, froze) from error
 
 
-def _drop_broadcast(model: torch.nn.Module, call: Call) -> list[str]:
+def _drop_broadcast(model: torch.nn.Module, call: ModelCall) -> list[str]:
     """Forget the Dim.AUTO dimensions of size 0 or 1 that the model broadcasts or drops: it wants them of that size.
 
     Nothing but a run tells: torch.export puts off the question whether two sizes are equal. Returns notes: a model
@@ -182,7 +182,7 @@ def _drop_broadcast(model: torch.nn.Module, call: Call) -> list[str]:
     return notes
 
 
-def _drop_fixed(program: ExportedProgram, call: Call) -> bool:
+def _drop_fixed(program: ExportedProgram, call: ModelCall) -> bool:
     """Forget the Dim.AUTO dimensions that torch left symbolic although the model allows one size only."""
     placeholders = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
     inputs = [
@@ -201,7 +201,7 @@ def _drop_fixed(program: ExportedProgram, call: Call) -> bool:
     return dropped
 
 
-def _dynamic_shapes(model: torch.nn.Module, call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dynamic_shapes(model: torch.nn.Module, call: ModelCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """``dynamic_shapes`` for torch.export: Dim.DYNAMIC at each place, so that it derives relations by itself."""
     if not any(leaf.dynamic for leaf in call.leaves):
         return None

@@ -21,7 +21,7 @@ import torch
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example, other_example
-from tonnx.frontends.torch.call.signature import FUNCTION, Call
+from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall
 from tonnx.frontends.torch.capture.patches.fake_quantisers import steps_as_numbers
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.graphs import line_of, nodes_of
@@ -75,13 +75,13 @@ def reason(text: str) -> str:
 
 
 def _where_of(text: str) -> str | None:
-    found = re.search(r'File "([^"]+)", line (\d+)\n(.*)', text)
-    if found is None:
+    match = re.search(r'File "([^"]+)", line (\d+)\n(.*)', text)
+    if match is None:
         return None
-    return f"{shorten(found[1])}:{found[2]}"
+    return f"{shorten(match[1])}:{match[2]}"
 
 
-def trace(module: torch.nn.Module, call: Call, *, forced: bool) -> Scripted:
+def trace(module: torch.nn.Module, call: ModelCall, *, forced: bool) -> Scripted:
     """``torch.jit.trace``. Refused where it may have dropped a branch, unless it was asked for."""
     program, dropped = _traced(module, call, grown_example(call))
     if not dropped and (other := _other_trace(module, call)) is not None:
@@ -100,7 +100,7 @@ def trace(module: torch.nn.Module, call: Call, *, forced: bool) -> Scripted:
     return Scripted(program, notes)
 
 
-def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) -> tuple[Any, list[tuple[str, str]]]:
+def _traced(module: torch.nn.Module, call: ModelCall, tensors: list[torch.Tensor]) -> tuple[Any, list[tuple[str, str]]]:
     """A trace, and where it left the tensors."""
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
     bound = inspect.signature(module.forward).bind(*args, **kwargs)
@@ -120,10 +120,10 @@ def _traced(module: torch.nn.Module, call: Call, tensors: list[torch.Tensor]) ->
                 program = torch.jit.trace(module, args, check_trace=False, strict=False)
     except Exception as error:  # whatever the user's code or PyTorch's tracer raises
         raise CaptureError(f"torch.jit.trace fails on {type(module).__name__}", why=reason(str(error))) from error
-    return program, [found for found in map(_dropped, caught) if found is not None]
+    return program, [dropped for dropped in map(_dropped, caught) if dropped is not None]
 
 
-def _other_trace(module: torch.nn.Module, call: Call) -> Any:
+def _other_trace(module: torch.nn.Module, call: ModelCall) -> Any:
     """A trace at other sizes and values; None where the model does not run there."""
     try:
         return _traced(module, call, other_example(call))[0]
@@ -167,15 +167,15 @@ def _dropped(warning: warnings.WarningMessage) -> tuple[str, str] | None:
 
 def scripted_parts(module: torch.nn.Module) -> list[str]:
     """The names of scripted children, and of scripted functions that the model's own code names."""
-    found = [name or "the model" for name, child in module.named_modules() if isinstance(child, torch.jit.ScriptModule)]
-    found = [name for name in found if not any(name.startswith(f"{other}.") for other in found)]
+    parts = [name or "the model" for name, child in module.named_modules() if isinstance(child, torch.jit.ScriptModule)]
+    parts = [name for name in parts if not any(name.startswith(f"{other}.") for other in parts)]
     for child in module.modules():
         if isinstance(child, torch.jit.ScriptModule):
             continue
         for name, function in _functions(child):
-            if isinstance(function, torch.jit.ScriptFunction) and name not in found:
-                found.append(name)
-    return found
+            if isinstance(function, torch.jit.ScriptFunction) and name not in parts:
+                parts.append(name)
+    return parts
 
 
 def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
@@ -196,18 +196,18 @@ def _named_by(function: Callable[..., Any], seen: set[Any]) -> Iterator[tuple[st
     if not isinstance(code, CodeType) or code in seen or os.path.abspath(code.co_filename).startswith(NOT_THE_USERS):
         return
     seen.add(code)
-    known = dict(getattr(function, "__globals__", {}))
+    namespace = dict(getattr(function, "__globals__", {}))
     for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
         try:
-            known[name] = cell.cell_contents
+            namespace[name] = cell.cell_contents
         except ValueError:  # not filled yet
             continue
     for name in _names(code):
-        found = known.get(name)
-        if isinstance(found, torch.jit.ScriptFunction):
-            yield name, found
-        elif isinstance(found, FunctionType):
-            yield from _named_by(found, seen)
+        value = namespace.get(name)
+        if isinstance(value, torch.jit.ScriptFunction):
+            yield name, value
+        elif isinstance(value, FunctionType):
+            yield from _named_by(value, seen)
 
 
 def _names(code: CodeType) -> Iterator[str]:

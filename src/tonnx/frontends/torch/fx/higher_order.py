@@ -21,12 +21,12 @@ from tonnx.lowering import sizes
 from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.fx.walk import Walk
+    from tonnx.frontends.torch.fx.walk import FxWalk
 
 T = ir.DataType
 
 
-def lower_higher_order(walk: Walk, node: Node) -> Any:
+def lower_higher_order(walk: FxWalk, node: Node) -> Any:
     """The results of a higher-order operator; None if it has no rule."""
     rule = _RULES.get(getattr(node.target, "__name__", ""))
     return None if rule is None else rule(walk, node)
@@ -53,7 +53,7 @@ def _graph_of(node: Node) -> GraphModule | None:
     return value if isinstance(value, GraphModule) else None
 
 
-def _resolved(walk: Walk, argument: Any) -> Any:
+def _resolved(walk: FxWalk, argument: Any) -> Any:
     if isinstance(argument, (list, tuple)):
         return [walk.resolve(item) for item in argument]
     return walk.resolve(argument)
@@ -62,17 +62,17 @@ def _resolved(walk: Walk, argument: Any) -> Any:
 # Inlined
 
 
-def _inlined(body: int, operands: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[Walk, Node], Any]:
+def _inlined(body: int, operands: Callable[[Sequence[Any]], Sequence[Any]]) -> Callable[[FxWalk, Node], Any]:
     """``body`` is the place of the graph among the arguments, ``operands`` picks what it is called with."""
 
-    def rule(walk: Walk, node: Node) -> Any:
-        given = list(operands(node.args))
-        return walk.inlined(walk.resolve(node.args[body]), given, walk.op)
+    def rule(walk: FxWalk, node: Node) -> Any:
+        arguments = list(operands(node.args))
+        return walk.inlined(walk.resolve(node.args[body]), arguments, walk.op)
 
     return rule
 
 
-def _autocast(walk: Walk, node: Node) -> Any:
+def _autocast(walk: FxWalk, node: Node) -> Any:
     """``with torch.autocast``: the casts that it hides are made visible by tracing its body once more."""
     device, dtype, enabled, _cache, body_node, *operands = node.args
     body = walk.resolve(body_node)
@@ -92,7 +92,7 @@ def _autocast(walk: Walk, node: Node) -> Any:
 # torch.cond
 
 
-def _cond(walk: Walk, node: Node) -> Any:
+def _cond(walk: FxWalk, node: Node) -> Any:
     """Both branches as graphs; what they read from outside they see by name."""
     condition, on_true, on_false, operands = (_resolved(walk, argument) for argument in node.args[:4])
     if isinstance(condition, bool):
@@ -120,7 +120,7 @@ def _placeholders(body: GraphModule) -> list[Any]:
     return [node.meta.get("val") for node in body.graph.nodes if node.op == "placeholder"]
 
 
-def _dims(walk: Walk, meta: Any) -> Any:
+def _dims(walk: FxWalk, meta: Any) -> Any:
     return walk.dims.of_tensor(meta) if isinstance(meta, torch.Tensor) else [1]
 
 
@@ -129,7 +129,12 @@ Pass = Callable[[LoopBody], Sequence[Any]]
 
 
 def _loop(
-    walk: Walk, body: GraphModule, states: Sequence[Any], course: tuple[Size | None, Any], run: Pass, again: Any = None
+    walk: FxWalk,
+    body: GraphModule,
+    states: Sequence[Any],
+    course: tuple[Size | None, Any],
+    run: Pass,
+    again: Any = None,
 ) -> list[ir.Value]:
     """The states after a Loop, then what each pass gives beyond them, stacked.
 
@@ -152,7 +157,7 @@ def _loop(
         return loop.close(trips, condition, starts, go_on, ends, values[count:])
 
 
-def _while_loop(walk: Walk, node: Node) -> Any:
+def _while_loop(walk: FxWalk, node: Node) -> Any:
     test, body, carried, others = (_resolved(walk, argument) for argument in node.args[:4])
 
     def holds(op: Builder, states: Sequence[Any]) -> Any:
@@ -171,7 +176,7 @@ def _rows(loop: LoopBody, tensors: Sequence[ir.Value], first: int = 0) -> list[i
     return [loop.inner.Gather(tensor, index, axis=0) for tensor in tensors]
 
 
-def _over_rows(walk: Walk, body: GraphModule, states: Any, tensors: Any, others: Any) -> list[ir.Value]:
+def _over_rows(walk: FxWalk, body: GraphModule, states: Any, tensors: Any, others: Any) -> list[ir.Value]:
     """A pass for each row of tensors."""
 
     def run(loop: LoopBody) -> list[Any]:
@@ -180,17 +185,17 @@ def _over_rows(walk: Walk, body: GraphModule, states: Any, tensors: Any, others:
     return _loop(walk, body, states, (walk.op.size(tensors[0], 0), True), run)
 
 
-def _scan(walk: Walk, node: Node) -> Any:
+def _scan(walk: FxWalk, node: Node) -> Any:
     body, states, tensors, others = (_resolved(walk, argument) for argument in node.args[:4])
     return _over_rows(walk, body, states, tensors, others)
 
 
-def _map(walk: Walk, node: Node) -> Any:
+def _map(walk: FxWalk, node: Node) -> Any:
     body, tensors, others = (_resolved(walk, argument) for argument in node.args[:3])
     return _over_rows(walk, body, [], tensors, others)
 
 
-def _associative_scan(walk: Walk, node: Node) -> Any:
+def _associative_scan(walk: FxWalk, node: Node) -> Any:
     """One element after the other: the first is as it is."""
     body, tensors, others = (_resolved(walk, argument) for argument in node.args[:3])
     op = walk.op
@@ -208,12 +213,12 @@ def _associative_scan(walk: Walk, node: Node) -> Any:
 # Attention
 
 
-def _flex_attention(walk: Walk, node: Node) -> Any:
+def _flex_attention(walk: FxWalk, node: Node) -> Any:
     """As PyTorch computes it without a compiler: the functions on scores, taken to whole tensors by vmap."""
     from torch._higher_order_ops.flex_attention import math_attention
 
     query, key, value, score, mask, scale, options, *buffers = node.args
-    score_buffers, mask_buffers = (list(found) for found in (*buffers, (), ())[:2])  # type: ignore[call-overload]
+    score_buffers, mask_buffers = (list(group) for group in (*buffers, (), ())[:2])  # type: ignore[call-overload]
     modify, hide = walk.resolve(score), walk.resolve(mask[-1])  # type: ignore[index]
     operands = [query, key, value, *score_buffers, *mask_buffers]
     count = len(score_buffers)
@@ -232,11 +237,11 @@ def needed(node: Node) -> list[Node]:
     if getattr(node.target, "__name__", "") != "flex_attention" or node.op != "call_function":
         return node.all_input_nodes
     query, key, value, score, mask, _scale, _options, *buffers = node.args
-    others = [item for found in buffers for item in found]  # type: ignore[union-attr]
+    others = [item for group in buffers for item in group]  # type: ignore[union-attr]
     return [n for n in (query, key, value, score, mask[-1], *others) if isinstance(n, Node)]  # type: ignore[index]
 
 
-_RULES: dict[str, Callable[[Walk, Node], Any]] = {
+_RULES: dict[str, Callable[[FxWalk, Node], Any]] = {
     "wrap_with_set_grad_enabled": _inlined(1, lambda args: args[2:]),
     "hints_wrapper": _inlined(0, lambda args: args[1]),
     "invoke_subgraph": _inlined(0, lambda args: args[2:]),

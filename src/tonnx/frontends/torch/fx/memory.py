@@ -25,9 +25,6 @@ from tonnx.ir.build import Builder
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.views import INVERSES, OF_PAIRS, RESHAPES, NotInvertible, view_inverse
 
-Lower = Callable[[str, Builder, dict[str, Any]], Any]
-
-
 # These change how a tensor looks at its memory, not what is in it: views, whatever their schemas say.
 _NO_WRITES = frozenset(
     f"aten::{name}_" for name in "detach squeeze unsqueeze transpose t swapaxes swapdims requires_grad".split()

@@ -25,7 +25,7 @@ from tonnx.ir.build import Builder
 from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.fx.walk import Walk
+    from tonnx.frontends.torch.fx.walk import FxWalk
 
 T = ir.DataType
 
@@ -76,7 +76,7 @@ def arrange(nodes: Iterable[Node]) -> tuple[list[Node], dict[Node, Block]]:
     return top, blocks
 
 
-def lower_block(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+def lower_block(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
     """The results of a recorded loop or branch, None where nobody uses one."""
     return _lower_loop(walk, end, block) if kind_of(end) == "loop_end" else _lower_branch(walk, end, block)
 
@@ -88,7 +88,7 @@ def _used(end: Node) -> set[Any]:
 # Loops
 
 
-def _lower_loop(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+def _lower_loop(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
     op = walk.op
     trips = None if end.args[1] is None else walk.resolve(end.args[1])
     condition = walk.resolve(block.begin.args[1])
@@ -122,7 +122,7 @@ def _lower_loop(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
     return [next(singles) if i < len(carried) or i in used else None for i in range(len(end.meta["val"]))]
 
 
-def _zeros(walk: Walk, like: torch.Tensor) -> ir.Value:
+def _zeros(walk: FxWalk, like: torch.Tensor) -> ir.Value:
     """For a variable that each pass sets anew: the loop needs a first value of it, which nobody sees."""
     op = walk.op
     zero = op.constant(0, to_onnx_dtype(like.dtype))
@@ -133,7 +133,7 @@ def _zeros(walk: Walk, like: torch.Tensor) -> ir.Value:
 # Branches
 
 
-def _lower_branch(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
+def _lower_branch(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
     used = sorted(_used(end))
     written = _written_outside(walk, block)
     metas = [end.meta["val"][i] for i in used]
@@ -147,17 +147,17 @@ def _lower_branch(walk: Walk, end: Node, block: Block) -> list[ir.Value | None]:
             sides.append((inner, [*values, *map(walk.resolve, written)]))
     kinds = [tensor(dtype, walk.dims.of_tensor(meta)) for dtype, meta in zip(dtypes, metas, strict=True)]
     kinds += [tensor(value.dtype, value.shape.dims) for value in map(walk.resolve, written)]
-    made = if_node(walk.op, walk.resolve(block.begin.args[0]), sides, kinds)
-    for root, value in zip(written, made[len(used) :], strict=True):
+    outputs = if_node(walk.op, walk.resolve(block.begin.args[0]), sides, kinds)
+    for root, value in zip(written, outputs[len(used) :], strict=True):
         walk.write(root, value)
-    singles = iter(made)
+    singles = iter(outputs)
     return [next(singles) if i in used else None for i in range(len(end.meta["val"]))]
 
 
 # Memory
 
 
-def _flat(walk: Walk, block: Block) -> Iterator[Node]:
+def _flat(walk: FxWalk, block: Block) -> Iterator[Node]:
     for nodes in block.parts:
         for node in nodes:
             if (nested := walk.blocks.get(node)) is not None:
@@ -165,14 +165,14 @@ def _flat(walk: Walk, block: Block) -> Iterator[Node]:
             yield node
 
 
-def _written_outside(walk: Walk, block: Block) -> list[Node]:
+def _written_outside(walk: FxWalk, block: Block) -> list[Node]:
     """The tensors from outside of a loop or branch that are written to inside."""
     nodes = list(_flat(walk, block))
     roots = [walk.root(written_argument(node)) for node in nodes if mutates(node)]
     return [root for root in dict.fromkeys(roots) if root not in set(nodes)]
 
 
-def _check_writes(walk: Walk, block: Block) -> None:
+def _check_writes(walk: FxWalk, block: Block) -> None:
     """Refuse a write to a carried variable that shows outside: the first pass has the outer tensor itself."""
     for node in _flat(walk, block):
         if not mutates(node):
@@ -189,7 +189,7 @@ def _check_writes(walk: Walk, block: Block) -> None:
             )
 
 
-def check_result(walk: Walk, root: Node, at: Node) -> None:
+def check_result(walk: FxWalk, root: Node, at: Node) -> None:
     """Refuse a write to what a branch gave, if that may be a tensor from before it that is still used.
 
     In PyTorch the two are one; the result of an If is always a tensor of its own.

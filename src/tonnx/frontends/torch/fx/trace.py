@@ -39,13 +39,13 @@ class FxTrace:
 
     def steps(self) -> list[Step]:
         """What the program computes outside of its loops, in order: tensors, and lists of them."""
-        found, given = [], self._captured.inputs
+        steps, entries = [], self._captured.inputs
         for node in self._nodes:
             if node.op == "call_function" and isinstance(node.meta.get("val"), (torch.Tensor, list, tuple)):
-                read = (other for other in node.all_input_nodes if other.op == "call_function" or other.name in given)
+                read = (other for other in node.all_input_nodes if other.op == "call_function" or other.name in entries)
                 inputs = tuple(other.name for other in read)
-                found.append(Step(node.name, operator_name(node.target), module_of(node), source_of(node), inputs))
-        return found
+                steps.append(Step(node.name, operator_name(node.target), module_of(node), source_of(node), inputs))
+        return steps
 
     def opened(self, feeds: dict[str, np.ndarray], steps: Collection[str]) -> Opened | None:
         """With the values inside of branches and loops among ``steps``: ``name@2`` is of the third pass."""
@@ -86,12 +86,12 @@ class _OpenedTrace:
 
     def steps(self) -> list[Step]:
         """What is inside of a node comes before it."""
-        found = []
+        steps = []
         for step in self._trace.steps():
             if step.name in self._chosen:
-                found += [one for one in self._inside if one.name.startswith(step.name + INSIDE)]
-            found.append(step)
-        return found
+                steps += [one for one in self._inside if one.name.startswith(step.name + INSIDE)]
+            steps.append(step)
+        return steps
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
         self._trace._ran(feeds, wanted, take, self._chosen)
@@ -249,10 +249,10 @@ def _last_uses(nodes: Sequence[Node], blocks: Mapping[Node, Block]) -> dict[int,
         for inner in _with_blocks(node, blocks):
             last[inner] = index
             last.update(dict.fromkeys(inner.all_input_nodes, index))
-    found: dict[int, list[Node]] = {}
+    by_index: dict[int, list[Node]] = {}
     for node, index in last.items():
-        found.setdefault(index, []).append(node)
-    return found
+        by_index.setdefault(index, []).append(node)
+    return by_index
 
 
 def _with_blocks(node: Node, blocks: Mapping[Node, Block]) -> Iterable[Node]:

@@ -60,23 +60,23 @@ class Inside:
         recording = _Recording(self, body, outer, turn, names)
         results = recording.run(*operands)
         (last,) = (node for node in body.graph.nodes if node.op == "output")
-        return results, [recording.known.get(_name(one), "") for one in last.args[0]]
+        return results, [recording.step_names.get(_name(one), "") for one in last.args[0]]
 
 
 class _Recording(Interpreter):
     def __init__(self, inside: Inside, body: GraphModule, outer: str, turn: int, names: Sequence[str]) -> None:
         super().__init__(body)
         self._inside, self._outer, self._turn = inside, outer, turn
-        given = [node.name for node in body.graph.nodes if node.op == "placeholder"]
-        self.known = dict(zip(given, names, strict=False))
+        placeholders = [node.name for node in body.graph.nodes if node.op == "placeholder"]
+        self.step_names = dict(zip(placeholders, names, strict=False))
 
     def run_node(self, n: Node) -> Any:
         value = super().run_node(n)
         if n.op == "call_function":
             name = step_name(self._outer, n, str(self._turn))
-            inputs = [self.known.get(other.name, "") for other in n.all_input_nodes]
+            inputs = [self.step_names.get(other.name, "") for other in n.all_input_nodes]
             self._inside.note(name, n, value, [one for one in inputs if one])
-            self.known[n.name] = name
+            self.step_names[n.name] = name
         return value
 
 

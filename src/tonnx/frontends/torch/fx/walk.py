@@ -54,7 +54,7 @@ def operator_name(target: Any) -> str:
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}".lstrip("_.")
 
 
-class Walk(GraphWalk):
+class FxWalk(GraphWalk):
     """The lowering of one graph into one ONNX graph."""
 
     def __init__(self, op: Builder, dims: symbolic_sizes.DimNames, settings: Settings | None = None) -> None:
@@ -189,22 +189,22 @@ class Walk(GraphWalk):
         meta = node.meta.get("val")
         many = isinstance(meta, (list, tuple))
         schema: Any = node.target._schema  # type: ignore[union-attr]
-        made = foreign_node(self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign)  # type: ignore[arg-type]
-        return list(made) if many else made[0]
+        outputs = foreign_node(self.op, schema, self._arguments(node), len(meta) if many else 1, self.settings.foreign)  # type: ignore[arg-type]
+        return list(outputs) if many else outputs[0]
 
     def inlined(self, module: torch.fx.GraphModule, operands: Sequence[Any], op: Builder) -> list[Any]:
         """The results of a graph inside the graph, its nodes made by ``op``.
 
         Operands are values, or nodes: what the inner graph writes to those is written here, too.
         """
-        inner = Walk(op, self.dims, self.settings)
+        inner = FxWalk(op, self.dims, self.settings)
         inner._is_body = op is not self.op
         names = [node for node in module.graph.nodes if node.op == "placeholder"]
-        given = dict(zip(names, operands, strict=True))
-        results = inner.graph(module, {node.name: self.resolve(operand) for node, operand in given.items()})
+        operand_of = dict(zip(names, operands, strict=True))
+        results = inner.graph(module, {node.name: self.resolve(operand) for node, operand in operand_of.items()})
         self.unsupported += inner.unsupported
         if inner._memory is not None:
-            for node, operand in given.items():
+            for node, operand in operand_of.items():
                 if inner._memory.written(node) and isinstance(operand, Node):
                     self.write(operand, inner.resolve(node))
         return results
@@ -215,7 +215,7 @@ class Walk(GraphWalk):
             traced = decompose.trace(node)
         except decompose.NoDecomposition as error:
             return self._unsupported(node, error.why) if self.settings.foreign == REFUSE else self._foreign(node)
-        inner = Walk(self.op, self.dims, self.settings)
+        inner = FxWalk(self.op, self.dims, self.settings)
         arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
         results = inner.graph(traced.module, arguments)
         if inner.unsupported:
@@ -268,15 +268,15 @@ class Walk(GraphWalk):
         read = self._values.__getitem__ if self._memory is None else self._memory.read
         if not self.blocks:
             return read(node)
-        known = node in (self._values if self._memory is None else self._memory)
-        if known and in_reach(self.op, value := read(node)):
+        computed = node in (self._values if self._memory is None else self._memory)
+        if computed and in_reach(self.op, value := read(node)):
             return value
         # Computed in an inner graph that is done. Torch has one node for a number, wherever it was needed first.
         if isinstance(meta := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._again(node, meta)
         if mutates(node):
             return self._read(written_argument(node))  # the tensor itself
-        if known and self.root(node) is not node:
+        if computed and self.root(node) is not node:
             value = self.compute(node)
             self.define(node, value)
             return value
@@ -403,14 +403,14 @@ _CAPTURED: dict[str, Callable[[Node], Any]] = {
 def _is_complex(node: Node) -> bool:
     """Whether a call takes or gives complex numbers."""
 
-    def found(item: Any) -> bool:
+    def holds_complex(item: Any) -> bool:
         if isinstance(item, Node):
-            return found(item.meta.get("val"))
+            return holds_complex(item.meta.get("val"))
         if isinstance(item, (list, tuple)):
-            return any(map(found, item))
+            return any(map(holds_complex, item))
         return isinstance(item, complex) or (isinstance(item, torch.Tensor) and item.dtype.is_complex)
 
-    return found(node.args) or found(list(node.kwargs.values())) or found(node.meta.get("val"))
+    return holds_complex(node.args) or holds_complex(list(node.kwargs.values())) or holds_complex(node.meta.get("val"))
 
 
 def _live(graph: torch.fx.Graph) -> set[Node]:
@@ -428,8 +428,8 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
     spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
     pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]
     pending = [node for node in pending if operator_name(node.target) not in DROPPED]
-    while found := [node for node in pending if root_of(node) in live]:
-        spread(found)
+    while writers := [node for node in pending if root_of(node) in live]:
+        spread(writers)
         pending = [node for node in pending if node not in live]
     return live
 
@@ -449,7 +449,7 @@ def lower_graph(
     inputs: Sequence[ir.Value],
 ) -> list[Any]:
     """The results of a graph of simpler operators than the one that it decomposes."""
-    walk = Walk(op, symbolic_sizes.DimNames(names), settings)
+    walk = FxWalk(op, symbolic_sizes.DimNames(names), settings)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     results = walk.graph(module, dict(zip(placeholders, inputs, strict=True)))
     if walk.unsupported:

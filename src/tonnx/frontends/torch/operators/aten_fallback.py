@@ -69,9 +69,9 @@ def _list(op: Builder, items: list[Any], operator: str) -> ir.Value:
     if all(isinstance(item, int) or (isinstance(item, ir.Value) and item in facts.DIM) for item in items):
         return op.vector(items)
     if all(isinstance(item, ir.Value) for item in items):
-        (made,) = op.node("SequenceConstruct", items, [], [(None, None)])
-        made.type = ir.SequenceType(ir.TensorType(items[0].dtype or ir.DataType.FLOAT))
-        return made
+        (sequence,) = op.node("SequenceConstruct", items, [], [(None, None)])
+        sequence.type = ir.SequenceType(ir.TensorType(items[0].dtype or ir.DataType.FLOAT))
+        return sequence
     raise UnsupportedArgument(f"{operator}: a list of different things, or with None in it, cannot stand in a file")
 
 

@@ -101,12 +101,12 @@ def bind(
     bound: dict[str, Any] = {}
     for i, argument in enumerate(_arguments(target)):
         name = "x" if i == 0 and "x" in rule.parameters and argument.name not in rule.parameters else argument.name
-        given = i < len(args) or argument.name in kwargs
+        passed = i < len(args) or argument.name in kwargs
         raw = args[i] if i < len(args) else kwargs.get(argument.name, argument.default)
         if name in rule.parameters:
-            if given or argument.has_default:
+            if passed or argument.has_default:
                 bound[name] = convert(raw, argument.kind, op, resolve)
-        elif given and argument.name not in _IGNORED | rule.unused and not _is_default(raw, argument):
+        elif passed and argument.name not in _IGNORED | rule.unused and not _is_default(raw, argument):
             raise UnsupportedArgument(f"{target}: the argument {argument.name}={raw!r} is not supported")
     bound = adapted(target._schema.name, op, bound)
     if lacking := [name for name in rule.required if name not in bound]:

@@ -53,9 +53,9 @@ class NoDecomposition(LoweringError):
 def trace(node: Node) -> Traced:
     """The decomposition of a call. Raises NoDecomposition if there is none."""
     target: Any = node.target
-    known = table()
+    formulas = table()
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
-    if target not in known and not composite:
+    if target not in formulas and not composite:
         raise NoDecomposition
     leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
     arguments = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
@@ -64,11 +64,11 @@ def trace(node: Node) -> Traced:
         raise NoDecomposition("an argument is a list that another operator gives, which is not followed")
 
     def call(*values: Any) -> Any:
-        given = dict(zip(arguments, values, strict=True))
+        value_of = dict(zip(arguments, values, strict=True))
         args, kwargs = pytree.tree_unflatten(
-            [given.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
+            [value_of.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
         )
-        result = known[target](*args, **kwargs) if target in known else target.decompose(*args, **kwargs)
+        result = formulas[target](*args, **kwargs) if target in formulas else target.decompose(*args, **kwargs)
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 
     mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)

@@ -56,8 +56,8 @@ def symbolic_rule(symbolic: Callable[..., Any], schema: Any, opset: int) -> Rule
     names = tuple(argument.name for argument in schema.arguments)
 
     def function(op: Builder, **arguments: Any) -> Any:
-        given = [arguments[name] for name in names if name in arguments]
-        results = run_symbolic(op, symbolic, given, opset, as_values=True)
+        values = [arguments[name] for name in names if name in arguments]
+        results = run_symbolic(op, symbolic, values, opset, as_values=True)
         many = len(schema.returns) != 1 or str(schema.returns[0].type).startswith("List")
         return results if many else results[0]
 
@@ -74,21 +74,21 @@ def run_symbolic(
     """
     opset = min(opset, _NEWEST)
     writer = _Writer(opset)
-    given = [writer.argument(arg, as_values) for arg in args]
+    values = [writer.argument(arg, as_values) for arg in args]
     graph = writer.graph
     jit_utils = importlib.import_module(module_name("jit_utils"))
     context = jit_utils.GraphContext(graph, graph.block(), opset, graph.param_node(), {}, {}, set())
     name = getattr(symbolic, "__qualname__", repr(symbolic))
     try:
         with _exporting(opset):
-            made = symbolic(context, *given)
+            returned = symbolic(context, *values)
     except TonnxError:
         raise
     except Exception as error:  # the user's own code
         raise LoweringError(
             f"the symbolic function {name} fails", why=f"{type(error).__name__}: {error}".splitlines()[0]
         ) from error
-    results = list(made) if isinstance(made, (list, tuple)) else [made]
+    results = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     for result in results:
         if not isinstance(result, torch._C.Value):
             raise LoweringError(
@@ -146,9 +146,9 @@ class _Writer:
 
             arg = int(JitScalarType.from_dtype(arg))
         if isinstance(arg, (bool, int, float)):
-            made = self._constant(torch.tensor(arg, dtype=torch.float64 if isinstance(arg, float) else None))
-            self._numbers.add(made.unique())
-            return made
+            constant = self._constant(torch.tensor(arg, dtype=torch.float64 if isinstance(arg, float) else None))
+            self._numbers.add(constant.unique())
+            return constant
         return arg
 
     def _input(self, operand: ir.Value) -> torch._C.Value:
@@ -182,28 +182,28 @@ class _Writer:
         """The nodes that were written, as nodes of the builder's graph; the values of ``results``."""
         inputs = [stand_in(operand, f"in{i}") for i, operand in enumerate(self._operands)]
         graph = ir.Graph(inputs, [], nodes=[], opset_imports={"": self.opset}, name="symbolic")
-        known: dict[int, ir.Value | None] = {
-            value.unique(): given for value, given in zip(self.graph.inputs(), inputs, strict=True)
+        value_of: dict[int, ir.Value | None] = {
+            value.unique(): graph_input for value, graph_input in zip(self.graph.inputs(), inputs, strict=True)
         }
         needed = _needed(results)
         for node in self.graph.nodes():
             if not any(output.unique() in needed for output in node.outputs()):
                 continue
             if node.mustBeNone():
-                known[node.output().unique()] = None
+                value_of[node.output().unique()] = None
                 continue
-            inputs_now = [known[value.unique()] for value in node.inputs()]
-            made = _node(node, inputs_now, name)
-            if made.domain == "":
+            inputs_now = [value_of[value.unique()] for value in node.inputs()]
+            written = _node(node, inputs_now, name)
+            if written.domain == "":
                 numbers = [i for i, value in enumerate(node.inputs()) if value.unique() in self._numbers]
-                _adapt(graph, made, numbers, self.opset)
-            graph.append(made)
-            if made.domain:
-                graph.opset_imports.setdefault(made.domain, 1)
-            for value, output in zip(node.outputs(), made.outputs, strict=True):
-                known[value.unique()] = output
+                _adapt(graph, written, numbers, self.opset)
+            graph.append(written)
+            if written.domain:
+                graph.opset_imports.setdefault(written.domain, 1)
+            for value, output in zip(node.outputs(), written.outputs, strict=True):
+                value_of[value.unique()] = output
         for result in results:
-            value = known[result.unique()]
+            value = value_of[result.unique()]
             if value is None:
                 raise LoweringError(f"the symbolic function {name} gives None")
             graph.outputs.append(value)
@@ -253,25 +253,25 @@ def _node(node: torch._C.Node, inputs: Sequence[ir.Value | None], name: str) -> 
             hint="pass the elements of a list one by one, or as an attribute (axes_i=[…])",
         )
     attributes = [_attribute(node, attribute) for attribute in node.attributeNames()]
-    outputs = [_value(value, known=namespace != "onnx") for value in node.outputs()]
+    outputs = [_value(value, with_shape=namespace != "onnx") for value in node.outputs()]
     values = list(inputs)
     while values and values[-1] is None:
         values.pop()
     return ir.Node(_DOMAINS.get(namespace, namespace), op_type, values, attributes, outputs=outputs)
 
 
-def _value(value: torch._C.Value, known: bool) -> ir.Value:
+def _value(value: torch._C.Value, with_shape: bool) -> ir.Value:
     """Shapes of ONNX's own operators are inferred afresh: PyTorch's inference remembers other graphs by names."""
     kind = value.type()
-    made = ir.Value(name=f"t{value.unique()}")
+    result = ir.Value(name=f"t{value.unique()}")
     if isinstance(kind, torch._C.TensorType):
         dtype = kind.dtype()
         sizes = kind.sizes() if kind.dim() is not None else None
-        made.type = ir.TensorType(DTYPES[dtype]) if dtype in DTYPES else None
+        result.type = ir.TensorType(DTYPES[dtype]) if dtype in DTYPES else None
         if sizes is None and kind.dim() is not None:
             sizes = kind.varyingSizes()
-        made.shape = None if sizes is None or not known else ir.Shape(sizes)
-    return made
+        result.shape = None if sizes is None or not with_shape else ir.Shape(sizes)
+    return result
 
 
 def _attribute(node: torch._C.Node, name: str) -> ir.Attr:

@@ -62,8 +62,8 @@ def named(op: Builder, dims: DimNames, value: Any, meta: Any) -> Any:
     if constant is not None:
         return constant
     text = dims.text(meta)
-    if (known := op.known_size(text)) is not None:
-        return known
+    if (existing := op.known_size(text)) is not None:
+        return existing
     if op.rank(value) == 0:
         value = op.Unsqueeze(value, [0])
     op.name_size(value, text)
@@ -206,8 +206,8 @@ def materialise(op: Builder, dims: DimNames, size: Any) -> Any:
     constant = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
     if constant is not None:
         return constant
-    if isinstance(size, torch.SymInt) and (known := op.known_size(dims.text(size))) is not None:
-        return known
+    if isinstance(size, torch.SymInt) and (existing := op.known_size(dims.text(size))) is not None:
+        return existing
     return _expression(op, dims, size.node.expr)
 
 
@@ -217,8 +217,8 @@ def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
     if expression.is_Float or expression.is_Rational:
         return float(expression)
     text = str(expression.xreplace(dims._names))
-    if (known := op.known_size(text)) is not None:
-        return known
+    if (existing := op.known_size(text)) is not None:
+        return existing
     if expression.is_Symbol:
         raise LoweringError(f"the size {text} is used before it is known")
     parts = [_expression(op, dims, part) for part in expression.args]

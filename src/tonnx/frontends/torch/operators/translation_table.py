@@ -79,7 +79,7 @@ def _rule(schema: Any, lower: Callable[[Builder, list[tuple[str, Any]]], Any]) -
 # Functions that call onnxscript's operators
 
 
-def _fitting(function: Callable[..., Any], schema: Any, given: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def _fitting(function: Callable[..., Any], schema: Any, bound: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments in order, as many as the function takes; what it does not take must have its default."""
     parameters = inspect.signature(function).parameters
     kinds = {parameter.kind for parameter in parameters.values()}
@@ -87,9 +87,9 @@ def _fitting(function: Callable[..., Any], schema: Any, given: Mapping[str, Any]
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for argument in schema.arguments:
-        if argument.name not in given:
+        if argument.name not in bound:
             continue
-        value = given[argument.name]
+        value = bound[argument.name]
         if not argument.kwarg_only and len(args) < room:
             args.append(value)
         elif argument.name in parameters or inspect.Parameter.VAR_KEYWORD in kinds:
@@ -129,16 +129,16 @@ class _Recorder:
             outputs = len(operator.op_schema.outputs) if operator.op_schema is not None else 1
             return self.op.custom(f"{domain}::{operator.name}", *args, _outputs=outputs, **kwargs)
         operands = [value for value in args if isinstance(value, ir.Value)]
-        given = [stand_in(value, f"in{i}") for i, value in enumerate(operands)]
-        graph = ir.Graph(given, [], nodes=[], opset_imports={"": version}, name=operator.name)
+        stand_ins = [stand_in(value, f"in{i}") for i, value in enumerate(operands)]
+        graph = ir.Graph(stand_ins, [], nodes=[], opset_imports={"": version}, name=operator.name)
         inner = Builder(graph, names=Names(), opset=version)
-        standing = iter(given)
-        made = getattr(inner, operator.name)(
+        standing = iter(stand_ins)
+        returned = getattr(inner, operator.name)(
             *[_with_constant(inner, value, next(standing)) if isinstance(value, ir.Value) else value for value in args],
             **kwargs,
         )
-        many = not isinstance(made, ir.Value)
-        graph.outputs.extend(made if many else [made])
+        many = not isinstance(returned, ir.Value)
+        graph.outputs.extend(returned if many else [returned])
         results = graft(self.op, graph, operands)
         return tuple(results) if many else results[0]
 
@@ -164,10 +164,10 @@ def _scripted(op: Builder, function: Any, args: Sequence[tuple[str, Any]]) -> An
 
     def body(inner: Builder, *inputs: ir.Value) -> list[ir.Value]:
         opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), op.opset)
-        given = [stand_in(value, f"in{i}") for i, value in enumerate(inputs)]
-        calling = ir.Node(proto.domain, proto.name, given, call, num_outputs=len(proto.output))
+        stand_ins = [stand_in(value, f"in{i}") for i, value in enumerate(inputs)]
+        calling = ir.Node(proto.domain, proto.name, stand_ins, call, num_outputs=len(proto.output))
         imports = {"": opset, proto.domain: 1}
-        graph = ir.Graph(given, list(calling.outputs), nodes=[calling], opset_imports=imports, name=proto.name)
+        graph = ir.Graph(stand_ins, list(calling.outputs), nodes=[calling], opset_imports=imports, name=proto.name)
         return graft(inner, graph, inputs, _with_callees(function))
 
     results = op.function(name, operands, body, key)
@@ -180,13 +180,13 @@ def _split(op: Builder, proto: Any, args: Sequence[tuple[str, Any]]) -> tuple[li
     named = {name: value for name, value in args if name in names}
     free = [name for name in names if name not in named]
     rest = [value for name, value in args if name not in names]
-    given = {**named, **dict(zip(free, rest, strict=False))}
+    by_name = {**named, **dict(zip(free, rest, strict=False))}
     operands = [
         value if isinstance(value, ir.Value) else op.constant(value)
-        for value in (given.get(name) for name in proto.input)
+        for value in (by_name.get(name) for name in proto.input)
         if value is not None
     ]
-    return operands, {n: v for n, v in given.items() if n not in proto.input and v is not None}
+    return operands, {n: v for n, v in by_name.items() if n not in proto.input and v is not None}
 
 
 def _with_callees(function: Any) -> list[ir.Function]:

@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import exclusive, patched
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.mode import model_mode
 from tonnx.frontends.torch.reference.no_dropout import NO_DROPOUT
@@ -22,7 +22,7 @@ from tonnx.proof.subject import Reference
 
 def reference(
     module: torch.nn.Module,
-    call: Call,
+    call: ModelCall,
     kept: Sequence[int],
     mode: str = EVAL,
     *,

@@ -13,12 +13,12 @@ from tonnx.frontends.torch.script.values import Dict, Fields, List, Tensor
 from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 Handler = Callable[..., Any]
 
 
-def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any:
+def pop(walk: ScriptWalk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any:
     if isinstance(cell, Dict):
         items = dict(walk.store.items(cell))
         taken = items.pop(index, *default)
@@ -29,7 +29,7 @@ def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any
         value, rest = content.pop(walk.op, index)
         walk.store.set_elements(cell, rest)
         return lists.taken(cell, content, value)
-    index = numbers.known(index)
+    index = numbers.as_constant(index)
     if isinstance(index, ir.Value):
         walk.store.set_elements(cell, lists.stacked(walk, content))
         return pop(walk, node, cell, index)
@@ -39,33 +39,33 @@ def pop(walk: Walk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any
     return taken
 
 
-def delete(walk: Walk, node: Any, cell: Any, index: Any) -> None:
+def delete(walk: ScriptWalk, node: Any, cell: Any, index: Any) -> None:
     pop(walk, node, cell, index)
 
 
-def remove(walk: Walk, node: Any, cell: Any, item: Any) -> None:
+def remove(walk: ScriptWalk, node: Any, cell: Any, item: Any) -> None:
     pop(walk, node, cell, reductions.index_of(walk, node, cell, item))
 
 
-def count(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
+def count(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
     if isinstance(cell, str):
         return on_string(node.kind(), [cell, item, *limits])
     return reductions.count_of(walk, cell, item)
 
 
-def clear(walk: Walk, node: Any, cell: Any) -> None:
+def clear(walk: ScriptWalk, node: Any, cell: Any) -> None:
     if isinstance(cell, Dict):
         walk.store.set_items(cell, {})
     else:
         walk.store.set_elements(cell, [])
 
 
-def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
+def set_item(walk: ScriptWalk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     if isinstance(cell, Dict):
         walk.store.set_items(cell, {**walk.store.items(cell), _key(walk, index): item})
         return cell
     content = walk.store.elements(cell)
-    index = numbers.known(index)
+    index = numbers.as_constant(index)
     if not isinstance(content, DynamicList) and isinstance(index, ir.Value):
         content = lists.stacked(walk, content)
         walk.store.set_elements(cell, content)
@@ -78,13 +78,13 @@ def set_item(walk: Walk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     return cell
 
 
-def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
+def getitem(walk: ScriptWalk, node: Any, cell: Any, index: Any) -> Any:
     if isinstance(cell, Dict):
         items, key = walk.store.items(cell), _key(walk, index)
         if key not in items:
             raise LoweringError(f"a dict has no key {key!r}", why=f"it has {', '.join(map(repr, items)) or 'none'}")
         return items[key]
-    index = numbers.known(index)
+    index = numbers.as_constant(index)
     if isinstance(cell, str):
         return cell[index]
     content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
@@ -97,15 +97,15 @@ def getitem(walk: Walk, node: Any, cell: Any, index: Any) -> Any:
     return lists.taken(cell, content, content.element(walk.op, index))
 
 
-def _key(walk: Walk, key: Any) -> Any:
-    key = numbers.known(key)
+def _key(walk: ScriptWalk, key: Any) -> Any:
+    key = numbers.as_constant(key)
     if isinstance(key, (ir.Value, Tensor)):
         raise LoweringError("a dict is read with a key that is known only at run time")
     return key
 
 
-def slice_(walk: Walk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1) -> Any:
-    start, end, step = map(numbers.known, (start, end, step))
+def slice_(walk: ScriptWalk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1) -> Any:
+    start, end, step = map(numbers.as_constant, (start, end, step))
     if isinstance(cell, str):
         return cell[start:end:step]
     content = walk.store.elements(cell)
@@ -116,7 +116,7 @@ def slice_(walk: Walk, node: Any, cell: Any, start: Any, end: Any, step: Any = 1
     return List(content[start:end:step])
 
 
-def length(walk: Walk, node: Any, cell: Any) -> Any:
+def length(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     if isinstance(cell, Tensor):
         return walk.op.size(walk.store.read(walk.op, cell), 0)
     if isinstance(cell, Dict):
@@ -127,7 +127,7 @@ def length(walk: Walk, node: Any, cell: Any) -> Any:
     return len(cell)
 
 
-def copy(walk: Walk, node: Any, cell: Any) -> Any:
+def copy(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     if isinstance(cell, Dict):
         return Dict(dict(walk.store.items(cell)))
     if isinstance(cell, str):
@@ -136,7 +136,7 @@ def copy(walk: Walk, node: Any, cell: Any) -> Any:
     return List(content)
 
 
-def contains(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
+def contains(walk: ScriptWalk, node: Any, cell: Any, item: Any) -> Any:
     if isinstance(cell, Dict):
         return _key(walk, item) in walk.store.items(cell)
     if isinstance(cell, str):
@@ -151,7 +151,7 @@ def contains(walk: Walk, node: Any, cell: Any, item: Any) -> Any:
     return lists.any_true(walk, [lists.equals(walk, element, item) for element in content])
 
 
-def tuple_construct(walk: Walk, node: Any, *items: Any) -> tuple[Any, ...]:
+def tuple_construct(walk: ScriptWalk, node: Any, *items: Any) -> tuple[Any, ...]:
     names = _field_names(node.output().type().str())
     return Fields.of(items, names) if names else tuple(items)
 
@@ -173,24 +173,24 @@ def _field_names(text: str) -> list[str]:
     return names
 
 
-def tuple_unpack(walk: Walk, node: Any, items: Any) -> Any:
+def tuple_unpack(walk: ScriptWalk, node: Any, items: Any) -> Any:
     items = list(items)
     return items[0] if node.outputsSize() == 1 else items
 
 
-def tuple_index(walk: Walk, node: Any, items: Any, index: Any) -> Any:
+def tuple_index(walk: ScriptWalk, node: Any, items: Any, index: Any) -> Any:
     return items[lists.fixed(index, "picking")]
 
 
-def tuple_slice(walk: Walk, node: Any, items: Any) -> Any:
+def tuple_slice(walk: ScriptWalk, node: Any, items: Any) -> Any:
     return tuple(items[node.i("beg") : node.i("end")])
 
 
-def dict_construct(walk: Walk, node: Any, *items: Any) -> Dict:
+def dict_construct(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     return Dict({_key(walk, key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
 
-def make_dict(walk: Walk, node: Any, *items: Any) -> Dict:
+def make_dict(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     if not items:
         return Dict({})
     if isinstance(items[0], Dict):
@@ -198,29 +198,29 @@ def make_dict(walk: Walk, node: Any, *items: Any) -> Dict:
     return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
 
 
-def keys(walk: Walk, node: Any, cell: Dict) -> List:
+def keys(walk: ScriptWalk, node: Any, cell: Dict) -> List:
     return List(walk.store.items(cell))
 
 
-def values(walk: Walk, node: Any, cell: Dict) -> List:
+def values(walk: ScriptWalk, node: Any, cell: Dict) -> List:
     return List(walk.store.items(cell).values())
 
 
-def pairs(walk: Walk, node: Any, cell: Dict) -> List:
+def pairs(walk: ScriptWalk, node: Any, cell: Dict) -> List:
     return List(walk.store.items(cell).items())
 
 
-def get(walk: Walk, node: Any, cell: Dict, key: Any, default: Any = None) -> Any:
+def get(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any = None) -> Any:
     return walk.store.items(cell).get(_key(walk, key), default)
 
 
-def set_default(walk: Walk, node: Any, cell: Dict, key: Any, default: Any) -> Any:
+def set_default(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any) -> Any:
     if _key(walk, key) not in walk.store.items(cell):
         set_item(walk, node, cell, key, default)
     return walk.store.items(cell)[_key(walk, key)]
 
 
-def update(walk: Walk, node: Any, cell: Dict, other: Dict) -> None:
+def update(walk: ScriptWalk, node: Any, cell: Dict, other: Dict) -> None:
     walk.store.set_items(cell, {**walk.store.items(cell), **walk.store.items(other)})
 
 
@@ -239,7 +239,7 @@ _WITHIN = frozenset(("aten::startswith", "aten::endswith", "aten::find", "aten::
 
 
 def on_string(kind: str, arguments: list[Any]) -> Any:
-    text, *rest = map(numbers.known, arguments)
+    text, *rest = map(numbers.as_constant, arguments)
     while rest and rest[-1] is None:
         rest.pop()
     if any(isinstance(argument, (ir.Value, Tensor)) for argument in rest):

@@ -19,7 +19,7 @@ from tonnx.lowering.regions.forms import Container, Form, Same, Snapshot
 from tonnx.lowering.regions.settle import choose
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
 @dataclass
@@ -32,7 +32,7 @@ class Side:
 
 
 @contextmanager
-def aside(walk: Walk, builder: Builder) -> Iterator[None]:
+def aside(walk: ScriptWalk, builder: Builder) -> Iterator[None]:
     """Lower into a graph of its own; all that is written meanwhile is taken back."""
     frame = walk.store.enter()
     outer, walk.op = walk.op, builder
@@ -44,7 +44,7 @@ def aside(walk: Walk, builder: Builder) -> Iterator[None]:
         walk.store.leave(frame)
 
 
-def run(walk: Walk, block: Any, inputs: Sequence[Any], cells: Sequence[Cell] = ()) -> Side:
+def run(walk: ScriptWalk, block: Any, inputs: Sequence[Any], cells: Sequence[Cell] = ()) -> Side:
     """Run a block `aside`, and note what it gave and wrote. ``cells`` are noted anyway."""
     op = walk.op
     results = [snapshot(op, walk.store, thing) for thing in walk.block(block, inputs)]
@@ -63,10 +63,10 @@ def _changed(frame: Frame) -> dict[Cell, None]:
     return changed
 
 
-def lower_if(walk: Walk, node: Any, condition: Any) -> list[Any]:
+def lower_if(walk: ScriptWalk, node: Any, condition: Any) -> list[Any]:
     """The results of prim::If."""
     then, other = node.blocks()
-    condition = numbers.known(condition)
+    condition = numbers.as_constant(condition)
     if not isinstance(condition, ir.Value):
         return walk.block(then if condition else other, [])
     for block, instead in ((then, other), (other, then)):
@@ -86,15 +86,15 @@ def lower_if(walk: Walk, node: Any, condition: Any) -> list[Any]:
     return assigned(walk, choose(walk.op, condition, ends, lambda key: rules, ScriptMaker()), spoil=False)
 
 
-def assigned(walk: Walk, crossed: Mapping[int | Cell, tuple[Form, Any]], spoil: bool) -> list[Any]:
+def assigned(walk: ScriptWalk, crossed: Mapping[int | Cell, tuple[Form, Any]], spoil: bool) -> list[Any]:
     """Let cells hold what came across; gives the other values, in order."""
-    for key, (form, made) in crossed.items():
+    for key, (form, value) in crossed.items():
         if isinstance(key, Cell):
-            assign(walk.store, key, made, form, spoil)
-    return [made for key, (_, made) in crossed.items() if not isinstance(key, Cell)]
+            assign(walk.store, key, value, form, spoil)
+    return [value for key, (_, value) in crossed.items() if not isinstance(key, Cell)]
 
 
-def _complete(walk: Walk, sides: Sequence[Side]) -> None:
+def _complete(walk: ScriptWalk, sides: Sequence[Side]) -> None:
     """Note on each side what only the other has written."""
     for cell in {**sides[0].written, **sides[1].written}:
         for side in sides:
@@ -105,7 +105,7 @@ def _complete(walk: Walk, sides: Sequence[Side]) -> None:
 
 
 @contextmanager
-def _at_the_end(walk: Walk, side: Side) -> Iterator[None]:
+def _at_the_end(walk: ScriptWalk, side: Side) -> Iterator[None]:
     """The cells as a side left them: a list that it did not change may hold a tensor that it wrote to."""
     frame = walk.store.enter()
     try:
@@ -117,7 +117,7 @@ def _at_the_end(walk: Walk, side: Side) -> Iterator[None]:
         walk.store.leave(frame)
 
 
-def same_attributes(walk: Walk, cell: Cell, sides: Sequence[Side]) -> None:
+def same_attributes(walk: ScriptWalk, cell: Cell, sides: Sequence[Side]) -> None:
     """An attribute that only one path set has its old value on the other."""
     if not isinstance(cell, Object):
         return

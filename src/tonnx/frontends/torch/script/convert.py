@@ -16,20 +16,18 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import LoweringError, TonnxError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.results import add_results, result_names
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.script import graphs, lists
 from tonnx.frontends.torch.script.objects import Parameters
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
-from tonnx.frontends.torch.script.walk import LowerGraph, Walk
+from tonnx.frontends.torch.script.walk import LowerGraph, ScriptWalk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.lowering.regions.lists import DynamicList, as_number
-
-Script = torch.jit.ScriptModule | torch.jit.ScriptFunction
 
 
 class Runnable(torch.nn.Module):
@@ -85,7 +83,7 @@ def _in_mode(script: torch.jit.ScriptModule, mode: str) -> Iterator[None]:
 def lower_script(
     scripted: Scripted,
     module: torch.nn.Module,
-    call: Call,
+    call: ModelCall,
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
@@ -103,7 +101,7 @@ def lower_script(
 def _lowered(
     scripted: Scripted,
     module: torch.nn.Module,
-    call: Call,
+    call: ModelCall,
     output_names: list[str],
     output_axes: Mapping[str, dict[int, str]],
     settings: Settings,
@@ -116,7 +114,7 @@ def _lowered(
     graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
     op = Builder(graph, names=names, widens=True)
     parameters = Parameters(op)
-    walk = Walk(op, parameters, settings, lower_graph)
+    walk = ScriptWalk(op, parameters, settings, lower_graph)
     with op:
         tree = _run(walk, script, call, _inputs(graph, call), module)
         walk.raise_unsupported()
@@ -128,7 +126,7 @@ def _lowered(
     return model, kept, [*walk.notes, *notes]
 
 
-def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:
+def _inputs(graph: ir.Graph, call: ModelCall) -> list[Tensor]:
     tensors = []
     for leaf in call.leaves:
         shape: list[Any] = list(leaf.tensor.shape)
@@ -145,10 +143,10 @@ def _inputs(graph: ir.Graph, call: Call) -> list[Tensor]:
     return tensors
 
 
-def _run(walk: Walk, script: Any, call: Call, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
-    given = iter(inputs)
+def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
+    left = iter(inputs)
     flat, spec = pytree.tree_flatten((call.args, call.kwargs))
-    args, kwargs = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+    args, kwargs = pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in flat], spec)
     is_method = isinstance(script, torch.jit.ScriptModule)
     schema = script.forward.schema if is_method else script.schema
     arguments = _positional(schema, args, kwargs, is_method)
@@ -189,7 +187,7 @@ def _thing(value: Any) -> Any:
     return value
 
 
-def _tree(walk: Walk, thing: Any) -> Any:
+def _tree(walk: ScriptWalk, thing: Any) -> Any:
     """The result of the program in Python's own containers."""
     if isinstance(thing, List):
         content = walk.store.elements(thing)
@@ -215,7 +213,7 @@ def _tree(walk: Walk, thing: Any) -> Any:
     return thing
 
 
-def _read(walk: Walk, leaf: Any) -> Any:
+def _read(walk: ScriptWalk, leaf: Any) -> Any:
     if not isinstance(leaf, Tensor):
         return as_number(leaf) if isinstance(leaf, ir.Value) else leaf
     try:

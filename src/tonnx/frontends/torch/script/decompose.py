@@ -27,13 +27,13 @@ from tonnx.lowering.stand_ins import hangs_on_stand_in
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 _HINT = 11
 """The size that stands for a dimension of which nothing is known; the next ones are larger, so that none are equal."""
 
 
-def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+def lower(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:
     """The results of an operator without a rule; it is noted as unsupported if there is no way."""
     try:
         return _decomposed(walk, operator, arguments)
@@ -45,25 +45,25 @@ def lower(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
 
     walk.refuse_operator(operator.title, reason)
     returns = operator.target._schema.returns if operator.target is not None else []
-    made = [stand_in(r.type) for r in returns]
-    values = [thing.value if isinstance(thing, Tensor) else thing for thing in made]
+    things = [stand_in(r.type) for r in returns]
+    values = [thing.value if isinstance(thing, Tensor) else thing for thing in things]
     return values[0] if len(values) == 1 else values
 
 
-def _foreign(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+def _foreign(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:
     """The call as one node of PyTorch's own domain; its results have the dtypes that PyTorch gives them."""
-    given = {}
+    named = {}
     for argument, value in zip(operator.arguments, arguments, strict=False):
         read = pytree.tree_map(lambda v: walk.store.read(walk.op, v) if isinstance(v, Tensor) else v, value)
-        given[argument.name] = DTYPES.get(read, read) if isinstance(read, torch.dtype) else read
-    made = foreign_node(walk.op, operator.target._schema, given, len(operator.returns), walk.settings.foreign)
-    known = dtypes.asked(walk, operator, arguments) or [None] * len(made)
-    for value, dtype in zip(made, known, strict=True):
+        named[argument.name] = DTYPES.get(read, read) if isinstance(read, torch.dtype) else read
+    outputs = foreign_node(walk.op, operator.target._schema, named, len(operator.returns), walk.settings.foreign)
+    output_dtypes = dtypes.asked(walk, operator, arguments) or [None] * len(outputs)
+    for value, dtype in zip(outputs, output_dtypes, strict=True):
         value.type = ir.TensorType(dtype or ir.DataType.FLOAT)
-    return made[0] if len(made) == 1 else list(made)
+    return outputs[0] if len(outputs) == 1 else list(outputs)
 
 
-def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+def _decomposed(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:
     target = operator.target
     if target is None or operator.namespace != "aten":
         raise NoDecomposition
@@ -76,15 +76,15 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     tensors = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Tensor)))
     values = [walk.store.read(walk.op, tensor) for tensor in tensors]
     fakes = _Fakes(walk)
-    made = [fakes.of(value) for value in values]
+    fake_inputs = [fakes.of(value) for value in values]
     if hangs_on_stand_in(values):
         raise LoweringError("an argument of the operator could not be computed")
-    if not tensors or None in made:
+    if not tensors or None in fake_inputs:
         raise NoDecomposition("the rank or the dtype of an argument is not known")
 
-    def call(*given: torch.Tensor) -> tuple[Any, ...]:
-        known = dict(zip(tensors, given, strict=True))
-        flat = [known[leaf] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    def call(*traced: torch.Tensor) -> tuple[Any, ...]:
+        value_of = dict(zip(tensors, traced, strict=True))
+        flat = [value_of[leaf] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
         inputs = pytree.tree_unflatten(flat, spec)
         named = by_name(plain, inputs)
         result = table()[plain](*named[0], **named[1]) if plain in table() else plain.decompose(*named[0], **named[1])
@@ -92,7 +92,7 @@ def _decomposed(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
 
     try:
         with torch.no_grad(), fakes.mode:
-            module = make_fx(call, tracing_mode="real")(*made)
+            module = make_fx(call, tracing_mode="real")(*fake_inputs)
     except Exception as error:  # PyTorch's decompositions raise anything
         raise NoDecomposition.because(error) from error
     if any(node.target is plain for node in module.graph.nodes):
@@ -123,18 +123,18 @@ def _functional(operator: Operator) -> Any:
 def by_name(target: Any, inputs: list[Any]) -> tuple[list[Any], dict[str, Any]]:
     """Arguments by position, and those that PyTorch wants by name."""
     positional, named = [], {}
-    for argument, given in zip(target._schema.arguments, inputs, strict=False):
+    for argument, value in zip(target._schema.arguments, inputs, strict=False):
         if argument.kwarg_only:
-            named[argument.name] = given
+            named[argument.name] = value
         else:
-            positional.append(given)
+            positional.append(value)
     return positional, named
 
 
 class _Fakes:
     """Fake tensors whose symbolic sizes are the named dimensions of values."""
 
-    def __init__(self, walk: Walk) -> None:
+    def __init__(self, walk: ScriptWalk) -> None:
         self._walk = walk
         self._env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self._env, static_shapes=False)

@@ -18,7 +18,7 @@ from tonnx.lowering.values import result_type
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 _INVENTED = (3, 1)
 """What stands for a size that only the run knows; 1 fits wherever sizes have to agree."""
@@ -26,7 +26,7 @@ _INVENTED = (3, 1)
 _known: dict[Any, Any] = {}
 
 
-def corrected(walk: Walk, operator: Operator, arguments: list[Any], results: list[Any]) -> list[Any]:
+def corrected(walk: ScriptWalk, operator: Operator, arguments: list[Any], results: list[Any]) -> list[Any]:
     """The results in the dtypes that PyTorch gives them."""
     if not any(isinstance(result, ir.Value) for result in results):
         return results
@@ -47,7 +47,7 @@ def corrected(walk: Walk, operator: Operator, arguments: list[Any], results: lis
     ]
 
 
-def asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | None:
+def asked(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> list[Any] | None:
     """The dtypes of an operator's results, from a run on tensors without data; None where that is not possible."""
     if operator.target is None or operator.target._schema.is_mutable:
         return None
@@ -56,10 +56,10 @@ def asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | N
             return None  # the rule was told
     reason = ""
     for size in _INVENTED:
-        given = [_stand_in(walk, argument, size) for argument in arguments]
-        key = (operator.title, tuple(_key(item) for item in given))
+        stand_ins = [_stand_in(walk, argument, size) for argument in arguments]
+        key = (operator.title, tuple(_key(item) for item in stand_ins))
         if key not in _known:
-            _known[key] = _run(operator, given)
+            _known[key] = _run(operator, stand_ins)
         if not isinstance(_known[key], str):
             return _known[key]  # type: ignore[no-any-return]
         reason = reason or _known[key]
@@ -67,11 +67,11 @@ def asked(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any] | N
     return None
 
 
-def _run(operator: Operator, given: list[Any]) -> list[Any] | str:
+def _run(operator: Operator, stand_ins: list[Any]) -> list[Any] | str:
     """The dtypes, or why PyTorch does not tell them."""
     from tonnx.frontends.torch.script.decompose import by_name
 
-    positional, named = by_name(operator.target, given)
+    positional, named = by_name(operator.target, stand_ins)
     try:
         with torch.no_grad():
             result = operator.target(*positional, **named)
@@ -81,7 +81,7 @@ def _run(operator: Operator, given: list[Any]) -> list[Any] | str:
     return [DTYPES.get(part.dtype) if isinstance(part, torch.Tensor) else None for part in parts]
 
 
-def _stand_in(walk: Walk, argument: Any, size: int) -> Any:
+def _stand_in(walk: ScriptWalk, argument: Any, size: int) -> Any:
     if isinstance(argument, Tensor):
         value = walk.store.read(walk.op, argument)
         if value.shape is None or value.dtype not in TORCH_OF:

@@ -14,10 +14,10 @@ from tonnx.frontends.torch.script import graphs
 from tonnx.frontends.torch.script.values import Tensor
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
-def python_op(walk: Walk, node: Any, arguments: list[Any]) -> Any:
+def python_op(walk: ScriptWalk, node: Any, arguments: list[Any]) -> Any:
     """The results of ``prim::PythonOp``, in the form that the walk wants."""
     owner = node.pyobj()
     function = getattr(owner, "__self__", owner)
@@ -33,13 +33,13 @@ def python_op(walk: Walk, node: Any, arguments: list[Any]) -> Any:
     )
 
 
-def _by_symbolic(walk: Walk, node: Any, function: type, arguments: list[Any]) -> list[ir.Value]:
+def _by_symbolic(walk: ScriptWalk, node: Any, function: type, arguments: list[Any]) -> list[ir.Value]:
     tensors, others = iter(arguments), iter(node.scalar_args())
-    given = []
+    operands = []
     for kind in node.cconv():  # d: a value of the graph, c: what Python had
         value = next(tensors) if kind == "d" else next(others)
-        given.append(walk.store.read(walk.op, value) if isinstance(value, Tensor) else value)
-    results = lower_function(walk.op, function, given, walk.settings.opset)
+        operands.append(walk.store.read(walk.op, value) if isinstance(value, Tensor) else value)
+    results = lower_function(walk.op, function, operands, walk.settings.opset)
     for value, output in zip(results, node.outputs(), strict=True):
         traced = output.type()
         if value.type is None and isinstance(traced, torch._C.TensorType) and traced.dtype() is not None:

@@ -68,8 +68,8 @@ def line_of(source_range: str) -> str:
 
 def is_of_torch(source_range: str) -> bool:
     """Whether a line is PyTorch's own, here or on the machine where an archive was written."""
-    found = _RANGE.search(source_range)
-    return found is not None and (found[1].startswith(NOT_THE_USERS) or "/torch/nn/" in found[1].replace("\\", "/"))
+    match = _RANGE.search(source_range)
+    return match is not None and (match[1].startswith(NOT_THE_USERS) or "/torch/nn/" in match[1].replace("\\", "/"))
 
 
 def always_raises(block: Any) -> bool:

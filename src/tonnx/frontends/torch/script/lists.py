@@ -24,10 +24,10 @@ from tonnx.lowering.regions.lists import (
 )
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
-def elements_of(walk: Walk, cell: Any, doing: str) -> list[Any]:
+def elements_of(walk: ScriptWalk, cell: Any, doing: str) -> list[Any]:
     """The elements of a list whose length is known."""
     content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
     if isinstance(content, DynamicList):
@@ -51,7 +51,7 @@ def taken(cell: Any, grown: DynamicList, value: ir.Value) -> Any:
     return taken
 
 
-def held(walk: Walk, grown: DynamicList, item: Any) -> Any:
+def held(walk: ScriptWalk, grown: DynamicList, item: Any) -> Any:
     """An element as it is put into a list that grows."""
     if grown.numbers:
         if not is_number(item):
@@ -62,14 +62,14 @@ def held(walk: Walk, grown: DynamicList, item: Any) -> Any:
     return walk.store.read(walk.op, item)
 
 
-def as_grown(walk: Walk, content: list[Any], like: DynamicList) -> DynamicList:
+def as_grown(walk: ScriptWalk, content: list[Any], like: DynamicList) -> DynamicList:
     """Known elements in the form of another list."""
     items = [held(walk, like, item) for item in content]
     alike = like.numbers or all(same_dims(shape_of(item), like.dims) for item in items)
     return gathered(walk.op, items, like.dtype, like.dims, like.stacked and alike, like.numbers)
 
 
-def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
+def taking(walk: ScriptWalk, grown: DynamicList, item: Any) -> DynamicList:
     """A list that can take ``item``: a sequence, if the shape of the item is not that of the others."""
     if grown.numbers or not isinstance(item, Tensor):
         return grown
@@ -79,7 +79,7 @@ def taking(walk: Walk, grown: DynamicList, item: Any) -> DynamicList:
     return grown.taking(walk.op, value)
 
 
-def change(walk: Walk, cell: List, item: Any, put: Callable[[DynamicList, Any], DynamicList]) -> None:
+def change(walk: ScriptWalk, cell: List, item: Any, put: Callable[[DynamicList, Any], DynamicList]) -> None:
     """A list that grows gets ``item``: ``put`` says where."""
     content = taking(walk, walk.store.elements(cell), item)
     walk.store.set_elements(cell, put(content, held(walk, content, item)))
@@ -93,11 +93,11 @@ def _keep(cell: List, items: Iterable[Any]) -> None:
             holds(cell, item)
 
 
-def list_construct(walk: Walk, node: Any, *items: Any) -> List:
+def list_construct(walk: ScriptWalk, node: Any, *items: Any) -> List:
     return List(items)
 
 
-def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
+def list_unpack(walk: ScriptWalk, node: Any, cell: List) -> Any:
     count = node.outputsSize()
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
@@ -109,7 +109,7 @@ def list_unpack(walk: Walk, node: Any, cell: List) -> Any:
     return items[0] if count == 1 else items
 
 
-def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
+def append(walk: ScriptWalk, node: Any, cell: List, item: Any) -> List:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         change(walk, cell, item, lambda items, value: items.append(walk.op, value))
@@ -118,7 +118,7 @@ def append(walk: Walk, node: Any, cell: List, item: Any) -> List:
     return cell
 
 
-def extend(walk: Walk, node: Any, cell: List, more: Any) -> List:
+def extend(walk: ScriptWalk, node: Any, cell: List, more: Any) -> List:
     before, added = walk.store.elements(cell), walk.store.elements(more)
     walk.store.set_elements(cell, _concatenated(walk, before, added))
     return _keeping(cell, before, added)
@@ -130,7 +130,7 @@ def _keeping(cell: List, *contents: Any) -> List:
     return cell
 
 
-def _concatenated(walk: Walk, a: Any, b: Any) -> Any:
+def _concatenated(walk: ScriptWalk, a: Any, b: Any) -> Any:
     if isinstance(a, DynamicList) and isinstance(b, DynamicList):
         return a.extend(walk.op, b)
     if isinstance(a, DynamicList) and not isinstance(b, DynamicList):
@@ -143,12 +143,12 @@ def _concatenated(walk: Walk, a: Any, b: Any) -> Any:
     return [*a, *b]
 
 
-def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
+def insert(walk: ScriptWalk, node: Any, cell: List, index: Any, item: Any) -> None:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         change(walk, cell, item, lambda items, value: items.insert(walk.op, index, value))
         return
-    index = numbers.known(index)
+    index = numbers.as_constant(index)
     if isinstance(index, ir.Value):
         walk.store.set_elements(cell, stacked(walk, content))
         insert(walk, node, cell, index, item)
@@ -159,13 +159,13 @@ def insert(walk: Walk, node: Any, cell: List, index: Any, item: Any) -> None:
 
 
 def fixed(index: Any, doing: str) -> int:
-    index = numbers.known(index)
+    index = numbers.as_constant(index)
     if isinstance(index, ir.Value):
         raise LoweringError(f"{doing} at a place of a list that is known only at run time")
     return int(index)
 
 
-def reverse(walk: Walk, node: Any, cell: List) -> None:
+def reverse(walk: ScriptWalk, node: Any, cell: List) -> None:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         walk.store.set_elements(cell, content.part(walk.op, None, None, -1))
@@ -173,7 +173,7 @@ def reverse(walk: Walk, node: Any, cell: List) -> None:
         walk.store.set_elements(cell, content[::-1])
 
 
-def stacked(walk: Walk, content: list[Any]) -> DynamicList:
+def stacked(walk: ScriptWalk, content: list[Any]) -> DynamicList:
     """Known elements of one kind as one tensor, so that one of them can be picked at run time."""
     if content and all(map(is_number, content)):
         kind = number_dtype(content[0])
@@ -192,29 +192,29 @@ def stacked(walk: Walk, content: list[Any]) -> DynamicList:
     )
 
 
-def equals(walk: Walk, a: Any, b: Any) -> Any:
+def equals(walk: ScriptWalk, a: Any, b: Any) -> Any:
     if is_number(a) and is_number(b):
         return numbers.compute(walk.op, "aten::eq", [a, b])
     return type(a) is type(b) and a == b
 
 
-def any_true(walk: Walk, conditions: list[Any]) -> Any:
+def any_true(walk: ScriptWalk, conditions: list[Any]) -> Any:
     result: Any = False
     for condition in conditions:
         result = numbers.compute(walk.op, "aten::__or__", [result, condition])
     return result
 
 
-def add(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def add(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     if isinstance(one, str):
         return one + other
     a, b = walk.store.elements(one), walk.store.elements(other)
     return _keeping(List(_concatenated(walk, a, b)), a, b)
 
 
-def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def multiply(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     cell, count = (one, other) if isinstance(one, (List, str)) else (other, one)
-    count = numbers.known(count)
+    count = numbers.as_constant(count)
     if isinstance(cell, str):
         return cell * count
     content = elements_of(walk, cell, "repeating a list")
@@ -227,8 +227,8 @@ def multiply(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     return List(DynamicList(value, dtype, (), numbers=True))
 
 
-def rangelist(walk: Walk, node: Any, count: Any) -> List:
-    count = numbers.known(count)
+def rangelist(walk: ScriptWalk, node: Any, count: Any) -> List:
+    count = numbers.as_constant(count)
     if isinstance(count, ir.Value):
         value = walk.op.Range(0, walk.op.scalar(count), 1)
         return List(DynamicList(value, ir.DataType.INT64, (), numbers=True))

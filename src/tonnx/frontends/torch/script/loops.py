@@ -21,17 +21,17 @@ from tonnx.lowering.regions.lists import as_number
 from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, at_start, close_loop, loop_body, settle
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 FOREVER = 1 << 62
 Carried = dict[int | Cell, tuple[Snapshot, Form]]
 """What a loop carries, variables by their place and cells that it writes to: as it begins, and in which form."""
 
 
-def lower_loop(walk: Walk, node: Any, trips: Any, condition: Any, carried: Sequence[Any]) -> list[Any]:
+def lower_loop(walk: ScriptWalk, node: Any, trips: Any, condition: Any, carried: Sequence[Any]) -> list[Any]:
     """The results of prim::Loop."""
     (body,) = node.blocks()
-    trips, condition = numbers.known(trips), numbers.known(condition)
+    trips, condition = numbers.as_constant(trips), numbers.as_constant(condition)
     if condition is False or (isinstance(trips, int) and trips <= 0):
         return list(carried)
     if isinstance(trips, ir.Value) or isinstance(condition, ir.Value):
@@ -54,7 +54,7 @@ class TooLong(LoweringError):
     """A loop has too many passes to write them one after the other."""
 
 
-def _attempt(walk: Walk, work: Any) -> Any:
+def _attempt(walk: ScriptWalk, work: Any) -> Any:
     """Do something; if it fails, nothing was done."""
     frame = walk.store.enter()
     try:
@@ -67,7 +67,7 @@ def _attempt(walk: Walk, work: Any) -> Any:
     return result
 
 
-def _unrolled(walk: Walk, body: Any, trips: int, carried: Sequence[Any]) -> list[Any]:
+def _unrolled(walk: ScriptWalk, body: Any, trips: int, carried: Sequence[Any]) -> list[Any]:
     """Pass after pass, as long as it is known whether there is another."""
     done = 0
     state = list(carried)
@@ -76,12 +76,12 @@ def _unrolled(walk: Walk, body: Any, trips: int, carried: Sequence[Any]) -> list
         with aside(walk, inner):
             probe = run(walk, body, [0, *state])
         inner.discard()
-        if isinstance(numbers.known(probe.results[0].thing), ir.Value):
+        if isinstance(numbers.as_constant(probe.results[0].thing), ir.Value):
             return _rolled(walk, body, trips, True, state)
     while done < trips:
         go_on, *state = walk.block(body, [done, *state])
         done += 1
-        go_on = numbers.known(go_on)
+        go_on = numbers.as_constant(go_on)
         if go_on is False:
             break
         if done > MOST_PASSES:
@@ -98,7 +98,7 @@ def _may_stop(body: Any) -> bool:
 
 
 def _rolled(
-    walk: Walk, body: Any, trips: Any, condition: Any, variables: Sequence[Any], first: int = 0
+    walk: ScriptWalk, body: Any, trips: Any, condition: Any, variables: Sequence[Any], first: int = 0
 ) -> list[Any]:
     """An ONNX Loop: first all is taken to stay as it is; what does not is carried, with the sizes that stay."""
     op, rules = walk.op, ScriptRules(walk.op)
@@ -117,7 +117,7 @@ def _rolled(
     begin: Carried = {i: (start, Same(start)) for i, start in enumerate(starts)}
     carried, (loop, side) = settle(begin, attempt)
     limit = None if isinstance(trips, int) and trips >= FOREVER else trips
-    course = limit, condition, numbers.known(side.results[0].thing)
+    course = limit, condition, numbers.as_constant(side.results[0].thing)
     after, _ = close_loop(loop, carried, _ends(side), course, ScriptMaker())
     return assigned(walk, after, spoil=True)
 
@@ -128,12 +128,12 @@ def _ends(side: Side) -> dict[int | Cell, Snapshot]:
     return ends | side.written
 
 
-def _as_before(walk: Walk, cell: Any) -> tuple[Snapshot, Form]:
+def _as_before(walk: ScriptWalk, cell: Any) -> tuple[Snapshot, Form]:
     before = contents(walk.op, walk.store, cell)
     return before, Same(before)
 
 
-def _first_set(walk: Walk, cell: Object, before: Snapshot, side: Side) -> tuple[Snapshot, Form, Snapshot]:
+def _first_set(walk: ScriptWalk, cell: Object, before: Snapshot, side: Side) -> tuple[Snapshot, Form, Snapshot]:
     """Attributes that the body sets for the first time have their old values before the loop."""
     outside = Side(walk.op, [], {cell: before})
     same_attributes(walk, cell, [outside, side])
@@ -150,7 +150,7 @@ def _believed(carried: Carried, wider: Carried) -> Carried:
     return wider
 
 
-def _pass(walk: Walk, body: Any, carried: Carried, first: int) -> tuple[LoopBody, Side]:
+def _pass(walk: ScriptWalk, body: Any, carried: Carried, first: int) -> tuple[LoopBody, Side]:
     """One pass through the body, in a graph of its own."""
     loop = loop_body(walk.op, carried)
     inner = loop.inner

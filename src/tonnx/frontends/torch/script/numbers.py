@@ -59,14 +59,14 @@ def compute(op: Builder, kind: str, arguments: Sequence[Any]) -> Any:
     function = _PYTHON.get(kind)
     if function is None or not all(map(is_number, arguments)):
         return NotImplemented
-    arguments = list(map(known, arguments))
+    arguments = list(map(as_constant, arguments))
     if not any(isinstance(argument, ir.Value) for argument in arguments):
         return _at_once(kind, function, arguments)
     result = _at_run_time(op, kind, function, arguments)
     return tuple(map(_number, result)) if isinstance(result, tuple) else _named(op, kind, arguments, result)
 
 
-def known(thing: Any) -> Any:
+def as_constant(thing: Any) -> Any:
     """A number that turned out to be constant, as Python's."""
     if isinstance(thing, ir.Value) and thing.const_value is not None and thing.const_value.size == 1:
         return thing.const_value.numpy().reshape(-1)[0].item()

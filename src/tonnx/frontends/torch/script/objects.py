@@ -17,7 +17,7 @@ from tonnx.ir.build import Builder
 from tonnx.lowering.ops.quantized import Pack
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
 class Parameters:
@@ -31,11 +31,11 @@ class Parameters:
 
     def name(self, module: Any) -> None:
         """Take the names of parameters and buffers from a module."""
-        for found in (module.named_parameters(), module.named_buffers()):
-            for name, tensor in found:
+        for named_tensors in (module.named_parameters(), module.named_buffers()):
+            for name, tensor in named_tensors:
                 self._names.setdefault(_key(tensor), name)
 
-    def known(self, tensor: torch.Tensor) -> str | None:
+    def name_of(self, tensor: torch.Tensor) -> str | None:
         """The name of a parameter or buffer; None if it is neither."""
         return self._names.get(_key(tensor))
 
@@ -64,33 +64,33 @@ class Parameters:
             self._packs[id(value)] = value, self._pack(unpacked(value), path.removesuffix("._packed_params"))
         return self._packs[id(value)][1]
 
-    def _pack(self, found: Packed, path: str) -> Pack:
+    def _pack(self, packed: Packed, path: str) -> Pack:
         def entered(array: np.ndarray | None, name: str) -> ir.Value | None:
             if array is None:
                 return None
             if array.ndim == 0:
                 return self._op.constant(array)
-            made = self._op.initializer(f"{path}.{name}" if path else name, ir.Tensor(np.ascontiguousarray(array)))
-            facts.WEIGHT.add(made)
-            return made
+            value = self._op.initializer(f"{path}.{name}" if path else name, ir.Tensor(np.ascontiguousarray(array)))
+            facts.WEIGHT.add(value)
+            return value
 
-        cell = [self._pack(part, f"{path}.{name}") for part, name in zip(found.cell, ("ih", "hh"), strict=False)]
-        bias = entered(found.bias, "bias")
-        held = found.weight
+        cell = [self._pack(part, f"{path}.{name}") for part, name in zip(packed.cell, ("ih", "hh"), strict=False)]
+        bias = entered(packed.bias, "bias")
+        held = packed.weight
         if not isinstance(held, Integers):
             weight = entered(held, "weight")
             assert weight is not None
-            return Pack(weight, None, None, 0, bias, found.settings, cell)
+            return Pack(weight, None, None, 0, bias, packed.settings, cell)
         weight, scale, zero = (
             entered(np.asarray(array), name)
             for array, name in ((held.integers, "weight"), (held.scale, "scale"), (held.zero, "zero_point"))
         )
         assert weight is not None
-        return Pack(weight, scale, zero, held.axis, bias, found.settings, cell)
+        return Pack(weight, scale, zero, held.axis, bias, packed.settings, cell)
 
     def changed(self) -> bool:
         """Whether the program writes to one of them."""
-        return any(not made.value.is_initializer() for made in self._made.values())
+        return any(not tensor.value.is_initializer() for tensor in self._made.values())
 
 
 def _key(tensor: torch.Tensor) -> Any:
@@ -99,7 +99,7 @@ def _key(tensor: torch.Tensor) -> Any:
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
-def thing_of(walk: Walk, value: Any, path: str) -> Any:
+def thing_of(walk: ScriptWalk, value: Any, path: str) -> Any:
     """A value of PyTorch's: an attribute, or a constant."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

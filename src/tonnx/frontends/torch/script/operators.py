@@ -24,7 +24,7 @@ from tonnx.lowering.rules import Rule, complex_rule, rule_for
 from tonnx.lowering.views import view_inverse
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 _GIVE_BACK = frozenset("to type_as dropout feature_dropout alpha_dropout feature_alpha_dropout".split())
 """These give back the tensor itself if there is nothing to change."""
@@ -104,7 +104,7 @@ def _kind(text: str) -> str:
     return "Scalar" if text in ("number", "Scalar") else text
 
 
-def call(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
+def call(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:
     """The results of a call: a thing, or a list of things if the operator has several."""
     written = [i for i, argument in enumerate(operator.arguments) if argument.is_written and i < len(arguments)]
     if operator.name in _SAME:
@@ -135,7 +135,7 @@ def call(walk: Walk, operator: Operator, arguments: list[Any]) -> Any:
     return things[0] if len(operator.returns) == 1 else things
 
 
-def _results(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
+def _results(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> list[Any]:
     """What the rule gives, one entry for each return of the schema."""
     results = _computed(walk, operator, arguments, walk.op)
     if len(operator.returns) == 1:
@@ -143,7 +143,7 @@ def _results(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
     return dtypes.corrected(walk, operator, arguments, list(results))
 
 
-def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder) -> Any:
+def _computed(walk: ScriptWalk, operator: Operator, arguments: list[Any], op: Builder) -> Any:
     raw = [_raw(walk, op, argument, value) for argument, value in zip(operator.arguments, arguments, strict=False)]
     rule = _rule(walk, operator, _has_complex(walk, op, raw))
     if rule is None or operator.target is None:
@@ -166,7 +166,7 @@ def _computed(walk: Walk, operator: Operator, arguments: list[Any], op: Builder)
         ) from error
 
 
-def _rule(walk: Walk, operator: Operator, with_complex: bool) -> Rule | None:
+def _rule(walk: ScriptWalk, operator: Operator, with_complex: bool) -> Rule | None:
     schema = operator.target._schema if operator.target is not None else None
     if schema is None:
         return rule_for(operator.namespace, operator.name, operator.overload)
@@ -177,7 +177,7 @@ def _rule(walk: Walk, operator: Operator, with_complex: bool) -> Rule | None:
     return rule
 
 
-def _has_complex(walk: Walk, op: Builder, raw: Any) -> bool:
+def _has_complex(walk: ScriptWalk, op: Builder, raw: Any) -> bool:
     if isinstance(raw, list):
         return any(_has_complex(walk, op, item) for item in raw)
     if isinstance(raw, Tensor):
@@ -185,7 +185,7 @@ def _has_complex(walk: Walk, op: Builder, raw: Any) -> bool:
     return isinstance(raw, complex) or (isinstance(raw, torch.dtype) and raw.is_complex)
 
 
-def _raw(walk: Walk, op: Builder, argument: Argument, thing: Any) -> Any:
+def _raw(walk: ScriptWalk, op: Builder, argument: Argument, thing: Any) -> Any:
     """A thing in the form that the shared binder takes."""
     if isinstance(thing, Maybe):
         raise LoweringError(
@@ -219,7 +219,7 @@ def wrapped(op: Builder, number: ir.Value) -> ir.Value:
 # Results
 
 
-def _things(walk: Walk, operator: Operator, arguments: list[Any], results: list[Any]) -> list[Any]:
+def _things(walk: ScriptWalk, operator: Operator, arguments: list[Any], results: list[Any]) -> list[Any]:
     things = []
     for declared, result in zip(operator.returns, results, strict=False):
         if declared.startswith("List"):
@@ -237,7 +237,7 @@ def _things(walk: Walk, operator: Operator, arguments: list[Any], results: list[
     return things
 
 
-def _number(walk: Walk, result: Any) -> Any:
+def _number(walk: ScriptWalk, result: Any) -> Any:
     if isinstance(result, ir.Value):
         if result.shape is not None and result.shape.rank() == 0:
             result = walk.op.Unsqueeze(result, [0])
@@ -245,7 +245,7 @@ def _number(walk: Walk, result: Any) -> Any:
     return result
 
 
-def _tensor(walk: Walk, operator: Operator, arguments: list[Any], result: Any, index: int | None) -> Any:
+def _tensor(walk: ScriptWalk, operator: Operator, arguments: list[Any], result: Any, index: int | None) -> Any:
     """A result as a tensor: one of its own, or a view of the first argument."""
     if result is None:
         return None
@@ -260,13 +260,13 @@ def _tensor(walk: Walk, operator: Operator, arguments: list[Any], result: Any, i
         if operator.name == "contiguous" and base.packed:
             return base
         if not base.packed:
-            made = Tensor(result)
-            link(made, base.root)  # perhaps a view, perhaps a copy
-            return made
+            tensor = Tensor(result)
+            link(tensor, base.root)  # perhaps a view, perhaps a copy
+            return tensor
     elif not operator.aliases:
-        made = Tensor(result)
-        made.packed = all(a.packed for a in arguments if isinstance(a, Tensor))
-        return made
+        tensor = Tensor(result)
+        tensor.packed = all(a.packed for a in arguments if isinstance(a, Tensor))
+        return tensor
     view = Tensor(result, base, _again(walk, operator, arguments, index), _back(walk, operator, arguments, index))
     leading = operator.name in ("select", "slice", "narrow", "unbind", "split", "chunk") and _dim(arguments) == 0
     view.packed = base.packed and (operator.name in _STAY_PACKED or leading)
@@ -290,7 +290,7 @@ def _given_back(operator: Operator, arguments: list[Any], base: Tensor, result: 
     return converted
 
 
-def _changed_in_shape(walk: Walk, operator: Operator, arguments: list[Any]) -> Tensor:
+def _changed_in_shape(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Tensor:
     """``x.unsqueeze_(0)``: from now on x is a view of the memory that it had."""
     plain = operator.name.rstrip("_")
     tensor = arguments[0]
@@ -308,31 +308,31 @@ def _changed_in_shape(walk: Walk, operator: Operator, arguments: list[Any]) -> T
 
 
 def _again(
-    walk: Walk, operator: Operator, arguments: list[Any], index: int | None
+    walk: ScriptWalk, operator: Operator, arguments: list[Any], index: int | None
 ) -> Callable[[Builder, ir.Value], ir.Value]:
     parts = walk.unpacked
 
     def compute(op: Builder, base: ir.Value) -> ir.Value:
         now, walk.unpacked = walk.unpacked, parts
-        made = _computed(walk, operator, [Tensor(base), *arguments[1:]], op)
+        computed = _computed(walk, operator, [Tensor(base), *arguments[1:]], op)
         walk.unpacked = now
-        return made if index is None else made[index]  # type: ignore[no-any-return]
+        return computed if index is None else computed[index]  # type: ignore[no-any-return]
 
     return compute
 
 
 def _back(
-    walk: Walk, operator: Operator, arguments: list[Any], index: int | None
+    walk: ScriptWalk, operator: Operator, arguments: list[Any], index: int | None
 ) -> Callable[[Builder, ir.Value, ir.Value], ir.Value]:
     def compute(op: Builder, base: ir.Value, value: ir.Value) -> ir.Value:
         def resolve(item: Any) -> Any:
             return walk.store.read(op, item) if isinstance(item, Tensor) else item
 
         bound: dict[str, Any] = {"index_of_output": index or 0}
-        for argument, given in list(zip(operator.arguments, arguments, strict=False))[1:]:
-            if given is not None:
-                value_of = convert(_raw(walk, op, argument, given), argument.kind, op, resolve)
-                if isinstance(given, Tensor) and value_of.shape is not None and value_of.shape.rank() == 0:
+        for argument, operand in list(zip(operator.arguments, arguments, strict=False))[1:]:
+            if operand is not None:
+                value_of = convert(_raw(walk, op, argument, operand), argument.kind, op, resolve)
+                if isinstance(operand, Tensor) and value_of.shape is not None and value_of.shape.rank() == 0:
                     value_of = op.Unsqueeze(value_of, [0])  # a place, which other forms of the view take as a number
                 bound[argument.name] = value_of
         return view_inverse(op, operator.name, base, value, bound)

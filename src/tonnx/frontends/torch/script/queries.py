@@ -27,7 +27,7 @@ from tonnx.lowering.regions.lists import DynamicList, as_number
 from tonnx.lowering.values import is_float
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 T = ir.DataType
 
@@ -40,15 +40,15 @@ CODES = [
 _CODE_OF = {onnx: CODES.index(dtype) for onnx, dtype in TORCH_OF.items() if dtype in CODES}
 
 
-def _value(walk: Walk, tensor: Tensor) -> ir.Value:
+def _value(walk: ScriptWalk, tensor: Tensor) -> ir.Value:
     return walk.store.read(walk.op, tensor)
 
 
-def size(walk: Walk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
+def size(walk: ScriptWalk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
     value = _value(walk, tensor)
     if dim is None:
         return List(_sizes(walk, value))
-    dim = numbers.known(dim)
+    dim = numbers.as_constant(dim)
     if isinstance(dim, ir.Value):
         picked = walk.op.Gather(walk.op.Shape(value), dim, axis=0)
         return as_number(picked)
@@ -58,22 +58,22 @@ def size(walk: Walk, node: Any, tensor: Tensor, dim: Any = None) -> Any:
     return walk.op.size(value, dim % rank)
 
 
-def _sizes(walk: Walk, value: ir.Value) -> list[Any]:
+def _sizes(walk: ScriptWalk, value: ir.Value) -> list[Any]:
     sizes = walk.op.sizes(value)
     return sizes[:-1] if is_complex(value) else sizes
 
 
-def rank(walk: Walk, node: Any, tensor: Tensor) -> int:
+def rank(walk: ScriptWalk, node: Any, tensor: Tensor) -> int:
     value = _value(walk, tensor)
     return walk.op.rank(value) - is_complex(value)
 
 
-def numel(walk: Walk, node: Any, tensor: Tensor) -> Any:
+def numel(walk: ScriptWalk, node: Any, tensor: Tensor) -> Any:
     count = walk.op.product(_sizes(walk, _value(walk, tensor)))
     return count if isinstance(count, int) or count in facts.DIM else as_number(count)
 
 
-def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
+def dtype(walk: ScriptWalk, node: Any, tensor: Tensor) -> int:
     value = _value(walk, tensor)
     assert value.dtype is not None
     if is_complex(value):
@@ -81,16 +81,16 @@ def dtype(walk: Walk, node: Any, tensor: Tensor) -> int:
     return _CODE_OF[value.dtype]
 
 
-def is_floating(walk: Walk, node: Any, tensor: Tensor) -> bool:
+def is_floating(walk: ScriptWalk, node: Any, tensor: Tensor) -> bool:
     value = _value(walk, tensor)
     return is_float(value.dtype) and not is_complex(value)
 
 
-def is_complex_number(walk: Walk, node: Any, tensor: Tensor) -> bool:
+def is_complex_number(walk: ScriptWalk, node: Any, tensor: Tensor) -> bool:
     return is_complex(_value(walk, tensor))
 
 
-def item(walk: Walk, node: Any, tensor: Any) -> Any:
+def item(walk: ScriptWalk, node: Any, tensor: Any) -> Any:
     """A tensor with one element as a number."""
     if not isinstance(tensor, Tensor):
         return numbers.compute(walk.op, node.kind(), [tensor])
@@ -128,7 +128,7 @@ def number_in(value: ir.Value) -> Any:
 _ARITHMETIC = {"add": "aten::add", "sub": "aten::sub", "mul": "aten::mul", "floor_divide": "aten::floordiv"}
 
 
-def arithmetic(walk: Walk, name: str, arguments: list[Any]) -> Tensor | None:
+def arithmetic(walk: ScriptWalk, name: str, arguments: list[Any]) -> Tensor | None:
     """Arithmetic of a trace on sizes that it made tensors of: as sizes, so that they stay known. None if it is not."""
     kind = _ARITHMETIC.get(name)
     if kind is None or arguments[2:] not in ([], [1]):
@@ -147,7 +147,7 @@ def arithmetic(walk: Walk, name: str, arguments: list[Any]) -> Tensor | None:
     return num_to_tensor(walk, None, numbers.compute(walk.op, kind, operands))
 
 
-def tolist(walk: Walk, node: Any, tensor: Any, *rest: Any) -> Any:
+def tolist(walk: ScriptWalk, node: Any, tensor: Any, *rest: Any) -> Any:
     value = _value(walk, tensor)
     if walk.op.rank(value) != 1:
         raise LoweringError(f"tolist() of a tensor of rank {walk.op.rank(value)}", hint="keep the tensor")
@@ -157,7 +157,7 @@ def tolist(walk: Walk, node: Any, tensor: Any, *rest: Any) -> Any:
     return List(DynamicList(walk.op.cast(value, own), own, (), numbers=True))
 
 
-def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
+def num_to_tensor(walk: ScriptWalk, node: Any, number: Any) -> Tensor:
     op = walk.op
     if isinstance(number, ir.Value):
         value = op.cast(number, T.FLOAT) if number.dtype == T.DOUBLE else number
@@ -166,7 +166,7 @@ def num_to_tensor(walk: Walk, node: Any, number: Any) -> Tensor:
     return Tensor(op.constant(number, to))
 
 
-def tensor_of(walk: Walk, node: Any, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
+def tensor_of(walk: ScriptWalk, node: Any, data: Any, dtype: Any = None, *rest: Any) -> Tensor:
     """torch.tensor of numbers or nested lists of them; torch.as_tensor of a tensor."""
     op = walk.op
     target = None if dtype is None else DTYPES[CODES[dtype]]
@@ -178,7 +178,7 @@ def tensor_of(walk: Walk, node: Any, data: Any, dtype: Any = None, *rest: Any) -
     return Tensor(op.cast(value, target or natural))  # type: ignore[arg-type]
 
 
-def _array(walk: Walk, data: Any) -> ir.Value:
+def _array(walk: ScriptWalk, data: Any) -> ir.Value:
     op = walk.op
     if isinstance(data, Tensor):
         return _value(walk, data)
@@ -204,7 +204,7 @@ def _array(walk: Walk, data: Any) -> ir.Value:
 # None or not
 
 
-def is_(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def is_(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     for a, b in ((one, other), (other, one)):
         if b is None:
             if isinstance(a, Maybe):
@@ -215,16 +215,16 @@ def is_(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     return one is other
 
 
-def is_not(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def is_not(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     return numbers.compute(walk.op, "aten::__not__", [is_(walk, node, one, other)])
 
 
-def cast(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
+def cast(walk: ScriptWalk, node: Any, thing: Any, *rest: Any) -> Any:
     """After a check that an Optional is not None."""
     return thing.inner if isinstance(thing, Maybe) else thing
 
 
-def is_instance(walk: Walk, node: Any, thing: Any) -> Any:
+def is_instance(walk: ScriptWalk, node: Any, thing: Any) -> Any:
     """``isinstance``; an Optional is what it is at run time."""
     text = str(node).partition("types=[")[2].partition("]](")[0]
     types = _split(text)
@@ -290,29 +290,29 @@ def _elements_are(cell: List, name: str) -> bool:
 
 
 def _constant(answer: Any) -> Callable[..., Any]:
-    def say(walk: Walk, node: Any, *arguments: Any) -> Any:
+    def say(walk: ScriptWalk, node: Any, *arguments: Any) -> Any:
         return answer
 
     return say
 
 
-def _grad(walk: Walk, node: Any, *arguments: Any) -> bool:
+def _grad(walk: ScriptWalk, node: Any, *arguments: Any) -> bool:
     """Whether gradients are recorded. They are not; but PyTorch's own layers take that for leave to call one opaque
     operator for attention, and what they do otherwise gives the same."""
     return graphs.is_of_torch(node.sourceRange())
 
 
-def _is_weight(walk: Walk, node: Any, tensor: Any, *rest: Any) -> bool:
+def _is_weight(walk: ScriptWalk, node: Any, tensor: Any, *rest: Any) -> bool:
     return isinstance(tensor, Tensor) and tensor.root.value in facts.WEIGHT
 
 
-def _first(walk: Walk, node: Any, thing: Any, *rest: Any) -> Any:
+def _first(walk: ScriptWalk, node: Any, thing: Any, *rest: Any) -> Any:
     return thing
 
 
-def text(walk: Walk, node: Any, *parts: Any) -> str:
+def text(walk: ScriptWalk, node: Any, *parts: Any) -> str:
     """A text made of values; of what only the run knows, or PyTorch writes in its own way, no more than a message."""
-    parts = tuple(map(numbers.known, parts))
+    parts = tuple(map(numbers.as_constant, parts))
     plain = all(isinstance(part, (str, bool, int, type(None))) and not isinstance(part, Vague) for part in parts)
     form = {"aten::str": "{}", "aten::add": "{}{}"}.get(node.kind())
     inserted = parts if form is not None else parts[1:]

@@ -13,7 +13,7 @@ from tonnx.frontends.torch.script.values import List, Tensor
 from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
 if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 T = ir.DataType
 
@@ -23,7 +23,7 @@ def _at_run_time(content: Any, *more: Any) -> bool:
     return isinstance(content, DynamicList) or any(isinstance(item, (ir.Value, Tensor)) for item in [*content, *more])
 
 
-def _numbers(walk: Walk, content: Any, doing: str) -> ir.Value:
+def _numbers(walk: ScriptWalk, content: Any, doing: str) -> ir.Value:
     """The elements of a list of numbers, side by side."""
     grown = content if isinstance(content, DynamicList) else stacked(walk, content)
     if not grown.numbers:
@@ -31,7 +31,7 @@ def _numbers(walk: Walk, content: Any, doing: str) -> ir.Value:
     return grown.value
 
 
-def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
+def extreme(walk: ScriptWalk, node: Any, one: Any, *other: Any) -> Any:
     """max and min of a list of numbers."""
     kind = node.kind()
     content = walk.store.elements(one)
@@ -41,7 +41,7 @@ def extreme(walk: Walk, node: Any, one: Any, *other: Any) -> Any:
     return numbers.lowest(walk.op, kind, content)
 
 
-def total(walk: Walk, node: Any, cell: Any) -> Any:
+def total(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         value = _numbers(walk, content, "sum()")
@@ -54,14 +54,14 @@ def total(walk: Walk, node: Any, cell: Any) -> Any:
     return result
 
 
-def any_of(walk: Walk, node: Any, cell: Any) -> Any:
+def any_of(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         return as_number(walk.op.Greater(_how_many(walk, _truth(walk, content)), 0))
     return any_true(walk, [numbers.compute(walk.op, "aten::Bool", [item]) for item in content])
 
 
-def all_of(walk: Walk, node: Any, cell: Any) -> Any:
+def all_of(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     content = walk.store.elements(cell)
     if isinstance(content, DynamicList):
         return as_number(walk.op.Equal(_how_many(walk, walk.op.Not(_truth(walk, content))), 0))
@@ -71,18 +71,18 @@ def all_of(walk: Walk, node: Any, cell: Any) -> Any:
     return result
 
 
-def _truth(walk: Walk, content: DynamicList) -> ir.Value:
+def _truth(walk: ScriptWalk, content: DynamicList) -> ir.Value:
     value = _numbers(walk, content, "any() or all()")
     return value if value.dtype == T.BOOL else walk.op.Not(walk.op.Equal(value, 0))
 
 
-def _how_many(walk: Walk, marks: ir.Value) -> ir.Value:
+def _how_many(walk: ScriptWalk, marks: ir.Value) -> ir.Value:
     return walk.op.ReduceSum(walk.op.cast(marks, T.INT64), [0], keepdims=1)
 
 
-def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
+def sort(walk: ScriptWalk, node: Any, cell: Any, reverse: Any = False) -> Any:
     content = walk.store.elements(cell)
-    reverse = numbers.known(reverse)
+    reverse = numbers.as_constant(reverse)
     ordered: Any
     if _at_run_time(content, reverse):
         ordered = _ordered(walk, _numbers(walk, content, "sorting"), reverse)
@@ -94,7 +94,7 @@ def sort(walk: Walk, node: Any, cell: Any, reverse: Any = False) -> Any:
     return None
 
 
-def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> DynamicList:
+def _ordered(walk: ScriptWalk, value: ir.Value, reverse: Any) -> DynamicList:
     op, dtype = walk.op, value.dtype
     assert dtype is not None
     kept = op.cast(value, T.INT64) if dtype == T.BOOL else value
@@ -107,17 +107,17 @@ def _ordered(walk: Walk, value: ir.Value, reverse: Any) -> DynamicList:
     return DynamicList(op.cast(ordered, dtype), dtype, (), numbers=True)
 
 
-def _marks(walk: Walk, content: Any, item: Any, doing: str) -> ir.Value:
+def _marks(walk: ScriptWalk, content: Any, item: Any, doing: str) -> ir.Value:
     """Which elements are equal to ``item``."""
     value = _numbers(walk, content, doing)
     assert value.dtype is not None
     return walk.op.Equal(value, number_value(walk.op, item, value.dtype))
 
 
-def index_of(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
+def index_of(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
     """The place of the first element that is equal to ``item``; Python fails if there is none."""
     if isinstance(cell, str):
-        return cell.index(item, *map(numbers.known, limits))
+        return cell.index(item, *map(numbers.as_constant, limits))
     content = walk.store.elements(cell)
     if _at_run_time(content, item):
         marks = walk.op.cast(_marks(walk, content, item, "index()"), T.INT32)
@@ -127,14 +127,14 @@ def index_of(walk: Walk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
     return content.index(item)
 
 
-def count_of(walk: Walk, cell: Any, item: Any) -> Any:
+def count_of(walk: ScriptWalk, cell: Any, item: Any) -> Any:
     content = walk.store.elements(cell)
     if _at_run_time(content, item):
         return as_number(_how_many(walk, _marks(walk, content, item, "count()")))
     return content.count(item)
 
 
-def equal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def equal(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     """Two lists or strings."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
@@ -147,5 +147,5 @@ def equal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
     return result
 
 
-def unequal(walk: Walk, node: Any, one: Any, other: Any) -> Any:
+def unequal(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     return numbers.compute(walk.op, "aten::__not__", [equal(walk, node, one, other)])

@@ -15,7 +15,7 @@ from tonnx.lowering.rules import rule_for
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator
-    from tonnx.frontends.torch.script.walk import Walk
+    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
 RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
@@ -24,7 +24,7 @@ RECURRENT = frozenset(("lstm", "gru", "rnn_tanh", "rnn_relu"))
 # Operators with forms of their own
 
 
-def parts_at_run_time(walk: Walk, operator: Operator, arguments: list[Any]) -> List | None:
+def parts_at_run_time(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> List | None:
     """A tensor cut along an axis whose size is known only at run time: a list of as many parts as there are then."""
     if operator.name not in ("unbind", "split") or walk.unpacked is not None:
         return None
@@ -49,18 +49,18 @@ def parts_at_run_time(walk: Walk, operator: Operator, arguments: list[Any]) -> L
     return parts_list
 
 
-def is_grown(walk: Walk, thing: Any) -> bool:
+def is_grown(walk: ScriptWalk, thing: Any) -> bool:
     return isinstance(thing, List) and isinstance(walk.store.elements(thing), DynamicList)
 
 
-def joined(walk: Walk, name: str, grown: DynamicList, dim: int) -> ir.Value:
+def joined(walk: ScriptWalk, name: str, grown: DynamicList, dim: int) -> ir.Value:
     """torch.stack and torch.cat of a list that grew."""
     if grown.numbers:
         raise LoweringError(f"torch.{name} of a list of numbers")
     return grown.joined(walk.op, dim, stack=name == "stack")
 
 
-def recurrent(walk: Walk, operator: Operator, arguments: list[Any]) -> list[Any]:
+def recurrent(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> list[Any]:
     x, hx, params, has_biases, num_layers, _, train, bidirectional, batch_first = arguments
     rule = rule_for("tonnx", operator.name, "")
     assert rule is not None

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.frontends.torch.script.graphs import line_of
@@ -27,7 +27,7 @@ class ScriptTrace:
 
     framework = "PyTorch"
 
-    def __init__(self, script: Any, call: Call, names: Mapping[str, str]) -> None:
+    def __init__(self, script: Any, call: ModelCall, names: Mapping[str, str]) -> None:
         self._script, self._call = script, call
         self._names = [names.get(leaf.name, "") for leaf in call.leaves]
         self._graph = script.inlined_graph
@@ -93,24 +93,24 @@ def _with_outputs(graph: Any, places: Sequence[tuple[int, int]]) -> Any:
 
 
 def _steps(graph: Any) -> Iterator[Step]:
-    known: dict[str, tuple[str, ...]] = {value.debugName(): () for value in graph.inputs()}
-    known |= {v.debugName(): (v.debugName(),) for v in graph.inputs() if v.type().kind() == "TensorType"}
+    sources: dict[str, tuple[str, ...]] = {value.debugName(): () for value in graph.inputs()}
+    sources |= {v.debugName(): (v.debugName(),) for v in graph.inputs() if v.type().kind() == "TensorType"}
     for node in graph.nodes():
-        read = [name for value in node.inputs() for name in known.get(value.debugName(), ())]
+        read = [name for value in node.inputs() for name in sources.get(value.debugName(), ())]
         inputs = tuple(dict.fromkeys(read))
         operator = node.kind().startswith("aten::") or node.kind() in ("prim::If", "prim::Loop")
         for output in node.outputs():
             name = output.debugName()
             if operator and output.type().kind() == "TensorType":
-                known[name] = (name,)
+                sources[name] = (name,)
                 yield Step(name, node.kind().replace("::", "."), _module(node), _line(node), inputs)
             else:
-                known[name] = inputs
+                sources[name] = inputs
 
 
 def _module(node: Any) -> str:
-    found = _SCOPE.findall(node.scopeName())
-    return found[-1] if found else ""
+    scopes = _SCOPE.findall(node.scopeName())
+    return scopes[-1] if scopes else ""
 
 
 def _line(node: Any) -> str:

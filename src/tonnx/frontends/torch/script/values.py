@@ -154,9 +154,9 @@ class Fields(tuple):  # type: ignore[type-arg]
 
     @classmethod
     def of(cls, items: Iterable[Any], names: Sequence[str]) -> Fields:
-        made = cls(items)
-        made.names = tuple(names)
-        return made
+        fields = cls(items)
+        fields.names = tuple(names)
+        return fields
 
 
 class Maybe:

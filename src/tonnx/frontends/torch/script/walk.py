@@ -53,7 +53,7 @@ LowerGraph = Callable[[Builder, Any, Settings, torch.fx.GraphModule, Sequence[ir
 """Lowers PyTorch's decomposition of one operator, a graph of torch.export's kind."""
 
 
-class Walk(GraphWalk):
+class ScriptWalk(GraphWalk):
     """The lowering of one program into one ONNX graph."""
 
     never_passed_over = (loops.TooLong,)
@@ -179,9 +179,9 @@ class Walk(GraphWalk):
             return containers.length(self, node, arguments[0])
         if kind in ("aten::eq", "aten::ne") and any(isinstance(a, Enum) for a in arguments):
             return (arguments[0] == arguments[1]) == (kind == "aten::eq")
-        found = numbers.compute(self.op, kind, arguments)
-        if found is not NotImplemented:
-            return list(found) if node.outputsSize() > 1 else found
+        result = numbers.compute(self.op, kind, arguments)
+        if result is not NotImplemented:
+            return list(result) if node.outputsSize() > 1 else result
         if kind == "prim::PythonOp":
             return functions.python_op(self, node, arguments)
         schema = node.schema()
@@ -209,8 +209,8 @@ class Walk(GraphWalk):
     def _modules_parameters(self, tensor: torch.Tensor, node: Any) -> Tensor:
         plain = tensor.layout == torch.strided and tensor.dtype != torch.bfloat16 and not tensor.is_complex()
         if tensor.numel() <= 16 and plain:
-            known = self.parameters.known(tensor)
-            if known is None and not tensor.is_quantized:
+            name = self.parameters.name_of(tensor)
+            if name is None and not tensor.is_quantized:
                 return Tensor(self.op.constant(tensor.detach().cpu().numpy()))
         path = self._modules[-1].path if self._modules else ""
         return self.parameters.tensor(tensor, f"{path}.constant" if path else "constant")

@@ -89,10 +89,10 @@ def _shapes(call: FunctionCall, tensors: Sequence[torch.Tensor], sizes: Sequence
     if versions != [tensor._version for tensor in tensors]:
         raise LoweringError(f"{name}.forward writes to its inputs, which its symbolic function cannot say")
     call.many = isinstance(results, (list, tuple))
-    made = list(results) if call.many else [results]
-    if not all(isinstance(result, torch.Tensor) for result in made):
+    outputs = list(results) if call.many else [results]
+    if not all(isinstance(result, torch.Tensor) for result in outputs):
         raise LoweringError(f"{name}.forward gives results that are not tensors")
-    return [result.clone() if any(result is tensor for tensor in tensors) else result for result in made]
+    return [result.clone() if any(result is tensor for tensor in tensors) else result for result in outputs]
 
 
 def _with_values(call: FunctionCall, tensors: Sequence[torch.Tensor]) -> Any:
@@ -108,8 +108,8 @@ def _with_values(call: FunctionCall, tensors: Sequence[torch.Tensor]) -> Any:
                 f"{name}.forward fails on zeros, and only it says what shape its results have",
                 why=f"{type(error).__name__}: {error}".splitlines()[0],
             ) from error
-    made = [tensors[0].new_empty(tuple(r.shape), dtype=r.dtype) for r in pytree.tree_leaves(results)]
-    return made if isinstance(results, (list, tuple)) else made[0]
+    outputs = [tensors[0].new_empty(tuple(r.shape), dtype=r.dtype) for r in pytree.tree_leaves(results)]
+    return outputs if isinstance(results, (list, tuple)) else outputs[0]
 
 
 def _as_operator(calls: list[FunctionCall], cls: Any, *args: Any) -> Any:

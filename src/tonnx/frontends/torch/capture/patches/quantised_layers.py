@@ -48,8 +48,8 @@ def _tensors(pack: Packed) -> tuple[dict[str, Any], int]:
     arrays = {"weight": held, "scale": None, "zero": None, "bias": pack.bias}
     if isinstance(held, Integers):
         arrays |= {"weight": held.integers, "scale": held.scale, "zero": held.zero}
-    made = {name: None if array is None else torch.as_tensor(array) for name, array in arrays.items()}
-    return made, held.axis if isinstance(held, Integers) else 0
+    tensors = {name: None if array is None else torch.as_tensor(array) for name, array in arrays.items()}
+    return tensors, held.axis if isinstance(held, Integers) else 0
 
 
 def quantised_layers(model: torch.nn.Module) -> Iterator[Patch]:

@@ -11,7 +11,7 @@ import torch
 
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch import versions
-from tonnx.frontends.torch.call.signature import Call
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
 from tonnx.frontends.torch.capture.patches import autograd, packed_sequences, recurrent, torchvision
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
@@ -64,7 +64,7 @@ FOREIGN = (
 """Functions of PyTorch and torchvision, and what torch.export keeps in its module."""
 
 
-def capture_patches(model: torch.nn.Module, call: Call, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
+def capture_patches(model: torch.nn.Module, call: ModelCall, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
     """All that one capture changes, in the order in which it is changed."""
     yield from _explicit_keywords(model, call)
     yield from FOREIGN
@@ -76,7 +76,7 @@ def capture_patches(model: torch.nn.Module, call: Call, froze: Frozen, rewrites:
     yield from quiet_torch()
 
 
-def _explicit_keywords(model: torch.nn.Module, call: Call) -> Iterator[Patch]:
+def _explicit_keywords(model: torch.nn.Module, call: ModelCall) -> Iterator[Patch]:
     """Let a forward that takes its inputs as ``**kwargs`` look as if it named them."""
     signature = inspect.signature(model.forward)
     parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}

@@ -157,7 +157,7 @@ def record_branch(
     if isinstance(test, bool):
         return (one if test else other)()
     tonnx = operators()
-    watched, known = _Watched(variables, kept), symbols()
+    watched, outer_symbols = _Watched(variables, kept), symbols()
     Constants(value for name, value in watched.before.items() if name in watched.kept).forget()
     token = tonnx.if_begin(test)
     try:
@@ -167,18 +167,18 @@ def record_branch(
         with own_facts():
             second = watched.run(other)
         tonnx.if_join(token)
-        merge = Merge(first, second, known, line)
-        made = {}
+        merge = Merge(first, second, outer_symbols, line)
+        makers = {}
         for key in dict.fromkeys((*first.values, *second.values)):
             a, b = (
                 side.values[key] if key in side.values else watched.otherwise(key, side) for side in (first, second)
             )
-            made[key] = merge("the result" if key == "result" else watched.label(key), a, b)
+            makers[key] = merge("the result" if key == "result" else watched.label(key), a, b)
     except BaseException:
         tonnx.drop(token)
         raise
     results = tonnx.if_end(token, merge.one, merge.other)
-    values = {key: make(results) for key, make in made.items()}
+    values = {key: make(results) for key, make in makers.items()}
     result = values.pop("result")
     for key, value in values.items():
         watched.set(key, value)

@@ -36,8 +36,8 @@ def truth(value: Any) -> bool | torch.Tensor:
     if isinstance(value, (torch.SymInt, torch.SymFloat)):
         return truth(compared("ne", value, 0))
     if isinstance(value, torch.SymBool):
-        known = True if statically_known_true(value) else False if statically_known_false(value) else None
-        return as_tensor(value) if known is None or _differs_when_small(value.node.expr, known) else known
+        answer = True if statically_known_true(value) else False if statically_known_false(value) else None
+        return as_tensor(value) if answer is None or _differs_when_small(value.node.expr, answer) else answer
     return bool(value)
 
 
@@ -46,10 +46,10 @@ def compared(sign: str, a: Any, b: Any) -> Any:
     answer = getattr(operator, sign)(a, b)
     if not all(isinstance(x, _INTEGERS) for x in (a, b)):
         return answer
-    known = answer.node.expr if isinstance(answer, torch.SymBool) else answer
-    if known in (True, False) and any(isinstance(x, torch.SymInt) for x in (a, b)):
+    decided = answer.node.expr if isinstance(answer, torch.SymBool) else answer
+    if decided in (True, False) and any(isinstance(x, torch.SymInt) for x in (a, b)):
         expressions = [x.node.expr if isinstance(x, torch.SymInt) else sympy.Integer(x) for x in (a, b)]
-        if _differs_when_small(RELATIONS[sign](*expressions, evaluate=False), bool(known)):
+        if _differs_when_small(RELATIONS[sign](*expressions, evaluate=False), bool(decided)):
             return getattr(operator, sign)(as_tensor(a), as_tensor(b))
     return answer
 
@@ -57,7 +57,7 @@ def compared(sign: str, a: Any, b: Any) -> Any:
 _INTEGERS = (int, torch.SymInt)
 
 
-def _differs_when_small(expression: Any, known: bool) -> bool:
+def _differs_when_small(expression: Any, answer: bool) -> bool:
     """Whether a condition is otherwise if a dynamic dimension is 0 or 1: torch takes every one for at least 2."""
     env = shape_env()
     if env is None or not isinstance(expression, sympy.Rel):
@@ -69,21 +69,21 @@ def _differs_when_small(expression: Any, known: bool) -> bool:
     bounds = env.var_to_range.get(symbol)
     if bounds is None or bounds.lower != 2 or symbol in env.replacements:
         return False
-    other = sympy.false if known else sympy.true
+    other = sympy.false if answer else sympy.true
     return any(expression.xreplace({symbol: sympy.Integer(n)}) == other for n in (0, 1))
 
 
 def negated(value: Any) -> Any:
     """``not value``."""
-    found = truth(value)
-    return not found if isinstance(found, bool) else torch.logical_not(found)
+    answer = truth(value)
+    return not answer if isinstance(answer, bool) else torch.logical_not(answer)
 
 
 def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:
     """What a check of the inputs comes to: that it finds nothing, if only the run could tell."""
-    found = truth(test)
-    if isinstance(found, bool):
-        return found
+    answer = truth(test)
+    if isinstance(answer, bool):
+        return answer
     at = frame or sys._getframe(1)
     if (handler := handler_of(at)) is not None:
         raise Unsuitable(f"the exception is caught ({line_of(*handler)}), so that it decides what is computed")

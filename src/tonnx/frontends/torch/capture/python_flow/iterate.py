@@ -35,27 +35,27 @@ class Items:
         return Items(self.length - first, lambda k: self.item(k + first)) if first else self
 
 
-def items(found: Any) -> Any:
+def items(iterable: Any) -> Any:
     """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
-    if isinstance(found, torch.Tensor) and found.dim() and _size(found.shape[0]):
-        found = Listed(found)
-    return Items(found.size(), found.element) if isinstance(found, Listed) else found
+    if isinstance(iterable, torch.Tensor) and iterable.dim() and _size(iterable.shape[0]):
+        iterable = Listed(iterable)
+    return Items(iterable.size(), iterable.element) if isinstance(iterable, Listed) else iterable
 
 
-def uniform(found: Any) -> Items | None:
+def uniform(iterable: Any) -> Items | None:
     """What has a fixed length, but could be run over by a recorded loop; None if its items are of different kinds."""
-    if isinstance(found, builtins.range):
-        return Items(len(found), lambda k: found.start + k * found.step)
-    if isinstance(found, torch.Tensor) and found.dim():
-        return Items(found.shape[0], lambda k: found.select(0, k))
+    if isinstance(iterable, builtins.range):
+        return Items(len(iterable), lambda k: iterable.start + k * iterable.step)
+    if isinstance(iterable, torch.Tensor) and iterable.dim():
+        return Items(iterable.shape[0], lambda k: iterable.select(0, k))
     return None
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that would ask for a plain number, called without fixing what is dynamic."""
     first = args[0] if args else None
-    if isinstance(first, Listed) and (found := _of_list(function, *args, **kwargs)) is not None:
-        return found
+    if isinstance(first, Listed) and (result := _of_list(function, *args, **kwargs)) is not None:
+        return result
     plain = not kwargs or function is torch.allclose
     if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and (rule := _NUMBERS.get(function)) is not None:
         return rule(*args, **kwargs)
@@ -78,8 +78,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
     elif function is builtins.reversed and isinstance(inner := items(first), Items):
         lazy = Items(inner.length, lambda k: inner.item(inner.length - 1 - k))
-    elif function is builtins.zip and args and any(isinstance(found, Items) for found in map(items, args)):
-        parts = [items(found) for found in args]
+    elif function is builtins.zip and args and any(isinstance(inner_items, Items) for inner_items in map(items, args)):
+        parts = [items(argument) for argument in args]
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
     elif (name := getattr(function, "__name__", "")) in ("unbind", "split"):
         owner = getattr(function, "__self__", None)
@@ -119,8 +119,8 @@ def _constant(value: Any) -> bool:
 
 def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def rule(value: Any, *rest: Any) -> Any:
-        known = _constant(value) or (isinstance(value, SYMBOLIC) and not is_symbolic(value))
-        return function(value, *rest) if known or rest else otherwise(value)
+        is_plain = _constant(value) or (isinstance(value, SYMBOLIC) and not is_symbolic(value))
+        return function(value, *rest) if is_plain or rest else otherwise(value)
 
     return rule
 
@@ -165,10 +165,10 @@ def _float_tensor(value: Any) -> torch.Tensor:
 
 def _reduced(function: Any, *args: Any, **kwargs: Any) -> Any:
     """max, min, any and all of what is known only at run time."""
-    given: Any = args[0] if len(args) == 1 else args
-    if kwargs or isinstance(given, (torch.Tensor, str)):
+    operands: Any = args[0] if len(args) == 1 else args
+    if kwargs or isinstance(operands, (torch.Tensor, str)):
         return function(*args, **kwargs)
-    values = list(given)
+    values = list(operands)
     if not any(isinstance(value, torch.Tensor) or is_symbolic(value) for value in values):
         return function(values)
     if function in (builtins.any, builtins.all):
@@ -217,9 +217,9 @@ def _zip(parts: Sequence[Items]) -> Items:
 def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> Listed | None:
     """``x.unbind(dim)`` and ``x.split(1, dim)`` of a dynamic axis."""
     tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
-    given = list(args)
-    size = given.pop(0) if name == "split" and given else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
-    dim = given.pop(0) if given else dim
+    rest = list(args)
+    size = rest.pop(0) if name == "split" and rest else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+    dim = rest.pop(0) if rest else dim
     if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not _size(tensor.shape[dim]):
         return None
     dim %= tensor.dim()
@@ -230,10 +230,10 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
 
 def spread(as_tuple: bool, *parts: Any) -> Any:
     """``[*a, *b]`` or ``(*a, *b)``."""
-    found: Any = []
+    elements: Any = []
     for part in parts:
-        found = found + (part if isinstance(part, list) else list(part))
-    return tuple(found) if as_tuple and not isinstance(found, Listed) else found
+        elements = elements + (part if isinstance(part, list) else list(part))
+    return tuple(elements) if as_tuple and not isinstance(elements, Listed) else elements
 
 
 def with_numbers(index: Any) -> Any:

@@ -92,7 +92,7 @@ class _Loop:
         """One pass between ``loop_begin`` and ``loop_end``."""
         tonnx = operators()
         recording = Recording(self.variables, self.kinds, self.before(), learned)
-        known, trips = symbols(), None if items is None else items.length
+        outer_symbols, trips = symbols(), None if items is None else items.length
         go_on = torch.full((), True) if go_on is True else go_on
         index, *inside = tonnx.loop_begin(trips, go_on, recording.states, recording.varying)
         again, constants = None, self._constants()
@@ -100,7 +100,7 @@ class _Loop:
             with own_facts(), attributes_refused(_refuse):
                 number = index.item()
                 torch._check(number >= 0)
-                recording.open(known, inside)
+                recording.open(outer_symbols, inside)
                 if items is None:
                     self.body()
                 else:
@@ -158,17 +158,17 @@ def while_(test: Callable[[], Any], body: Body, **kinds: tuple[str, ...]) -> Non
         body()  # the first pass may be another one than the rest
 
 
-def for_(found: Any, body: Body, stopped: Callable[[], Any] | None = None, **kinds: tuple[str, ...]) -> None:
-    """``for item in found: body(item)``, until ``stopped()``."""
+def for_(iterable: Any, body: Body, stopped: Callable[[], Any] | None = None, **kinds: tuple[str, ...]) -> None:
+    """``for item in iterable: body(item)``, until ``stopped()``."""
     test = None if stopped is None else _not(stopped)
     loop = _Loop(body, test, Kinds(**kinds))
-    if isinstance(found, Items):
-        _for_items(loop, found)
+    if isinstance(iterable, Items):
+        _for_items(loop, iterable)
     elif test is None:
-        for item in found:
+        for item in iterable:
             body(item)
     else:
-        _for_static(loop, found)
+        _for_static(loop, iterable)
 
 
 def _not(stopped: Callable[[], Any]) -> Callable[[], Any]:
@@ -179,28 +179,28 @@ def _not(stopped: Callable[[], Any]) -> Callable[[], Any]:
     return test
 
 
-def _for_items(loop: _Loop, found: Items) -> None:
+def _for_items(loop: _Loop, items: Items) -> None:
     try:
-        loop.record(found, True)
+        loop.record(items, True)
         return
     except (Differs, *_FAILURES):
         pass
     # The first pass may be another one than the rest: `h` is None before it, or the body asks for `i == 0`.
-    torch._check(found.length >= 1)
-    loop.body(found.item(0))
+    torch._check(items.length >= 1)
+    loop.body(items.item(0))
     go_on = loop.again()
     if go_on is False:
         return
     try:
-        loop.record(found.after(1), go_on)
+        loop.record(items.after(1), go_on)
     except Differs as problem:
         raise Unsuitable(str(problem)) from None
 
 
-def _for_static(loop: _Loop, found: Any) -> None:
+def _for_static(loop: _Loop, iterable: Any) -> None:
     """A fixed number of passes, of which the run may do fewer."""
-    left = list(found)
-    even = uniform(found)
+    left = list(iterable)
+    even = uniform(iterable)
     for done, item in enumerate(left):
         if loop.tried(item):
             if loop.again() is False:
@@ -220,10 +220,10 @@ def _for_static(loop: _Loop, found: Any) -> None:
         return
 
 
-def listed(found: Any, each: Callable[[Any], Any], wanted: Callable[[Any], Any] | None = None) -> list[Any]:
+def listed(iterable: Any, each: Callable[[Any], Any], wanted: Callable[[Any], Any] | None = None) -> list[Any]:
     """A list comprehension: ``each`` is its element for an item, ``wanted`` its condition."""
-    if wanted is None and not isinstance(found, Items):
-        return [each(item) for item in found]
+    if wanted is None and not isinstance(iterable, Items):
+        return [each(item) for item in iterable]
     results: list[Any] = []
 
     def body(item: Any) -> None:
@@ -232,5 +232,5 @@ def listed(found: Any, each: Callable[[Any], Any], wanted: Callable[[Any], Any] 
         else:
             choose(wanted(item), lambda: results.append(each(item)), lambda: None)
 
-    for_(found, body, grown=("results",))
+    for_(iterable, body, grown=("results",))
     return results

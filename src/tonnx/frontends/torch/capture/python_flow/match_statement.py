@@ -29,9 +29,9 @@ class AsBranches(ast.NodeTransformer):
                 guard = _Renamed(name, subject).visit(case.guard) if name is not None else case.guard
                 test = ast.copy_location(ast.BoolOp(ast.And(), [test, guard]), case.guard)
             body = [*(parse(f"{name} = {subject}", case.pattern) if name else []), *case.body]
-            (made,) = parse("if _:\n  pass", case.pattern)
-            made.test, made.body, made.orelse = test, body, rest  # type: ignore[attr-defined]
-            rest = [made]
+            (branch,) = parse("if _:\n  pass", case.pattern)
+            branch.test, branch.body, branch.orelse = test, body, rest  # type: ignore[attr-defined]
+            rest = [branch]
         (first,) = parse(f"{subject} = _", node.subject)
         first.value = copy_of(node.subject)  # type: ignore[attr-defined]
         return [first, *rest]
@@ -53,8 +53,8 @@ def _test(pattern: ast.pattern, subject: str) -> ast.expr | None:
         return ast.copy_location(ast.Constant(True), pattern)
     if isinstance(pattern, ast.MatchOr):
         parts = [_test(part, subject) for part in pattern.patterns]
-        known = [part for part in parts if part is not None]
-        return ast.copy_location(ast.BoolOp(ast.Or(), known), pattern) if len(known) == len(parts) else None
+        tests = [part for part in parts if part is not None]
+        return ast.copy_location(ast.BoolOp(ast.Or(), tests), pattern) if len(tests) == len(parts) else None
     if isinstance(pattern, ast.MatchValue):
         return _compared(subject, ast.Eq(), pattern.value, pattern)
     if isinstance(pattern, ast.MatchSingleton):

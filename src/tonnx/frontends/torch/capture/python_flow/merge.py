@@ -67,9 +67,9 @@ class Unmerged:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for found in pytree.tree_leaves((args, kwargs)):
-            if isinstance(found, Unmerged):
-                raise found.refusal()
+        for leaf in pytree.tree_leaves((args, kwargs)):
+            if isinstance(leaf, Unmerged):
+                raise leaf.refusal()
         raise Unsuitable("a variable differs on the two sides")
 
 
@@ -124,8 +124,8 @@ def as_shape(element: Any) -> Sequence[Any]:
 class Merge:
     """Collects the pairs of tensors that become results of a branch."""
 
-    def __init__(self, one: Side, other: Side, known: set[Any], branch: Line | None = None) -> None:
-        self._sides, self._known, self._branch = (one, other), known, branch
+    def __init__(self, one: Side, other: Side, outer_symbols: set[Any], branch: Line | None = None) -> None:
+        self._sides, self._outer_symbols, self._branch = (one, other), outer_symbols, branch
         self.one: list[torch.Tensor] = []
         self.other: list[torch.Tensor] = []
 
@@ -168,8 +168,8 @@ class Merge:
             return self._numbers(name, a, b)
         for number, tensor in ((a, b), (b, a)):
             if fits(number, tensor):
-                made = self._made(number, int(number is b), tensor.dtype)
-                place = self._pair(made, tensor) if number is a else self._pair(tensor, made)
+                promoted = self._made(number, int(number is b), tensor.dtype)
+                place = self._pair(promoted, tensor) if number is a else self._pair(tensor, promoted)
                 return lambda results: results[place]
         for value in (a, b):
             if isinstance(value, Unmerged):
@@ -182,11 +182,11 @@ class Merge:
 
     def _made(self, number: Any, side: int, dtype: torch.dtype | None = None) -> torch.Tensor:
         """A number as a tensor: a plain one is the same everywhere, a symbolic one was made on its side."""
-        made = self._sides[side].tensors.get(id(number))
-        return as_tensor(number, dtype) if made is None else made
+        recorded = self._sides[side].tensors.get(id(number))
+        return as_tensor(number, dtype) if recorded is None else recorded
 
     def _numbers(self, name: str, a: Any, b: Any) -> Made:
-        outside = within([a, b], self._known)
+        outside = within([a, b], self._outer_symbols)
         if outside and type(a) is type(b) and statically_known_true(a == b):
             return lambda results: a
         kind = {DTYPES[type(a)], DTYPES[type(b)]}
@@ -199,14 +199,14 @@ class Merge:
         most = None if is_symbolic(a) or is_symbolic(b) else max(a, b)
 
         def number(results: Sequence[torch.Tensor]) -> Any:
-            made = as_number(results[place], like)
-            if (known := NUMBERS.get()) is not None and isinstance(made, (torch.SymInt, torch.SymFloat)):
-                known.update(dict.fromkeys(made.node.expr.free_symbols, self._branch))
+            merged = as_number(results[place], like)
+            if (numbers := NUMBERS.get()) is not None and isinstance(merged, (torch.SymInt, torch.SymFloat)):
+                numbers.update(dict.fromkeys(merged.node.expr.free_symbols, self._branch))
             if positive:
-                torch._check(made >= 0)
+                torch._check(merged >= 0)
                 if most is not None:
-                    torch._check(made <= most)
-            return made
+                    torch._check(merged <= most)
+            return merged
 
         return number
 
@@ -219,7 +219,7 @@ class Merge:
                 parts.append(lambda results, leaf=leaf: leaf)  # type: ignore[misc]
                 continue
             tensor = self._made(leaf, int(first))
-            nothing = zeros_like(tensor, self._known)
+            nothing = zeros_like(tensor, self._outer_symbols)
             place = self._pair(nothing, tensor) if first else self._pair(tensor, nothing)
             if isinstance(leaf, torch.Tensor):
                 parts.append(lambda results, place=place: results[place])  # type: ignore[misc]
@@ -232,13 +232,13 @@ class Merge:
 
     def _lists(self, name: str, a: list[Any], b: list[Any]) -> Made:
         """Lists of different lengths become one list whose length is known at run time."""
-        found = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
-        like = next((tensor for tensor in found if tensor is not None), None)
+        stacked = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
+        like = next((tensor for tensor in stacked if tensor is not None), None)
         if like is None:
             return self._unmerged(name, a, b)
-        if any(tensor is None and len(side) for tensor, side in zip(found, (a, b), strict=True)):
+        if any(tensor is None and len(side) for tensor, side in zip(stacked, (a, b), strict=True)):
             return self._unmerged(name, a, b)
-        empty = [t if t is not None else zeros_like(like, self._known, length=0) for t in found]
+        empty = [t if t is not None else zeros_like(like, self._outer_symbols, length=0) for t in stacked]
         if not same_kind(*empty):
             return self._unmerged(name, a, b)
         place = self._pair(*empty)
@@ -248,15 +248,15 @@ class Merge:
     def _as_one(self, elements: list[Any], side: int) -> torch.Tensor | None:
         if isinstance(elements, Listed):
             return elements.tensor
-        found = self._sides[side].tensors.get(id(elements))
-        if found is None and elements and _uniform(elements):  # the side has not changed it: it comes from outside
+        stacked = self._sides[side].tensors.get(id(elements))
+        if stacked is None and elements and _uniform(elements):  # the side has not changed it: it comes from outside
             return torch.stack([as_tensor(element) for element in elements])
-        return found
+        return stacked
 
 
-def zeros_like(tensor: torch.Tensor, known: set[Any], length: int | None = None) -> torch.Tensor:
+def zeros_like(tensor: torch.Tensor, outer_symbols: set[Any], length: int | None = None) -> torch.Tensor:
     """A tensor of the same kind from outside: sizes that are not known there are 0."""
-    sizes = [size if within([size], known) else 0 for size in tensor.shape]
+    sizes = [size if within([size], outer_symbols) else 0 for size in tensor.shape]
     return torch.zeros(
         [*([] if length is None else [length]), *sizes[0 if length is None else 1 :]], dtype=tensor.dtype
     )

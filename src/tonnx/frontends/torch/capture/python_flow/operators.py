@@ -52,10 +52,10 @@ def _fresh(shape: Sequence[Any], axes: set[int]) -> list[Any]:
 def _states(carried: list[torch.Tensor], varying: list[int]) -> list[torch.Tensor]:
     """``varying`` are pairs: a tensor's place and an axis of it whose size differs from pass to pass."""
     pairs = list(zip(varying[::2], varying[1::2], strict=True))
-    made = []
+    states = []
     for i, x in enumerate(carried):
-        made.append(_empty(x, _fresh(x.shape, {axis for place, axis in pairs if place == i})))
-    return made
+        states.append(_empty(x, _fresh(x.shape, {axis for place, axis in pairs if place == i})))
+    return states
 
 
 def _loop_begin(trips: Any, go_on: Any, carried: list[torch.Tensor], varying: list[int]) -> list[torch.Tensor]:
@@ -73,11 +73,11 @@ def _loop_end(
 
 
 def _if_end(token: Any, one: list[torch.Tensor], other: list[torch.Tensor]) -> list[torch.Tensor]:
-    made = []
+    results = []
     for a, b in zip(one, other, strict=True):
         differ = {i for i, (p, q) in enumerate(zip(a.shape, b.shape, strict=True)) if not statically_known_true(p == q)}
-        made.append(_empty(a, _fresh(a.shape, differ)))
-    return made
+        results.append(_empty(a, _fresh(a.shape, differ)))
+    return results
 
 
 _FAKES: dict[str, Callable[..., Any]] = {

@@ -54,19 +54,19 @@ def while_(test: Run, body: Run, **kinds: tuple[str, ...]) -> None:
         body()
 
 
-def for_(found: Iterable[Any], body: Callable[[Any], None], stopped: Run | None = None, **kinds: Any) -> None:
-    for item in found:
+def for_(source: Iterable[Any], body: Callable[[Any], None], stopped: Run | None = None, **kinds: Any) -> None:
+    for item in source:
         body(item)
         if stopped is not None and stopped():
             break
 
 
-def listed(found: Iterable[Any], each: Callable[[Any], Any], wanted: Callable[[Any], Any] | None = None) -> list[Any]:
-    return [each(item) for item in found if wanted is None or wanted(item)]
+def listed(source: Iterable[Any], each: Callable[[Any], Any], wanted: Callable[[Any], Any] | None = None) -> list[Any]:
+    return [each(item) for item in source if wanted is None or wanted(item)]
 
 
-def items(found: Any) -> Any:
-    return found
+def items(source: Any) -> Any:
+    return source
 
 
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:

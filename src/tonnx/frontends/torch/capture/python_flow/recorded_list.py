@@ -17,13 +17,13 @@ class _Element:
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         rule = _FUNCTIONS.get(function)
-        given = list(args)
+        positional = list(args)
         options = dict(kwargs or {})
-        tensors = given.pop(0) if given else options.pop("tensors", None)
+        tensors = positional.pop(0) if positional else options.pop("tensors", None)
         if rule is None or not isinstance(tensors, Listed):
             name = getattr(function, "__name__", function)
             raise Unsuitable(f"{name} is called with the list that it fills; torch.stack and torch.cat are understood")
-        return rule(tensors.tensor, *given, **options)
+        return rule(tensors.tensor, *positional, **options)
 
 
 class Listed(list):  # type: ignore[type-arg]
@@ -126,14 +126,14 @@ def stacked(elements: list[Any]) -> torch.Tensor:
 
 def tensors(elements: list[Any]) -> list[torch.Tensor]:
     """The elements of a list, which must be tensors or numbers of one kind."""
-    made = []
+    converted = []
     for element in elements:
         if not isinstance(element, torch.Tensor) and type(element) not in DTYPES:
             raise Unsuitable(f"it appends a {type(element).__name__} to a list, which is not a tensor")
-        made.append(as_tensor(element))
-        if made[-1].dtype != made[0].dtype or made[-1].dim() != made[0].dim():
+        converted.append(as_tensor(element))
+        if converted[-1].dtype != converted[0].dtype or converted[-1].dim() != converted[0].dim():
             raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
-    return made
+    return converted
 
 
 def _together(one: Any, other: Any) -> torch.Tensor:

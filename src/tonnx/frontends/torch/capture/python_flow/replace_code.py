@@ -165,7 +165,7 @@ class Rewrites:
         for file, chosen in self._files.items():
             for key, codes in _rewritten(file, chosen).items():
                 wanted[(file, *key)] = codes
-        found = []
+        replacements = []
         for thing in gc.get_objects():  # a frame knows its code, but not the function that has it
             if type(thing) is not FunctionType:
                 continue
@@ -173,10 +173,10 @@ class Rewrites:
             pairs = wanted.get((code.co_filename, code.co_name, code.co_firstlineno), [])
             alike = [new for old, new in pairs if _same(code, old) and code.co_freevars == new.co_freevars]
             if alike:
-                found.append((thing, alike[0]))
+                replacements.append((thing, alike[0]))
             elif pairs and code.co_name != "<lambda>":
                 self.reasons.append(f"{code.co_name} is not what its source file says")
-        return found
+        return replacements
 
 
 def _same(code: CodeType, read: CodeType) -> bool:
@@ -194,7 +194,7 @@ def _assert_lines(file: str) -> set[int]:
 
 def _instructions(code: CodeType, without: set[int]) -> list[tuple[str, Any]]:
     """What a function does, line by line, but for some lines; where it jumps to depends on those too."""
-    line, found = 0, []
+    line, instructions = 0, []
     for instruction in dis.get_instructions(code):
         line = instruction.starts_line if isinstance(instruction.starts_line, int) else line
         positions = getattr(instruction, "positions", None)  # from Python 3.11
@@ -203,8 +203,8 @@ def _instructions(code: CodeType, without: set[int]) -> list[tuple[str, Any]]:
             continue
         value = instruction.argval
         value = value.co_name if isinstance(value, CodeType) else value
-        found.append((instruction.opname, None if instruction.opcode in _JUMPS else (type(value), value)))
-    return found
+        instructions.append((instruction.opname, None if instruction.opcode in _JUMPS else (type(value), value)))
+    return instructions
 
 
 _JUMPS = frozenset((*dis.hasjrel, *dis.hasjabs))
@@ -236,7 +236,7 @@ def _rewritten(file: str, chosen: _File) -> dict[_Key, list[tuple[CodeType, Code
     tree = Split(chosen.split).visit(AsBranches().visit(tree))
     after = _codes(_compiled(Rewriter(chosen.functions, chosen.lambdas, chosen.lines).visit(tree), file))
     pairs = {key: list(zip(before.get(key, []), after.get(key, []), strict=False)) for key in keys}
-    return {key: found for key, found in pairs.items() if found}
+    return {key: codes for key, codes in pairs.items() if codes}
 
 
 def _keys(tree: ast.Module, chosen: _File) -> set[_Key]:
@@ -269,10 +269,10 @@ def _codes(code: CodeType) -> dict[_Key, list[CodeType]]:
 
     Bodies get the name of their function: PyTorch notes the lines of functions called ``forward`` only.
     """
-    found: dict[_Key, list[CodeType]] = {}
+    by_key: dict[_Key, list[CodeType]] = {}
 
     def renamed(code: CodeType, ours: bool) -> CodeType:
-        codes = [] if ours else found.setdefault((code.co_name, code.co_firstlineno), [])
+        codes = [] if ours else by_key.setdefault((code.co_name, code.co_firstlineno), [])
         at = len(codes)
         codes.append(code)
         constants = []
@@ -285,4 +285,4 @@ def _codes(code: CodeType) -> dict[_Key, list[CodeType]]:
         return codes[at]
 
     renamed(code, False)
-    return found
+    return by_key

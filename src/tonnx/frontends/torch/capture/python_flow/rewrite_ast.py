@@ -138,12 +138,12 @@ class Rewriter(ast.NodeTransformer):
         self._count += 1
         scope, names = self._scope, set(bound)
         text = f"def {BODY}{self._count}({'tonnx_item' if item is not None else ''}):\n"
-        for keyword, found in (("global", names & scope.outer), ("nonlocal", names - scope.outer)):
-            if found:
-                text += f"  {keyword} {', '.join(sorted(found))}\n"
+        for keyword, declared in (("global", names & scope.outer), ("nonlocal", names - scope.outer)):
+            if declared:
+                text += f"  {keyword} {', '.join(sorted(declared))}\n"
         scope.declared |= names - scope.outer
-        (made,) = parse(text + "  _ = tonnx_item\n", at)
-        define: Any = made
+        (definition,) = parse(text + "  _ = tonnx_item\n", at)
+        define: Any = definition
         if item is None:
             define.body.pop()
         else:
@@ -151,7 +151,7 @@ class Rewriter(ast.NodeTransformer):
         scope.depth += 1
         define.body += self._block(statements) or [parse("pass", at)[0]]
         scope.depth -= 1
-        return made
+        return definition
 
     # Statements
 
@@ -289,12 +289,12 @@ class Rewriter(ast.NodeTransformer):
         if len(node.ops) > 1 and not binds(node):  # a < b < c, whose b is computed once
             operands = [node.left, *node.comparators]
             names = [f"tonnx_{i}" for i in range(len(operands))]
-            (made,) = parse(f"(lambda {', '.join(names)}, *, {THUNK}=None: _)()", node)
+            (statement,) = parse(f"(lambda {', '.join(names)}, *, {THUNK}=None: _)()", node)
             pairs = zip(names, node.ops, names[1:], strict=False)
             parts: list[ast.expr] = [
                 ast.copy_location(ast.Compare(name_of(a, node), [o], [name_of(b, node)]), node) for a, o, b in pairs
             ]
-            call: ast.Call = made.value  # type: ignore[attr-defined]
+            call: ast.Call = statement.value  # type: ignore[attr-defined]
             call.args = [self.visit(operand) for operand in operands]
             call.func.body = self.visit(ast.copy_location(ast.BoolOp(ast.And(), parts), node))  # type: ignore[attr-defined]
             return call
@@ -307,8 +307,8 @@ class Rewriter(ast.NodeTransformer):
         name = {ast.In: "contained", ast.NotIn: "contained", ast.Is: "same", ast.IsNot: "same"}.get(type(node.ops[0]))
         if name is None:
             return node
-        found = self._call(name, node, node.left, node.comparators[0])
-        return found if isinstance(node.ops[0], (ast.In, ast.Is)) else self._call("negated", node, found)
+        test = self._call(name, node, node.left, node.comparators[0])
+        return test if isinstance(node.ops[0], (ast.In, ast.Is)) else self._call("negated", node, test)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         self.generic_visit(node)
@@ -343,10 +343,10 @@ class Rewriter(ast.NodeTransformer):
             [ast.copy_location(ast.BoolOp(ast.And(), generator.ifs), node)] if len(generator.ifs) > 1 else generator.ifs
         )
         for value in (node.elt, *tests):
-            (made,) = parse(f"lambda tonnx_item, {THUNK}=None: [_ for _ in (tonnx_item,)][0]", node)
-            one = made.value.body.value  # type: ignore[attr-defined]
+            (statement,) = parse(f"lambda tonnx_item, {THUNK}=None: [_ for _ in (tonnx_item,)][0]", node)
+            one = statement.value.body.value  # type: ignore[attr-defined]
             one.elt, one.generators[0].target = value, copy_of(generator.target)
-            call.args.append(made.value)  # type: ignore[attr-defined]
+            call.args.append(statement.value)  # type: ignore[attr-defined]
         return call
 
     visit_ListComp = _comprehension
@@ -370,8 +370,8 @@ class Rewriter(ast.NodeTransformer):
         text = _CONTROL
         if self._scope.function is None:  # a lambda, which cannot import
             text = f"__import__('{__package__}.runtime', fromlist=['runtime']).control"
-        (made,) = parse(f"{text}.{function}()", at)
-        call: ast.Call = made.value  # type: ignore[attr-defined]
+        (statement,) = parse(f"{text}.{function}()", at)
+        call: ast.Call = statement.value  # type: ignore[attr-defined]
         for argument in arguments:
             is_tree = isinstance(argument, ast.AST)
             call.args.append(argument if is_tree else parse(repr(argument), at)[0].value)  # type: ignore[attr-defined, arg-type]

@@ -90,13 +90,13 @@ def analyse_branch(branch: ast.If, function: Function) -> frozenset[str]:
 
 def _other_sides(branch: ast.If, function: Function) -> list[ast.stmt]:
     """The sides of the branches around one that it is not in: who goes through one does not come by the other."""
-    found: list[ast.stmt] = []
+    statements: list[ast.stmt] = []
     for node in ast.walk(function):
         if isinstance(node, ast.If) and node is not branch:
             inside = [any(branch in ast.walk(statement) for statement in side) for side in (node.body, node.orelse)]
             if any(inside):
-                found += node.orelse if inside[0] else node.body
-    return found
+                statements += node.orelse if inside[0] else node.body
+    return statements
 
 
 def _parts(loop: ast.For | ast.While) -> Iterator[ast.AST]:

@@ -17,29 +17,29 @@ def joined(word: str, harmless: bool, *parts: Callable[[], Any]) -> Any:
     value = parts[0]()
     if len(parts) == 1:
         return value
-    found, decisive = truth(value), word == "or"
-    if isinstance(found, bool):
-        return value if found is decisive else joined(word, harmless, *parts[1:])
+    condition, decisive = truth(value), word == "or"
+    if isinstance(condition, bool):
+        return value if condition is decisive else joined(word, harmless, *parts[1:])
     is_bool = isinstance(value, torch.SymBool) or (isinstance(value, torch.Tensor) and value.dtype == torch.bool)
     if harmless and is_bool:
         rest = joined(word, harmless, *parts[1:])
         if isinstance(rest, (bool, torch.SymBool)) or (isinstance(rest, torch.Tensor) and rest.dtype == torch.bool):
-            return _both(word, value, found, rest)
+            return _both(word, value, condition, rest)
         later: Callable[[], Any] = lambda: rest  # noqa: E731
     else:
         later = lambda: joined(word, harmless, *parts[1:])  # noqa: E731
 
-    first = (lambda: found) if is_bool else (lambda: value)
-    return choose(found, first, later) if decisive else choose(found, later, first)
+    first = (lambda: condition) if is_bool else (lambda: value)
+    return choose(condition, first, later) if decisive else choose(condition, later, first)
 
 
-def _both(word: str, value: Any, found: torch.Tensor, rest: Any) -> Any:
+def _both(word: str, value: Any, condition: torch.Tensor, rest: Any) -> Any:
     other = truth(rest)
     if isinstance(other, bool):
-        return found if other is (word == "and") else other
+        return condition if other is (word == "and") else other
     if isinstance(value, torch.Tensor) and isinstance(rest, torch.Tensor) and value.shape == rest.shape:
-        found, other = value, rest  # [1] stays [1]
-    return torch.logical_and(found, other) if word == "and" else torch.logical_or(found, other)
+        condition, other = value, rest  # [1] stays [1]
+    return torch.logical_and(condition, other) if word == "and" else torch.logical_or(condition, other)
 
 
 def contained(item: Any, container: Any) -> Any:

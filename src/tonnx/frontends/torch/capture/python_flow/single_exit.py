@@ -95,12 +95,12 @@ class _Exits:
         names = [loop.skip for loop in loops]
         if not isinstance(statement, ast.Continue):
             names += [loop.stop for loop in loops]
-        made: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         if isinstance(statement, ast.Return):
             value = statement.value or _at(ast.Constant(None), statement)
-            made.append(_at(ast.Assign([_name(RESULT, statement, ast.Store())], value), statement))
+            statements.append(_at(ast.Assign([_name(RESULT, statement, ast.Store())], value), statement))
             names.append(RETURNED)
-        return made + [_flag(name, True, statement) for name in names]
+        return statements + [_flag(name, True, statement) for name in names]
 
     def _inside(self, statement: ast.stmt) -> list[ast.stmt]:
         """The blocks of a statement."""
@@ -135,16 +135,16 @@ class _Exits:
             loop.test = go_on if always else _at(ast.BoolOp(_at(ast.And(), loop), [go_on, loop.test]), loop.test)
         else:
             setattr(loop, STOP, names.stop)
-        made: list[ast.stmt] = [_flag(names.stop, False, loop), loop]
+        statements: list[ast.stmt] = [_flag(names.stop, False, loop), loop]
         if after:
             test = _at(ast.UnaryOp(_at(ast.Not(), loop), _name(names.stop, loop)), loop)
-            made.append(_at(ast.If(test, self._full(after, loop), []), loop))
-        return made
+            statements.append(_at(ast.If(test, self._full(after, loop), []), loop))
+        return statements
 
 
 def _leaving(node: ast.AST) -> set[type]:
     """How a statement may leave the block that it stands in."""
-    return {type(found) for found in _leaving_body([node])}
+    return {type(statement) for statement in _leaving_body([node])}
 
 
 def _leaving_body(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
@@ -152,7 +152,7 @@ def _leaving_body(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
         if isinstance(node, (ast.Return, ast.Break, ast.Continue)):
             yield node
         elif isinstance(node, (ast.For, ast.AsyncFor, ast.While)):  # its own breaks stay inside
-            yield from (found for found in _leaving_body(node.body) if isinstance(found, ast.Return))
+            yield from (statement for statement in _leaving_body(node.body) if isinstance(statement, ast.Return))
             yield from _leaving_body(node.orelse)
         elif not isinstance(node, NESTED):
             yield from _leaving_body(ast.iter_child_nodes(node))
@@ -216,7 +216,7 @@ def _name(name: str, at: ast.AST, context: ast.expr_context | None = None) -> as
 
 
 def _at(node: T, at: ast.AST) -> T:
-    made = ast.copy_location(node, at)
-    if isinstance(made, (ast.expr, ast.stmt)):
-        made.end_lineno, made.end_col_offset = made.lineno, made.col_offset  # `at` may be a block
-    return made
+    placed = ast.copy_location(node, at)
+    if isinstance(placed, (ast.expr, ast.stmt)):
+        placed.end_lineno, placed.end_col_offset = placed.lineno, placed.col_offset  # `at` may be a block
+    return placed

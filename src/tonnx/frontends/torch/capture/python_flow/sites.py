@@ -36,22 +36,22 @@ def _extents(node: ast.AST) -> list[tuple[int, int]]:
 
 def function_at(tree: ast.AST, line: int) -> list[Function]:
     """The functions around a line, outermost first."""
-    found: list[Function] = []
+    functions: list[Function] = []
 
     def visit(node: ast.AST) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.lineno <= line <= (node.end_lineno or 0):
-            found.append(node)
+            functions.append(node)
         for child in ast.iter_child_nodes(node):
             visit(child)
 
     visit(tree)
-    return found
+    return functions
 
 
 def lambdas_at(tree: ast.AST, line: int) -> list[ast.Lambda]:
     """The lambdas on a line."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
-    return [node for node in found if node.lineno <= line <= (node.end_lineno or 0)]
+    lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
+    return [node for node in lambdas if node.lineno <= line <= (node.end_lineno or 0)]
 
 
 def check(function: Function) -> None:

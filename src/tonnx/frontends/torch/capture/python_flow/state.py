@@ -121,9 +121,9 @@ class _Carried:
 
     def varying(self) -> list[tuple[int, int]]:
         """The states, counted from this variable's first, and their axes whose sizes change."""
-        found = [(self.places.index(i), axis) for name, i, axis in self._learned.varying if name == self.name]
+        own = [(self.places.index(i), axis) for name, i, axis in self._learned.varying if name == self.name]
         lists = [(k, 0) for k, i in enumerate(self.places) if isinstance(self.leaves[i], Listed)]
-        return sorted({*found, *lists})
+        return sorted({*own, *lists})
 
     def filled(self, states: Sequence[torch.Tensor]) -> Any:
         """The variable with other values of what is carried."""
@@ -226,7 +226,7 @@ class Recording:
         self.stacked: list[torch.Tensor] = []
         self._several: dict[str, list[Any]] = {}
         self._last: dict[str, tuple[list[Any], Any]] = {}
-        self._known: set[Any] = set()
+        self._outer_symbols: set[Any] = set()
         self._contents: Contents = {}
 
     def _is(self, name: str) -> bool:
@@ -251,14 +251,14 @@ class Recording:
             raise Unsuitable(f"what it appends to {name} has another shape in each pass, {describe(tensor[0])}")
         return listed(after, torch.zeros([0, *tensor.shape[1:]], dtype=tensor.dtype))
 
-    def open(self, known: set[Any], inside: Sequence[torch.Tensor]) -> None:
+    def open(self, outer_symbols: set[Any], inside: Sequence[torch.Tensor]) -> None:
         """Give the body its variables. Sizes that are not known yet belong to this one pass."""
-        self._known = known
+        self._outer_symbols = outer_symbols
         left = iter(inside)
         for carried in self._carried:
-            given = carried.filled([next(left) for _ in carried.places])
-            self._variables.set(carried.name, given)
-            carried.give(given)
+            value = carried.filled([next(left) for _ in carried.places])
+            self._variables.set(carried.name, value)
+            carried.give(value)
         for name in self._grown:
             self._variables.set(name, [])  # so that what is in it afterwards is what one pass appends
         own = {carried.name for carried in self._carried}.union(self._grown)
@@ -290,7 +290,7 @@ class Recording:
     def _grow(self, name: str, elements: list[Any]) -> None:
         several = isinstance(elements, Listed) or len(elements) > 1
         tensor = stacked(elements) if several else tensors(elements)[0]
-        if name in self._kinds.read or not within(tensor.shape[:1] if several else [], self._known):
+        if name in self._kinds.read or not within(tensor.shape[:1] if several else [], self._outer_symbols):
             whole = tensor if several else tensor.unsqueeze(0)
             raise Differs(f"the list {name} has another length after a pass", Learned(held={name: (elements, whole)}))
         if not self._fixed(tensor):
@@ -314,7 +314,7 @@ class Recording:
             self._last[name] = (leaves, spec)
 
     def _fixed(self, tensor: torch.Tensor) -> bool:
-        return within(tensor.shape, self._known)
+        return within(tensor.shape, self._outer_symbols)
 
     def finish(self, results: Sequence[torch.Tensor]) -> None:
         """Set the variables to what they are after the loop."""
@@ -357,12 +357,12 @@ class _Last:
         return result if isinstance(self.like, torch.Tensor) else as_number(result, self.like)
 
 
-def _nothing(value: Any, known: set[Any]) -> Any:
+def _nothing(value: Any, outer_symbols: set[Any]) -> Any:
     """A value of the same kind: Python itself would fail if somebody read it."""
 
     def nothing(leaf: Any) -> Any:
         if isinstance(leaf, torch.Tensor):
-            return zeros_like(leaf, known)
+            return zeros_like(leaf, outer_symbols)
         return (
             {torch.bool: False, torch.int64: 0, torch.float64: 0.0}[DTYPES[type(leaf)]] if is_symbolic(leaf) else leaf
         )

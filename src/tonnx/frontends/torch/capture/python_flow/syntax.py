@@ -12,9 +12,9 @@ THUNK = "tonnx_thunk"  # the parameter of our own lambdas
 
 
 def thunk(value: ast.expr) -> ast.expr:
-    (made,) = parse(f"lambda *, {THUNK}=None: _", value)
-    made.value.body = value  # type: ignore[attr-defined]
-    return made.value  # type: ignore[attr-defined, no-any-return]
+    (statement,) = parse(f"lambda *, {THUNK}=None: _", value)
+    statement.value.body = value  # type: ignore[attr-defined]
+    return statement.value  # type: ignore[attr-defined, no-any-return]
 
 
 def as_index(index: ast.expr) -> ast.expr:
@@ -23,10 +23,10 @@ def as_index(index: ast.expr) -> ast.expr:
     def spelled(part: ast.expr) -> ast.expr:
         if not isinstance(part, ast.Slice):
             return part
-        (made,) = parse("slice(None, None, None)", part)
-        given = (part.lower, part.upper, part.step)
-        call: ast.Call = made.value  # type: ignore[attr-defined]
-        call.args = [bound or nothing for bound, nothing in zip(given, call.args, strict=True)]
+        (statement,) = parse("slice(None, None, None)", part)
+        bounds = (part.lower, part.upper, part.step)
+        call: ast.Call = statement.value  # type: ignore[attr-defined]
+        call.args = [bound or nothing for bound, nothing in zip(bounds, call.args, strict=True)]
         return call
 
     if isinstance(index, ast.Tuple):
@@ -41,12 +41,12 @@ def as_appends(body: list[ast.stmt]) -> list[ast.stmt]:
         def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt | list[ast.stmt]:
             if not (isinstance(node.target, ast.Name) and isinstance(node.value, ast.List)):
                 return node
-            made = []
+            appends = []
             for element in node.value.elts:
                 (statement,) = parse(f"{node.target.id}.append(_)", node)
                 statement.value.args[0] = element  # type: ignore[attr-defined]
-                made.append(statement)
-            return made
+                appends.append(statement)
+            return appends
 
     return flat(Appends().visit(statement) for statement in body)
 

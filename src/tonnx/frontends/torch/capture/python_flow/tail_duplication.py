@@ -62,11 +62,11 @@ class Split(ast.NodeTransformer):
             return statement if self._marked(statement) else None
         if not isinstance(statement, _SIMPLE):
             return None
-        found = next((e for e in _choices(statement) if _lines(e) & self._lines and not binds(e)), None)
-        if found is None:
+        choice = next((e for e in _choices(statement) if _lines(e) & self._lines and not binds(e)), None)
+        if choice is None:
             return None
-        one, other = (_put(statement, found, instead) for instead in (found.body, found.orelse))
-        return ast.copy_location(ast.If(found.test, [one], [other]), found)
+        one, other = (_put(statement, choice, instead) for instead in (choice.body, choice.orelse))
+        return ast.copy_location(ast.If(choice.test, [one], [other]), choice)
 
     def _marked(self, branch: ast.If) -> set[int]:
         """The lines of a branch, and of those directly inside it, that are to be split."""
@@ -101,12 +101,12 @@ def _lines(choice: ast.IfExp) -> set[int]:
     return {choice.lineno}.union(*map(_lines, inner))
 
 
-def _put(statement: ast.stmt, found: ast.AST, instead: ast.AST) -> ast.stmt:
+def _put(statement: ast.stmt, choice: ast.AST, instead: ast.AST) -> ast.stmt:
     """A copy of a statement with one expression in the place of another."""
 
     class Put(ast.NodeTransformer):
         def visit(self, node: ast.AST) -> Any:
-            return instead if node is found else super().visit(node)
+            return instead if node is choice else super().visit(node)
 
-    made: ast.stmt = Put().visit(copy.deepcopy(statement, {id(found): found}))
-    return made
+    changed: ast.stmt = Put().visit(copy.deepcopy(statement, {id(choice): choice}))
+    return changed

@@ -135,9 +135,9 @@ def symbols() -> set[Any]:
     return set(shape_env().var_to_range)
 
 
-def within(sizes: Sequence[Any], known: set[Any]) -> bool:
+def within(sizes: Sequence[Any], outer_symbols: set[Any]) -> bool:
     """Whether sizes depend on known symbols only."""
-    return not any(size.node.expr.free_symbols - known for size in sizes if isinstance(size, SYMBOLIC))
+    return not any(size.node.expr.free_symbols - outer_symbols for size in sizes if isinstance(size, SYMBOLIC))
 
 
 @contextlib.contextmanager
@@ -148,7 +148,7 @@ def own_facts() -> Iterator[None]:
     """
     env = shape_env()
     replaced, ranges = dict(env.replacements), dict(env.var_to_range)
-    asserted = {symbol: len(found) for symbol, found in env.deferred_runtime_asserts.items()}
+    asserted = {symbol: len(asserts) for symbol, asserts in env.deferred_runtime_asserts.items()}
     try:
         yield
     finally:

@@ -70,21 +70,21 @@ Contents = dict[int, Content]
 
 def contents_of(values: Iterable[Any]) -> Contents:
     """What is in the lists and dicts among some values, and in those inside them."""
-    found: Contents = {}
+    contents: Contents = {}
     left = list(values)
     left += [value for module in left if isinstance(module, torch.nn.Module) for value in _held_by(module)]
     while left:
         value = left.pop()
-        if id(value) in found:
+        if id(value) in contents:
             continue
         if isinstance(value, Listed):
-            found[id(value)] = Content(value, value.tensor)
+            contents[id(value)] = Content(value, value.tensor)
         elif type(value) is list or type(value) is dict:
-            found[id(value)] = Content(value, value.copy())
+            contents[id(value)] = Content(value, value.copy())
             left += value if isinstance(value, list) else value.values()
         elif type(value) is tuple:
             left += value
-    return found
+    return contents
 
 
 _BASE = frozenset(vars(torch.nn.Module()))

@@ -1,0 +1,68 @@
+"""What `tonnx.export` takes, in words: the second half of its docstring, which is longer than a function should be."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+ARGUMENTS = """
+Args:
+    model: a ``torch.nn.Module`` (in any mode; it is put back as it was), a ``torch.export.ExportedProgram``, a
+        TorchScript module or function, the path of an archive of ``torch.jit.save`` or ``torch.export.save``, or
+        the path of a saved Paddle model: ``inference.json``, ``inference.pdmodel``, or the folder of one.
+    args: example inputs: a tensor, or a tuple that may nest lists, tuples and dicts; for a Paddle model arrays by
+        input name, or nothing.
+    f: a path, a binary file-like object, or None to write nothing.
+    kwargs: example keyword inputs.
+    input_names, output_names: names of the file's inputs and outputs, in order.
+    opset_version: 1 to 26; 18 if not given. ONNX Runtime runs 7 and up.
+    dynamic_axes: ``{"input": {0: "batch"}}`` or ``{"input": [0, 2]}``, for inputs and outputs.
+    dynamic_shapes: the same as ``torch.export`` takes it; names as strings are allowed.
+    input_spec: the inputs of a Paddle layer, as ``paddle.jit.save`` takes them; tensors in ``args`` do, too.
+    params: the weights of a saved Paddle model, if they do not lie beside it.
+    input_shapes: ``{"x": [1, 3, 48, 320]}`` fixes or names the dimensions of a Paddle model's inputs; -1 keeps one.
+    export_params: False leaves the weights out: they become inputs.
+    do_constant_folding: evaluate what depends on weights and constants only.
+    fuse_conv_bn: fold batch normalisation into the convolution before it.
+    keep_initializers_as_inputs: list the weights among the inputs too, as IR version 3 did.
+    training: EVAL (the default), PRESERVE or TRAINING, as ``torch.onnx.TrainingMode`` or by name: the mode that the
+        model is in. In training, dropout and batch normalisation are written as such.
+    operator_export_type: what becomes of operators that cannot be exported, as ``torch.onnx.OperatorExportTypes``
+        or by name. ONNX refuses them. ONNX_ATEN_FALLBACK makes nodes of the domain ``org.pytorch.aten`` of them,
+        ONNX_ATEN of all PyTorch operators; no runtime runs such a file.
+    custom_opsets: versions of the domains of custom operators, such as ``{"my.domain": 2}``; 1 if not given.
+    custom_translation_table: ``{torch.ops.ns.op: function}``; see the page on custom operators, and `tonnx.lower`.
+    capture: how a PyTorch model becomes a graph. ``auto``: by ``torch.export``; by ``torch.jit.script``, else
+        ``torch.jit.trace``, where that does not do or scripted parts have branches. ``export``, ``script`` and
+        ``trace`` force one; a forced trace keeps the one path that the example takes.
+    external_data: True writes the weights to ``<f>.data``; None does so only above 2 GiB.
+    recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
+        TOML or YAML file, or a dict.
+    embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.
+    runtime: whose gaps and habits the file works around: ``ort-cpu``, ONNX Runtime's CPU; or None, such as for
+        TensorRT or QNN, which want int8 weights with zero point 0. The result says what was done.
+    report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
+    verbose: print the stages, the nodes and the result.
+    verify: check, load and run the file, and compare it with the model, also at other sizes of every dynamic
+        dimension. On a mismatch `VerificationFailed` is raised and the file is left as ``<f>.failed.onnx``.
+    rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
+    progress: called with the name of each stage as it begins.
+    classic: other arguments that ``torch.onnx.export`` has or had, such as ``dynamo``, ``strip_doc_string`` or
+        ``use_external_data_format``. What has no meaning here is accepted, and answered in the result's notes.
+        Arguments after ``f`` may also come by position, in the classic order.
+"""
+
+
+def documented(arguments: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Put what is said of the arguments behind a function's docstring, for ``help``."""
+
+    def complete(function: Callable[P, R]) -> Callable[P, R]:
+        if function.__doc__:  # not under python -OO
+            function.__doc__ = f"{inspect.cleandoc(function.__doc__)}\n\n{arguments.strip()}\n"
+        return function
+
+    return complete
