@@ -36,9 +36,10 @@ Args:
         ONNX_ATEN of all PyTorch operators; no runtime runs such a file.
     custom_opsets: versions of the domains of custom operators, such as ``{"my.domain": 2}``; 1 if not given.
     custom_translation_table: ``{torch.ops.ns.op: function}``; see the page on custom operators, and `tonnx.lower`.
-    capture: how a PyTorch model becomes a graph. ``auto``: by ``torch.export``; by ``torch.jit.script``, else
-        ``torch.jit.trace``, where that does not do or scripted parts have branches. ``export``, ``script`` and
-        ``trace`` force one; a forced trace keeps the one path that the example takes.
+    capture: how a PyTorch model becomes a graph. ``auto``: recorded by tonnx itself; by ``torch.export`` where
+        that does not do; by ``torch.jit.script``, else ``torch.jit.trace``, where neither does or scripted parts have
+        branches. ``record``, ``export``, ``script`` and ``trace`` force one; a forced trace keeps the
+        one path that the example takes.
     external_data: True writes the weights to ``<f>.data``; None does so only above 2 GiB.
     recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
         TOML or YAML file, or a dict.

@@ -101,8 +101,8 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
         help="put the recipe's steps before the network into the file, which then takes uint8 pictures",
     )
     making.add_argument(
-        "--capture", choices=("auto", "export", "script", "trace"), default="auto",
-        help="how a PyTorch model becomes a graph: torch.export, torch.jit.script or torch.jit.trace; auto chooses",
+        "--capture", choices=("auto", "record", "export", "script", "trace"), default="auto",
+        help="how a PyTorch model becomes a graph: recorded, torch.export, torch.jit.script or .trace; auto chooses",
     )  # fmt: skip
     making.add_argument(
         "--runtime", type=specs.runtime, default=ORT_CPU, metavar="R",

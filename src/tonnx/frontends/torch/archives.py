@@ -39,6 +39,9 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
         raise InvalidArgument(f"there is no file {file}")
     import torch
 
+    from tonnx.frontends.patching import patched
+    from tonnx.frontends.torch.capture.explain import quiet_torch
+
     kind = _kind(file) if file.is_file() else "pickle"
     if kind == "script":
         read = torch.jit.load
@@ -47,7 +50,8 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
     else:
         raise InvalidArgument(f"{file} holds weights, not a model", hint=_MAKE)
     try:
-        return read(file, map_location="cpu") if kind == "script" else read(file)
+        with patched(quiet_torch()):
+            return read(file, map_location="cpu") if kind == "script" else read(file)
     except Exception as error:  # a damaged zip, another version, an operator that is not registered
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
         name = "torch.jit.load" if kind == "script" else "torch.export.load"

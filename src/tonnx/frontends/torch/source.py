@@ -40,6 +40,8 @@ def outside_the_model(frame: FrameType) -> bool:
 
 def module_of(node: Node) -> str:
     """The path of the innermost module, such as ``layer1.0.conv1``."""
+    if "module" in node.meta:  # recorded
+        return str(node.meta["module"])
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -51,6 +53,8 @@ def module_of(node: Node) -> str:
 
 def source_of(node: Node) -> str:
     """``file.py:12``: the innermost line that is neither PyTorch's nor ours (stand-ins)."""
+    if "source" in node.meta:  # recorded
+        return str(node.meta["source"])
     trace = node.meta.get("stack_trace")
     return _innermost(trace) if trace else ""
 

@@ -106,6 +106,20 @@ def patches() -> Iterator[Patch]:
             yield Patch(fakes, operator, partial(fake, fakes[operator]), reason, How.VALUE)
 
 
+def fake_mode(env: Any) -> Any:
+    """The mode in which tensors have no values, as torch.export has it."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(shape_env=env, allow_non_fake_inputs=True, export=True)
+
+
+def function_overrides() -> Any:
+    """What torch.export does to functions that take dynamic sizes for plain numbers."""
+    from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
+
+    return _NonStrictTorchFunctionHandler()
+
+
 def example_sizes(env: Any) -> dict[Any, Any]:
     """The sizes that the example gives the symbols of a capture; the attribute got another name after 2.10."""
     sizes: dict[Any, Any] = env.backed_var_to_val if hasattr(env, "backed_var_to_val") else env.var_to_val
@@ -159,6 +173,7 @@ _FLOW = "control flow rewritten from its source"
 _SCRIPT = "TorchScript"
 _SYMBOLIC = "symbolic functions of custom operators"
 _SIZES = "dynamic sizes"
+_RECORDER = "the recorder: without it torch.export captures"
 
 PRIVATE = {
     "torch._C.Graph": _SYMBOLIC,
@@ -172,6 +187,7 @@ PRIVATE = {
     "torch._C.ScriptObject": _SCRIPT,
     "torch._C.TensorType": _SCRIPT,
     "torch._C.Value": _SYMBOLIC,
+    "torch._C._AutoDispatchBelowAutograd": _RECORDER,
     "torch._C._create_function_from_graph": "locating a difference in TorchScript",
     "torch._C._dispatch_has_kernel_for_dispatch_key": "fake quantisation",
     "torch._C._jit_pass_inline": _SCRIPT,
@@ -205,6 +221,10 @@ PRIVATE = {
     "torch.fx.experimental.symbolic_shapes.statically_known_false": _FLOW,
     "torch.fx.experimental.symbolic_shapes.statically_known_true": _SIZES,
     "torch.fx.experimental.symbolic_shapes.sym_eq": _FLOW,
+    "torch._export.non_strict_utils._NonStrictTorchFunctionHandler": _RECORDER,
+    "torch.compiler._is_compiling_flag": _RECORDER,
+    "torch.compiler._is_exporting_flag": _RECORDER,
+    "torch.utils._python_dispatch.TorchDispatchMode": _RECORDER,
     "torch._export.non_strict_utils._NonStrictTorchFunctionHandler._override": "x[n] in PyTorch before 2.13",
     "torch._functorch": "torch.vmap",
     "torch.export._trace._detect_attribute_assignment": "recurrent layers in PyTorch before 2.10",

@@ -51,7 +51,8 @@ def taken(asked: str, model: Any) -> Any:
 @pytest.mark.parametrize(
     ("asked", "model", "how"),
     [
-        ("auto", plain, "torch.export"),
+        ("auto", plain, "recorder"),
+        ("export", plain, "torch.export"),
         ("auto", branch, REWRITTEN),
         ("export", branch, REWRITTEN),
         ("script", plain, "torch.jit.script"),
@@ -69,22 +70,22 @@ def test_taken(asked: str, model: Any, how: str) -> None:
     assert all(line.partition(": ")[2] for line in program.passed_over)
 
 
-def test_a_recorder_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
     """One more row is all that another way needs; its error does not hide those of the others."""
 
     def refuses(task: strategies.Task) -> Any:
-        raise CaptureError("the recorder cannot")
+        raise CaptureError("it cannot")
 
-    row = Strategy("recorder", "always", lambda task: True, refuses, telling=False)
+    row = Strategy("another", "always", lambda task: True, refuses, telling=False)
     monkeypatch.setattr(strategies, "STRATEGIES", (row, *STRATEGIES))
     program = taken("auto", plain)
-    assert program.how == "torch.export" and program.passed_over[0] == "recorder: the recorder cannot"
+    assert program.how == "recorder" and program.passed_over[0] == "another: it cannot"
 
 
 @pytest.mark.parametrize(
     ("asked", "model", "message"),
     [
-        ("jit", plain, "one of auto, export, script, trace"),
+        ("jit", plain, "one of auto, record, export, script, trace"),
         ("export", torch.jit.script(branch), "takes no TorchScript"),
     ],
 )

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import tonnx
+from tests.models import torchvision_schemas
 from tonnx.frontends.patching import ABSENT, How, Patch
 from tonnx.frontends.torch.capture.explain import Frozen
 from tonnx.frontends.torch.capture.patches.table import FOREIGN
@@ -22,6 +23,7 @@ def test_names_exist(patch: Patch) -> None:
     """Also those that may be missing: without them an export is poorer, and nobody would notice."""
     package = str(patch.owner).partition(".")[0]
     if package == "torchvision":
+        torchvision_schemas.declare()
         pytest.importorskip("torchvision")
     required = Patch(patch.owner, patch.name, patch.replacement, patch.reason, patch.how)
     assert required.resolved() is not ABSENT  # raises with the name that vanished

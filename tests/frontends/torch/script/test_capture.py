@@ -119,7 +119,7 @@ def test_the_tutorials_model(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "model, way, how",
     [
-        (nn.Linear(4, 4), "auto", "torch.export"),
+        (nn.Linear(4, 4), "auto", "recorder"),
         (nn.Linear(4, 4), "script", "torch.jit.script"),
         (nn.Linear(4, 4), "trace", "torch.jit.trace"),
         (torch.jit.script(nn.Linear(4, 4)), "auto", "TorchScript"),
@@ -182,7 +182,7 @@ def test_a_trace_that_depends_on_sizes_is_not_accepted() -> None:
 
 @pytest.mark.parametrize("way", ["", "fx", None])
 def test_unknown_way(way: Any) -> None:
-    with pytest.raises(tonnx.InvalidArgument, match="capture must be one of auto, export, script, trace"):
+    with pytest.raises(tonnx.InvalidArgument, match="capture must be one of auto, record, export, script, trace"):
         tonnx.export(nn.Linear(4, 4), (torch.ones(2, 4),), capture=way)
 
 

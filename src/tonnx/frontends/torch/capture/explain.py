@@ -258,7 +258,7 @@ def line_of(frame: FrameType, number: int) -> str:
     return f"{shorten(file)}:{number}" + (f": {text}" if text else "")
 
 
-_TALKATIVE = ("export._trace", "fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")
+_TALKATIVE = ("export", "export._trace", "fx.experimental.symbolic_shapes", "_subclasses.fake_tensor")
 
 
 def quiet_torch() -> list[Patch]:

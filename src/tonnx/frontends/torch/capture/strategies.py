@@ -1,6 +1,4 @@
 """The ways to capture a model, in the order in which they are tried. Each says why it was not taken.
-
-Another one, such as a recorder of our own, is one more row.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.reference.state import state_kept
 
-CHOICES = ("auto", "export", "script", "trace")
+CHOICES = ("auto", "record", "export", "script", "trace")
 """What ``capture`` may be."""
 
 
@@ -115,6 +113,10 @@ def _explained(scripted: Scripted, name: str, task: Task) -> Scripted:
     return scripted
 
 
+def _record(task: Task) -> Result:
+    return task.exports.recorded()
+
+
 def _export(task: Task) -> Result:
     return task.exports.attempt()
 
@@ -140,6 +142,10 @@ STRATEGIES = (
     Strategy(
         "torch.jit.trace", "it is asked for; or the same, and the whole cannot be scripted",
         lambda task: task.asked == "trace" or task.by_script(), _trace,
+    ),
+    Strategy(
+        "recorder", "no other is asked for, and no weights are packed",
+        lambda task: task.asked in ("auto", "record") and task.packed is None, _record, telling=False,
     ),
     Strategy("torch.export", "no other is asked for, and no weights are packed", Task.by_export, _export),
     Strategy(

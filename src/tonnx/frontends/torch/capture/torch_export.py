@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ from tonnx.frontends.torch.capture.patches.table import capture_patches
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.record import Declined, Recording, record
 from tonnx.frontends.torch.capture.size_branches import unsettled
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.source import runs_the_model, shorten
@@ -67,6 +69,18 @@ class Exports:
         self.unfinished = False
         """Whether the next attempt has more rewritten."""
 
+    def recorded(self) -> Captured:
+        """The capture by tonnx's own recorder. Raises `Declined` where control flow would have to be rewritten, too."""
+        froze, calls, notes, questions = Frozen(), list[FunctionCall](), list[str](), list[str]()
+        program: Any = _record(self._model, self._call, froze, calls, notes)
+        one_sided = unsettled(self._model, self._call, program, froze, questions)
+        if froze.spots or one_sided:
+            raise Declined("sizes decide a loop or a branch, or become plain numbers")
+        exported = _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, questions)
+        captured = self._finished(exported, self.recorded)
+        assert captured is not None
+        return captured
+
     def rewritten(self) -> Captured:
         """Captures until nothing more is to be rewritten."""
         for _ in range(_ATTEMPTS):
@@ -100,16 +114,19 @@ class Exports:
         if self.unfinished:
             return None
         if self._usable is not None:
-            return self._finished(self._usable)
+            return self._finished(self._usable, self._from_the_beginning)
         assert self._first is not None and failed is not None
         raise rewrites.explained(self._first, failed) from failed.__cause__
 
-    def _finished(self, exported: _Exported) -> Captured | None:
+    def _from_the_beginning(self) -> Captured | None:
+        self._begin()
+        return self.attempt()
+
+    def _finished(self, exported: _Exported, again: Callable[[], Captured | None]) -> Captured | None:
         if (hidden := exported.froze.swallow_error()) is not None:
             raise hidden
         if _drop_fixed(exported.program, self._call):  # fewer dimensions are dynamic now
-            self._begin()
-            return self.attempt()
+            return again()
         captured = describe(exported.program, self._call)
         captured.calls = exported.calls
         captured.notes += [*_assumptions(exported.froze, captured.names), *_one_sided(exported.one_sided)]
@@ -131,6 +148,20 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
             text = expression.xreplace({symbol: sympy.Symbol(name) for symbol, name in names.items()})
             notes.append(f"[!] only right where {text} is {number}, which the model reads as a plain number: {line}")
     return list(dict.fromkeys(notes))
+
+
+def _record(
+    model: torch.nn.Module, call: ModelCall, froze: Frozen, calls: list[FunctionCall], notes: list[str]
+) -> Recording:
+    with shapes_known(), calls_kept(calls), patched(capture_patches(model, call, froze, Rewrites())):
+        try:
+            return record(model, call, grown_example(call), notes)
+        except Declined as error:
+            reason = error.what
+        except (Exception, Unsuitable) as error:  # noqa: BLE001 (the user's forward; told if torch.export fails, too)
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+    # Without the error itself: it holds the frames of the model, and all that is in them, for the next capture to find.
+    raise Declined(reason)
 
 
 @runs_the_model

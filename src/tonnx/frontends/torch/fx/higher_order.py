@@ -42,8 +42,7 @@ def writes(node: Node) -> bool:
 
 def graph_writes(graph: GraphModule) -> bool:
     """Whether a graph writes to memory, or one inside it does."""
-    nodes = [n for module in graph.modules() if isinstance(module, GraphModule) for n in module.graph.nodes]
-    return any(node.op == "call_function" and mutates(node) for node in nodes)
+    return any(node.op == "call_function" and (mutates(node) or writes(node)) for node in graph.graph.nodes)
 
 
 def _graph_of(node: Node) -> GraphModule | None:

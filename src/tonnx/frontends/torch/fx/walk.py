@@ -41,6 +41,8 @@ DROPPED = frozenset(
 )
 """Run-time assertions: they compute nothing."""
 
+_ORIGIN = {"nn_module_stack", "stack_trace", "module"}
+
 
 def is_operator(target: Any) -> bool:
     """Whether an FX target is a registered PyTorch operator."""
@@ -139,7 +141,7 @@ class FxWalk(GraphWalk):
 
     def _origin(self, node: Node) -> contextlib.AbstractContextManager[None]:
         """Where a node comes from. The parts of a decomposed operator come from where that one does."""
-        if "nn_module_stack" not in node.meta and "stack_trace" not in node.meta:
+        if not node.meta.keys() & _ORIGIN:
             return contextlib.nullcontext()
         return self.op.origin(module_of(node), operator_name(node.target), source_of(node))
 
@@ -168,7 +170,10 @@ class FxWalk(GraphWalk):
             value = self._foreign(node)
         else:
             value = self._by_rule(node)
-        return self._stamp(value, node.meta.get("val"))
+        value = self._stamp(value, node.meta.get("val"))
+        if target is torch.ops.aten.slice.Tensor:
+            _forget_cut(value, node)
+        return value
 
     def _by_rule(self, node: Node) -> Any:
         target: Any = node.target
@@ -372,6 +377,16 @@ class FxWalk(GraphWalk):
                 return pairs.marked(self.op, empty) if meta.dtype.is_complex else empty
             value.shape = ir.Shape(dims)
         return value
+
+
+def _forget_cut(value: ir.Value, node: Node) -> None:
+    """The last two of a dynamic number of rows are two to PyTorch, which takes that number for two at least."""
+    base, part = (one.meta.get("val") for one in (node.args[0], node))  # type: ignore[union-attr]
+    axis = node.args[1] if len(node.args) > 1 else 0
+    if base is None or value.shape is None or value.const_value is not None:
+        return
+    if isinstance(part.shape[axis], int) and not isinstance(base.shape[axis], int):
+        value.shape[axis] = ir.SymbolicDim(None)  # type: ignore[index]
 
 
 def _parts(node: Node) -> int | None:

@@ -9,6 +9,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import onnx_ir as ir
@@ -21,6 +22,8 @@ from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dim
 
 T = ir.DataType
+SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+"""A number that is known only at run time."""
 
 
 class DimNames:
@@ -201,6 +204,39 @@ def compute(op: Builder, function: Any, arguments: Sequence[Any]) -> Any:
     return rule(op, *arguments)
 
 
+FUNCTION_OF: dict[str, tuple[Any, bool]] = {
+    "Add": (operator.add, True),
+    "Mul": (operator.mul, True),
+    "Max": (torch.sym_max, True),
+    "Min": (torch.sym_min, True),
+    "And": (operator.and_, True),
+    "Or": (operator.or_, True),
+    "Not": (torch.sym_not, False),
+    "FloorDiv": (operator.floordiv, False),
+    "CleanDiv": (operator.floordiv, False),
+    "Mod": (operator.mod, False),
+    "PythonMod": (operator.mod, False),
+    "Pow": (operator.pow, False),
+    "PowByNatural": (operator.pow, False),
+    "FloatPow": (operator.pow, False),
+    "FloatTrueDiv": (operator.truediv, False),
+    "IntTrueDiv": (operator.truediv, False),
+    "ToFloat": (torch.sym_float, False),
+    "FloorToInt": (math.floor, False),
+    "CeilToInt": (math.ceil, False),
+    "TruncToInt": (math.trunc, False),
+    "RoundToInt": (round, False),
+    "OpaqueUnaryFn_sqrt": (torch.sym_sqrt, False),
+    "Equality": (operator.eq, False),
+    "Unequality": (operator.ne, False),
+    "StrictLessThan": (operator.lt, False),
+    "LessThan": (operator.le, False),
+    "StrictGreaterThan": (operator.gt, False),
+    "GreaterThan": (operator.ge, False),
+}
+"""By the class of an expression of sizes: the function that it is, and whether that takes two of many arguments."""
+
+
 def materialise(op: Builder, dims: DimNames, size: Any) -> Any:
     """A symbolic number that stands in the graph as an expression instead of as a node."""
     constant = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
@@ -221,35 +257,11 @@ def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
         return existing
     if expression.is_Symbol:
         raise LoweringError(f"the size {text} is used before it is known")
-    parts = [_expression(op, dims, part) for part in expression.args]
     name = type(expression).__name__
-    if name in ("Add", "Mul", "Max", "Min"):
-        return op.product(parts) if name == "Mul" else _fold_left(op, name, parts)
-    rules: dict[str, Callable[..., Any]] = {
-        "FloorDiv": _floordiv,
-        "CleanDiv": _floordiv,
-        "Mod": _mod,
-        "PythonMod": _mod,
-        "Pow": _binary("Pow"),
-        "PowByNatural": _binary("Pow"),
-        "FloatTrueDiv": _truediv,
-        "IntTrueDiv": _truediv,
-        "ToFloat": _double,
-        "FloorToInt": _floor,
-        "CeilToInt": _ceil,
-        "TruncToInt": _int,
-    }
-    if name not in rules:
+    if name not in FUNCTION_OF:
         raise LoweringError(f"the size expression {text} ({name}) has no rule")
-    return rules[name](op, *parts)
-
-
-def _fold_left(op: Builder, op_type: str, parts: Sequence[Any]) -> Any:
-    on_numbers: dict[str, Callable[..., Any]] = {"Add": operator.add, "Max": max, "Min": min}
-    result = parts[0]
-    for part in parts[1:]:
-        if not isinstance(result, ir.Value) and not isinstance(part, ir.Value):
-            result = on_numbers[op_type](result, part)
-        else:
-            result = getattr(op, op_type)(*_same_dtype(op, result, part))
-    return result
+    function, folds = FUNCTION_OF[name]
+    parts = [_expression(op, dims, part) for part in expression.args]
+    if name == "Mul":
+        return op.product(parts)
+    return reduce(lambda a, b: compute(op, function, [a, b]), parts) if folds else compute(op, function, parts)

@@ -1,0 +1,420 @@
+"""The forward pass run once on fake tensors, every ATen call of it recorded: a capture without torch.export.
+
+PyTorch's dispatcher hands a call to a mode below autograd, so that composite operators (``linear``, ``layer_norm``,
+``scaled_dot_product_attention``) arrive whole where autograd's kernels, which would take them apart, are left out.
+Weights stay where they are: a real tensor among the arguments becomes an input of the graph when it is first used.
+What the recorder does not vouch for raises `Declined`, and torch.export is asked.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, reduce
+from typing import Any
+
+import sympy
+import torch
+from torch.export.graph_signature import (
+    ConstantArgument,
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from tonnx.errors import CaptureError
+from tonnx.frontends.patching import How, Patch, patched
+from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
+from tonnx.frontends.torch.source import is_users, outside_the_model, runs_the_model, shorten
+from tonnx.frontends.torch.versions import fake_mode, function_overrides
+
+
+class Declined(CaptureError):
+    """The recorder cannot vouch for a program of this model."""
+
+
+@dataclass
+class CallSpec:
+    """What the model returns, as a tree."""
+
+    out_spec: pytree.TreeSpec
+
+
+@dataclass
+class GraphOwner:
+    """Has a graph, as a GraphModule does, but no code to run it with."""
+
+    graph: Graph
+
+
+@dataclass
+class Recording:
+    """What there is of a torch.export program that the walk, the trace and the notes read."""
+
+    graph_module: GraphOwner
+    graph_signature: ExportGraphSignature
+    state_dict: dict[str, torch.Tensor]
+    constants: dict[str, torch.Tensor]
+    range_constraints: dict[Any, Any]
+    call_spec: CallSpec
+
+    @property
+    def graph(self) -> Graph:
+        return self.graph_module.graph
+
+
+def record(model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str]) -> Recording:
+    """Run a model once on fakes of ``tensors``, one for each leaf of the call, with its dynamic sizes symbolic.
+
+    ``notes`` gets what the file takes for granted.
+    """
+    env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
+    recorder = _Recorder(model, fake_mode(env), notes)
+    inputs = zip(call.leaves, tensors, strict=True)
+    args, kwargs = call.with_tensors([recorder.input(leaf.name, tensor, list(leaf.dynamic)) for leaf, tensor in inputs])
+    with patched(recorder.patches()):
+        results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs))
+    return recorder.finished(results, spec)
+
+
+@runs_the_model
+def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    with (
+        torch.no_grad(),
+        torch.backends.mkldnn.flags(enabled=False),  # which kernel to take depends on sizes, and says so of them
+        torch.backends.nnpack.flags(enabled=False),
+        function_overrides(),
+        torch._C._AutoDispatchBelowAutograd(),
+        recorder.fakes,
+        recorder,
+    ):
+        return model(*args, **kwargs)
+
+
+class _Recorder(TorchDispatchMode):
+    """The graph as far as it is recorded, and which node every tensor is."""
+
+    def __init__(self, model: torch.nn.Module, fakes: Any, notes: list[str]) -> None:
+        super().__init__()
+        self.fakes = fakes
+        self._notes = notes
+        self._graph = Graph()
+        self._nodes: dict[int, Node] = {}
+        """By the identity of a fake tensor; all of them live as long as the graph does."""
+        self._kept: list[torch.Tensor] = []
+        self._state = dict([*model.named_parameters(), *model.named_buffers()])
+        self._names = _names_of_tensors(model, self._state)
+        self._modules = {id(module): name for name, module in model.named_modules()}
+        self._path = [""]
+        self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """By the identity of a real tensor: itself, which lives on, and its fake."""
+        self._constants: dict[str, torch.Tensor] = {}
+        self._values = _WeightValues()
+        self._homes: dict[sympy.Symbol, tuple[Node, int]] = {}
+        """A tensor and an axis of it for every size that is a symbol."""
+        self._numbers: dict[Any, Node] = {}
+        self._inputs: list[InputSpec] = []
+        self._last_input: Node | None = None
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # it would import torch._dynamo, of which there is no need
+
+    # Inputs and weights
+
+    def input(self, name: str, tensor: torch.Tensor, dynamic: Sequence[int]) -> torch.Tensor:
+        """A fake of an input of the model."""
+        sizes = [DimDynamic.DYNAMIC if axis in dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
+        context = StatelessSymbolicContext(dynamic_sizes=sizes)
+        fake = self.fakes.from_tensor(tensor.detach(), symbolic_context=context)
+        self._placeholder(name, fake, InputKind.USER_INPUT, None)
+        return fake
+
+    def _placeholder(self, name: str, fake: torch.Tensor, kind: InputKind, target: str | None) -> Node:
+        at = self._graph.inserting_after(self._last_input) if self._last_input else self._graph.inserting_before()
+        with at:
+            node = self._last_input = self._graph.placeholder(name)
+        node.meta["val"] = fake
+        self._nodes[id(fake)] = node
+        self._note_sizes(node, fake)
+        persistent = True if kind is InputKind.BUFFER else None
+        self._inputs.append(InputSpec(kind, TensorArgument(name=node.name), target, persistent))
+        return node
+
+    def _fake_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A weight, or any other tensor with values that the model has from somewhere."""
+        if (weight := self._weights.get(id(tensor))) is not None:
+            return weight[1]
+        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise Declined(f"a tensor is of a class of its own, {type(tensor).__name__}")
+        name = self._names.get(id(tensor))
+        if name is None or name not in self._state:
+            name = name or f"constant_{len(self._constants)}"
+            self._constants[name] = tensor
+        fake = self.fakes.from_tensor(tensor, static_shapes=True)
+        self._weights[id(tensor)] = tensor, fake
+        kind = InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
+        kind = InputKind.CONSTANT_TENSOR if name in self._constants else kind
+        node = self._placeholder(name.replace(".", "_"), fake, kind, name)
+        self._values.add(node, tensor)
+        return fake
+
+    # Calls
+
+    def patches(self) -> Iterator[Patch]:
+        """What has to be changed while the model runs."""
+        yield Patch("torch.nn.Module", "__call__", self._entered, "which module a call comes from")
+        for flag in ("_is_compiling_flag", "_is_exporting_flag"):
+            yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
+        reason = "graphs inside of graphs are not recorded, and PyTorch would compile them"
+        yield Patch("torch._ops.HigherOrderOperator", "__call__", _decline, reason)
+        yield Patch("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn", _decline, reason, How.CODE)
+        yield Patch("torch", "compile", _decline, reason, How.CODE)
+
+    def _entered(self, original: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        self._path.append(self._modules.get(id(module), self._path[-1]))
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self._path.pop()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.namespace == "prim":
+            return func(*args, **(kwargs or {}))
+        fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
+        node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
+        tags = func.tags
+        if torch.Tag.dynamic_output_shape in tags or _gives_number(func):
+            real = self._values.of((node_args, node_kwargs))
+            if real is not None:
+                return self._computed(func, *real)
+        if torch.Tag.inplace_view in tags:
+            self._keep_shape(fake_args[0])
+        elif func._schema.is_mutable:
+            self._note_writes(func, fake_args, fake_kwargs)
+        result = func(*fake_args, **fake_kwargs)
+        if result is None and not func._schema.is_mutable:
+            return None
+        self._note_call(func, node_args, node_kwargs, result)
+        return result
+
+    def _note_call(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
+        node = self._graph.create_node("call_function", func, tuple(args), kwargs, func.overloadpacket.__name__)
+        node.meta = {"val": result, "module": self._path[-1], "source": _user_line(sys._getframe(2))}
+        if isinstance(result, (list, tuple)):
+            for index, part in enumerate(result):
+                if isinstance(part, (torch.Tensor, *SYMBOLIC)):
+                    item = self._graph.create_node("call_function", operator.getitem, (node, index))
+                    item.meta = {**node.meta, "val": part}
+                    self._note_result(item, part)
+        else:
+            self._note_result(node, result)
+
+    def _note_result(self, node: Node, result: Any) -> None:
+        if isinstance(result, torch.Tensor):
+            self._nodes[id(result)] = node
+            self._note_sizes(node, result)
+        elif isinstance(result, SYMBOLIC):
+            self._numbers.setdefault(result.node.expr, node)
+
+    def _note_sizes(self, node: Node, tensor: torch.Tensor) -> None:
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                self._homes.setdefault(size.node.expr, (node, axis))
+
+    def _keep_shape(self, fake: torch.Tensor) -> None:
+        """The tensor will look at its memory in another way: what was recorded of it says how it did until now."""
+        before = fake.detach()
+        self._kept.append(fake)
+        for node in self._graph.nodes:
+            if node.meta.get("val") is fake:
+                node.meta["val"] = before
+
+    def _note_writes(self, func: Any, args: Any, kwargs: Any) -> None:
+        for index, argument in enumerate(func._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = args[index] if index < len(args) else kwargs.get(argument.name)
+                for tensor in value if isinstance(value, list) else [value]:
+                    if isinstance(tensor, torch.Tensor):
+                        self._values.wrote(tensor)
+
+    def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """What depends on the values of weights alone is what they make of it now."""
+        with _disable_current_modes():
+            result = func(*args, **kwargs)
+        line = _user_line(sys._getframe(2))
+        self._notes.append(f"decided by the values that the weights have now{line and ': ' + line}")
+        return result
+
+    # Arguments
+
+    def _faked(self, argument: Any) -> Any:
+        """An argument with fakes in the place of real tensors."""
+        if isinstance(argument, torch.Tensor):
+            return argument if id(argument) in self._nodes else self._fake_of(argument)
+        if isinstance(argument, (list, tuple)):
+            return [self._faked(part) for part in argument]
+        if isinstance(argument, dict):
+            return {name: self._faked(part) for name, part in argument.items()}
+        return argument
+
+    def _recorded(self, argument: Any) -> Any:
+        """A faked argument with nodes in the place of tensors and dynamic sizes."""
+        if isinstance(argument, torch.Tensor):
+            return self._nodes[id(argument)]
+        if isinstance(argument, list):
+            return [self._recorded(part) for part in argument]
+        if isinstance(argument, dict):
+            return {name: self._recorded(part) for name, part in argument.items()}
+        return self._number(argument) if isinstance(argument, SYMBOLIC) else argument
+
+    def _number(self, number: Any) -> Any:
+        constant = number.node.constant if number.node.constant is not None else number.node.maybe_as_int()
+        return self._expression(number.node.expr, number) if constant is None else constant
+
+    def _expression(self, expression: Any, number: Any = None) -> Any:
+        """A size as nodes that compute it from the sizes of tensors."""
+        if (node := self._numbers.get(expression)) is not None:
+            return node
+        if expression.is_Integer:
+            return int(expression)
+        if expression.is_number:
+            return float(expression)
+        if isinstance(expression, sympy.Symbol):
+            if expression not in self._homes:
+                raise Declined(f"the size {expression} belongs to no recorded tensor")
+            node = self._call_node(torch.ops.aten.sym_size.int, self._homes[expression])
+        else:
+            function, folds = FUNCTION_OF.get(type(expression).__name__, (None, False))
+            if function is None:
+                raise Declined(f"the size {expression} is computed by {type(expression).__name__}")
+            parts = [self._expression(part) for part in expression.args]
+            if folds:
+                node = reduce(lambda one, other: self._call_node(function, (one, other)), parts)
+            else:
+                node = self._call_node(function, tuple(parts))
+        node.meta["val"] = _symbolic(self.fakes.shape_env, expression) if number is None else number
+        self._numbers[expression] = node
+        return node
+
+    def _call_node(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Node:
+        name = getattr(function, "__name__", "size").replace(".int", "")
+        return self._graph.create_node("call_function", function, args, name=name)
+
+    # The end
+
+    def finished(self, results: Sequence[Any], spec: pytree.TreeSpec) -> Recording:
+        """The whole graph; ``results`` are the model's, flat."""
+        outputs = []
+        for result in results:
+            if result is not None and not isinstance(result, (torch.Tensor, int, float, complex, str, *SYMBOLIC)):
+                raise Declined(f"the model returns a {type(result).__name__}")
+            outputs.append(self._recorded(self._faked(result)))
+        self._graph.output(tuple(outputs)).meta["val"] = None
+        specs = [OutputSpec(OutputKind.USER_OUTPUT, _output(one), None) for one in outputs]
+        signature = ExportGraphSignature(_in_order(self._graph, self._inputs), specs)
+        ranges = dict(self.fakes.shape_env.var_to_range)
+        return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
+
+
+class _Unknown(Exception):
+    """A value that only a run of the file knows."""
+
+
+class _WeightValues:
+    """The values of what a graph computes from weights alone, as long as nobody writes to them."""
+
+    def __init__(self) -> None:
+        self._values: dict[Node, Any] = {}
+        self._written: set[int] = set()
+
+    def add(self, node: Node, tensor: torch.Tensor) -> None:
+        """A weight."""
+        self._values[node] = tensor
+
+    def wrote(self, tensor: torch.Tensor) -> None:
+        """A model writes to a tensor."""
+        self._written.add(tensor.untyped_storage()._cdata)
+
+    def of(self, arguments: Any) -> Any:
+        """Arguments with values in the place of nodes; None if one of them is not known."""
+        with _disable_current_modes():
+            try:
+                return map_arg(arguments, self._value)
+            except _Unknown:
+                return None
+
+    def _value(self, node: Node) -> Any:
+        fake = node.meta.get("val")
+        if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata in self._written:
+            raise _Unknown
+        if node not in self._values:
+            target: Any = node.target
+            is_random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+            if node.op == "placeholder" or is_random or not node.all_input_nodes:
+                raise _Unknown
+            args, kwargs = map_arg((node.args, node.kwargs), self._value)
+            self._values[node] = target(*args, **kwargs)
+        return self._values[node]
+
+
+@cache
+def _gives_number(func: Any) -> bool:
+    """Whether a call reads the values of tensors."""
+    return [str(result.type) for result in func._schema.returns] in (["bool"], ["number"], ["int"], ["float"])
+
+
+def _decline(original: Any, called: Any = None, *args: Any, **kwargs: Any) -> Any:
+    raise Declined(f"{getattr(called, '__name__', called)} has graphs of its own")
+
+
+def _names_of_tensors(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> dict[int, str]:
+    """The tensors that hang on a module, by identity."""
+    names = {id(tensor): name for name, tensor in state.items()}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                names.setdefault(id(value), f"{path}.{name}" if path else name)
+    return names
+
+
+def _symbolic(env: ShapeEnv, expression: Any) -> Any:
+    if isinstance(expression, sympy.logic.boolalg.Boolean):
+        return env.create_symboolnode(expression)
+    if expression.is_integer:
+        return env.create_symintnode(expression, hint=None)
+    return env.create_symfloatnode(expression, hint=None)
+
+
+def _output(result: Any) -> Any:
+    if isinstance(result, Node):
+        return TensorArgument(name=result.name)
+    return ConstantArgument(name="", value=result)
+
+
+def _in_order(graph: Graph, specs: list[InputSpec]) -> list[InputSpec]:
+    by_name = {spec.arg.name: spec for spec in specs}
+    return [by_name[node.name] for node in graph.nodes if node.op == "placeholder"]
+
+
+_of_users = cache(is_users)
+
+
+def _user_line(frame: Any) -> str:
+    """``file.py:12``: the innermost line of the model that is neither PyTorch's nor ours."""
+    while frame is not None and not outside_the_model(frame):
+        if _of_users(frame.f_code.co_filename):
+            return f"{shorten(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
