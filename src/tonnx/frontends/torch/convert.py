@@ -22,7 +22,7 @@ from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
 from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.call.counters import tie_counters
-from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes
+from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import FUNCTION, Call, bind_call, checked_names, plain_arguments
@@ -92,6 +92,7 @@ def _capture(request: ModelRequest) -> _Capture:
     call = bind_call(module, request.args, request.kwargs, request.input_names)
     apply_dynamic_shapes(call, request.dynamic_shapes, module)
     axes = apply_dynamic_axes(call, request.dynamic_axes, names)
+    settle_expressions(call)
     _check_collisions(call, names)
     told = plain_arguments(call)
     # torch.export puts copies in the place of the lists and dicts that a module holds.

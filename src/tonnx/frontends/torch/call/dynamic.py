@@ -17,6 +17,7 @@ from tonnx.errors import InvalidArgument
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, unknown_axes_name
 from tonnx.frontends.torch.call.containers import Node, tree_of
 from tonnx.frontends.torch.call.signature import Call, DimSpec, Leaf
+from tonnx.ir.size_expressions import derived_sizes
 
 
 def apply_dynamic_axes(
@@ -41,6 +42,27 @@ def apply_dynamic_axes(
         else:
             raise unknown_axes_name(name, list(by_name), output_names)
     return outputs
+
+
+def settle_expressions(call: Call) -> None:
+    """Find the dimensions that are expressions of others: ``past + sequence``. The example must agree with them."""
+    dims = [(leaf, axis, dim) for leaf in call.leaves for axis, dim in leaf.dynamic.items()]
+    derived = derived_sizes([dim.name for _, _, dim in dims])
+    sizes = {dim.name: leaf.tensor.shape[axis] for leaf, axis, dim in dims}
+    for leaf, axis, dim in dims:
+        expression = derived.get(dim.name)
+        if expression is None:
+            continue
+        size, actual = expression.of(sizes), leaf.tensor.shape[axis]
+        if size != actual:
+            terms = ", ".join(f"{name} = {sizes[name]}" for name in sorted(expression.names))
+            raise InvalidArgument(
+                f"axis {axis} of the input {leaf.name!r} has size {actual} in the example, "
+                f"but {expression.text} is {size} there",
+                why=f"in the example {terms}",
+                hint="give an example in which they agree, or name the dimension by itself",
+            )
+        leaf.dynamic[axis] = replace(dim, name=expression.text, expression=expression)
 
 
 def _checked_axis(leaf: Leaf, axis: Any) -> int:

@@ -13,6 +13,7 @@ import torch
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.torch.call.containers import Node, named_leaves, tree_of
+from tonnx.ir.size_expressions import SizeExpression
 
 
 @dataclass
@@ -24,6 +25,12 @@ class DimSpec:
     maximum: int | None = None
     optional: bool = False
     """Dim.AUTO: dynamic if the model allows it."""
+    expression: SizeExpression | None = None
+    """What it is computed of: its name is the text of it."""
+
+    def size(self, sizes: Mapping[str, int]) -> int:
+        """Its size, where the names have these."""
+        return sizes[self.name] if self.expression is None else int(self.expression.of(sizes))
 
 
 @dataclass
