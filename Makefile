@@ -5,6 +5,7 @@
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
+#   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
@@ -39,7 +40,7 @@ PADDLE2 := $(P2)/.stamp-paddle2
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
-.PHONY: dist fixtures test-torch test-versions
+.PHONY: dist fixtures test-generate test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -64,11 +65,15 @@ test-versions:
 		WITH="onnx==1.18.0 onnx-ir==1.0.0 onnxruntime==1.22.0 paddlepaddle==3.0.0"
 
 test-models: $(MODELS)
-	@$(PY) -m pytest -m models tests/models
+	@$(PY) -m pytest -m models tests/models tests/generation
 
 # The same as a table: docs/models.md. For some of them: make docs-models ONLY="--models bert,gpt2"
 docs-models: $(MODELS)
 	@$(PY) -m tests.models.opsets --write docs/models.md $(ONLY)
+
+# For some of them, or for all that transformers has: make test-generate ONLY="--families llama,gpt2"
+test-generate: $(MODELS)
+	@$(PY) -m tests.generation.suite --write docs/generation.md $(ONLY)
 
 test-ops: $(DEV)
 	@$(PY) -m tests.opinfo.suite --write

@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tonnx.api.custom import lower, register_custom_op_symbolic, unregister_custom_op_symbolic
+    from tonnx.api.custom import (
+        lower,
+        register_container,
+        register_custom_op_symbolic,
+        unregister_custom_op_symbolic,
+    )
     from tonnx.api.export import export
     from tonnx.api.result import ExportResult
     from tonnx.api.retarget import RetargetResult, retarget
@@ -42,6 +47,7 @@ _LATER = {
     "LoweringError": "tonnx.errors",
     "MissingDependency": "tonnx.errors",
     "Model": "tonnx.run.model",
+    "register_container": "tonnx.api.custom",
     "register_custom_op_symbolic": "tonnx.api.custom",
     "report": "tonnx.reporting",
     "retarget": "tonnx.api.retarget",
@@ -79,6 +85,7 @@ __all__ = [
     "export",
     "load",
     "lower",
+    "register_container",
     "register_custom_op_symbolic",
     "report",
     "retarget",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -326,6 +327,7 @@ def test_progress_on_a_terminal(at: Path, tmp_path: Path, monkeypatch: pytest.Mo
         ("x[2]", InputSpec("x", None, (DimSpec(2),))),
         ("x:[?]", InputSpec("x", None, (DimSpec(None, ""),))),
         ("x:bfloat16[]", InputSpec("x", "bfloat16", ())),
+        ("m[b, past + sequence]", InputSpec("m", None, (DimSpec(None, "b"), DimSpec(None, "past + sequence")))),
         ("layer.0/in-put[1]", InputSpec("layer.0/in-put", None, (DimSpec(1),))),
     ],
 )
@@ -346,6 +348,14 @@ def test_example_sizes() -> None:
     first, second = specs.with_example_sizes([specs.input_spec("x[b,3,h,w=9]"), specs.input_spec("y[n,b,w,?]")])
     assert [dim.size for dim in first.dims] == [2, 3, 64, 9]
     assert [dim.size for dim in second.dims] == [2, 2, 9, 64]
+
+
+def test_sizes_computed_of_others() -> None:
+    texts = ["x[b,s=4]", "past[b,p]", "mask[b, p + s]"]
+    assert [dim.size for dim in specs.with_example_sizes([*map(specs.input_spec, texts)])[2].dims] == [2, 12]
+    assert specs.dynamic_spec("mask:0=b, 1=past + s") == ("mask", {0: "b", 1: "past + s"})
+    with pytest.raises(argparse.ArgumentTypeError, match="not a dimension"):
+        specs.input_spec("x[past +]")
 
 
 # Other processes: clean stdout, exit codes

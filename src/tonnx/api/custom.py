@@ -1,4 +1,4 @@
-"""Rules of the user's own: `tonnx.lower` and `tonnx.register_custom_op_symbolic`.
+"""Rules of the user's own: `tonnx.lower`, `tonnx.register_custom_op_symbolic` and `tonnx.register_container`.
 
 They hold for the process, from their registration on, and come before tonnx's own rules. A second registration for a
 name replaces the first: a notebook's cell may run again.
@@ -7,7 +7,7 @@ name replaces the first: a notebook's cell may run again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tonnx.errors import InvalidArgument
@@ -102,6 +102,33 @@ def register_custom_op_symbolic(symbolic_name: str, symbolic_fn: Callable[..., A
         raise InvalidArgument(
             f"{symbolic_name!r} is no operator", hint='write "namespace::name"; overloads share one function'
         ) from error
+
+
+def register_container(
+    kind: type, flatten: Callable[[Any], Mapping[str, Any]], unflatten: Callable[[dict[str, Any]], Any]
+) -> None:
+    """Say what is in a class that a model takes or returns, where its public attributes do not tell.
+
+    Example::
+
+        tonnx.register_container(Boxes, lambda boxes: {"corners": boxes._data}, lambda parts: Boxes(parts["corners"]))
+
+    Args:
+        kind: the class; it stands for its subclasses, too.
+        flatten: gives the parts of an object by name: tensors, numbers, or other containers. Inputs and outputs of the
+            file are called ``argument.name``.
+        unflatten: makes an object of such parts.
+
+    Dataclasses, named tuples, dicts and objects with tensors in public attributes, such as the caches of transformers,
+    need no registration. Nothing is registered with PyTorch.
+    """
+    from tonnx.frontends.torch.call.containers import USERS
+
+    if not isinstance(kind, type) or not callable(flatten) or not callable(unflatten):
+        raise InvalidArgument(
+            f"register_container takes a class and two functions, not {kind!r}, {flatten!r}, {unflatten!r}"
+        )
+    USERS[kind] = (flatten, unflatten)
 
 
 def unregister_custom_op_symbolic(symbolic_name: str, opset_version: int) -> None:

@@ -54,7 +54,8 @@ def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
         type=specs.input_spec,
         metavar="SPEC",
         help='"x:float32[batch,3,224,224]": a name in the brackets makes a dynamic dimension, a number a fixed one, '
-        '"batch=4" a dynamic one whose example has size 4, "x:int64[]" is a scalar; once for each input',
+        '"batch=4" a dynamic one whose example has size 4, "x:int64[]" is a scalar, "past + sequence" '
+        "a size computed of others; once for each input",
     )
     inputs.add_argument(
         "--input-shapes",

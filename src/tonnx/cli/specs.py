@@ -6,6 +6,8 @@ import argparse
 import re
 from dataclasses import dataclass, replace
 
+from tonnx.ir.size_expressions import derived_sizes, is_size
+
 DTYPES = (
     "float32 float64 float16 bfloat16 float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz "
     "int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool complex64 complex128"
@@ -20,7 +22,8 @@ _ALIASES = {
 _NAME = r"[A-Za-z_][\w./-]*"
 _INPUT = re.compile(rf"\s*(?P<name>{_NAME})\s*(?::\s*(?P<dtype>\w*)\s*)?\[(?P<dims>[^\[\]]*)\]\s*")
 _SHAPE = re.compile(rf"\s*(?:(?P<name>{_NAME})\s*:)?\s*(?P<dims>\[[^\[\]]*\]|[^\[\]]*)\s*")
-_DIM = re.compile(r"(?P<name>[A-Za-z_]\w*)(?:\s*=\s*(?P<size>\d+))?")
+_DIM_NAME = r"[A-Za-z_(][\w\s+*/%()-]*"
+_DIM = re.compile(rf"(?P<name>{_DIM_NAME}?)(?:\s*=\s*(?P<size>\d+))?")
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,10 @@ def dynamic_spec(text: str) -> tuple[str, dict[int, str | None]]:
     name, colon, rest = text.rpartition(":")
     axes: dict[int, str | None] = {}
     for part in rest.split(","):
-        match = re.fullmatch(r"\s*(-?\d+)\s*(?:=\s*([A-Za-z_]\w*)\s*)?", part)
-        if match is None or not name or not colon:
+        match = re.fullmatch(rf"\s*(-?\d+)\s*(?:=\s*({_DIM_NAME}))?", part)
+        if match is None or not name or not colon or (match[2] and not is_size(match[2])):
             raise argparse.ArgumentTypeError(f"{text!r} does not name axes; they are written NAME:0=batch,2=height")
-        axes[int(match[1])] = match[2]
+        axes[int(match[1])] = match[2].strip() if match[2] else None
     return name.strip(), axes
 
 
@@ -106,9 +109,10 @@ def runtime(text: str) -> str | None:
 def with_example_sizes(specs: list[InputSpec]) -> list[InputSpec]:
     """Give every dynamic dimension a size: the one written somewhere, else one that most models accept.
 
-    A dimension has the same size wherever its name stands.
+    A dimension has the same size wherever its name stands; one that is computed of others follows them.
     """
     sizes: dict[str, int] = {}
+    derived = derived_sizes([dim.name for spec in specs for dim in spec.dims if dim.name])
     for spec in specs:
         for dim in spec.dims:
             if dim.name and dim.size is not None and sizes.setdefault(dim.name, dim.size) != dim.size:
@@ -117,8 +121,10 @@ def with_example_sizes(specs: list[InputSpec]) -> list[InputSpec]:
                 )
     for spec in specs:
         for axis, dim in enumerate(spec.dims):
-            if dim.name:
+            if dim.name and dim.name not in derived:
                 sizes.setdefault(dim.name, _usual(axis, len(spec.dims)))
+    for name, expression in derived.items():
+        sizes.setdefault(name, int(expression.of(sizes)))
     return [
         replace(spec, dims=tuple(_sized(dim, axis, len(spec.dims), sizes) for axis, dim in enumerate(spec.dims)))
         for spec in specs
@@ -155,9 +161,10 @@ def _dim(text: str, whole: str) -> DimSpec:
     if text.isdecimal():
         return DimSpec(int(text))
     match = _DIM.fullmatch(text)
-    if match is None:
+    if match is None or not is_size(match["name"]):
         raise argparse.ArgumentTypeError(
-            f"{text!r} in {whole!r} is not a dimension: a number, a name, or a name with an example size (batch=4)"
+            f"{text!r} in {whole!r} is not a dimension: a number, a name, a name with an example size (batch=4), "
+            "or an expression of names (past + sequence)"
         )
     return DimSpec(int(match["size"]) if match["size"] else None, match["name"])
 

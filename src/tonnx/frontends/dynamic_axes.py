@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
+from tonnx.ir.size_expressions import SizeExpression, size_expression
 
 
 def checked_axes(axes: Any) -> Mapping[str, Any]:
@@ -52,6 +53,13 @@ def unknown_axes_name(name: str, inputs: Sequence[str], outputs: Sequence[str]) 
     )
 
 
+def _is_same(text: str, expression: SizeExpression, names: Collection[str]) -> bool:
+    """Whether a size is what an expression says, as far as a few numbers tell."""
+    own = size_expression(text, names)
+    numbers = [{name: factor + 7 * place for place, name in enumerate(names)} for factor in (2, 11, 30)]
+    return own is not None and all(own.of(sizes) == expression.of(sizes) for sizes in numbers)
+
+
 def name_axes(value: ir.Value, axes: dict[int, str], taken: dict[str, str]) -> list[str]:
     """Give an output's dimensions the names that were asked for; says where the model does not allow it.
 
@@ -65,7 +73,10 @@ def name_axes(value: ir.Value, axes: dict[int, str], taken: dict[str, str]) -> l
             raise InvalidArgument(f"the output {value.name!r} has no axis {axis}", why=f"its rank is {len(shape)}")
         size = shape[axis]
         text = str(size if isinstance(size, int) else size.value)
-        if not isinstance(size, int) and taken.setdefault(name, text) == text:
+        expression = size_expression(name, taken)
+        if expression is not None and _is_same(text, expression, taken):
+            shape[axis] = ir.SymbolicDim(expression.text)
+        elif not isinstance(size, int) and expression is None and taken.setdefault(name, text) == text:
             shape[axis] = ir.SymbolicDim(name)
         else:
             notes.append(f"axis {axis} of the output {value.name} is {text} in the model; it is not called {name}")

@@ -21,7 +21,8 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
 from tonnx.frontends.request import ModelRequest
-from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes
+from tonnx.frontends.torch.call.counters import tie_counters
+from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall, bind_call, checked_names, plain_arguments
@@ -91,10 +92,12 @@ def _capture(request: ModelRequest) -> _Capture:
     call = bind_call(module, request.args, request.kwargs, request.input_names)
     apply_dynamic_shapes(call, request.dynamic_shapes, module)
     axes = apply_dynamic_axes(call, request.dynamic_axes, names)
+    settle_expressions(call)
     _check_collisions(call, names)
-    told = plain_arguments(module, call)
+    told = plain_arguments(call)
     # torch.export puts copies in the place of the lists and dicts that a module holds.
     with state_kept(module), model_mode(module, request.training), _draws_noted(told):
+        told += tie_counters(module, call)
         captured = capture(request.capture, module, call)
     captured.notes[:0] = told
     return _Capture(module, call, captured, names, axes)

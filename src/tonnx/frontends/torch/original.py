@@ -13,8 +13,9 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.patching import exclusive
+from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.program import program_call
-from tonnx.frontends.torch.call.signature import DimSpec, ModelCall, bind_call, path_name
+from tonnx.frontends.torch.call.signature import DimSpec, ModelCall, bind_call
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import is_script
@@ -148,16 +149,16 @@ def _reference(module: Any, call: ModelCall, back: Mapping[str, str], outputs: S
         args, kwargs = call.with_tensors(tensors)
         mode = torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
         with exclusive(), torch.random.fork_rng(devices=[]), state_kept(module), mode:
-            return _picked(module(*args, **kwargs), outputs)
+            return _picked(module(*args, **kwargs), outputs, call.names)
 
     return run
 
 
-def _picked(result: Any, outputs: Sequence[str]) -> list[np.ndarray]:
+def _picked(result: Any, outputs: Sequence[str], arguments: Sequence[str]) -> list[np.ndarray]:
     """The file's outputs among what the model returns."""
-    leaves = [(path, leaf) for path, leaf in pytree.tree_flatten_with_path(result)[0] if leaf is not None]
-    names = [path_name(path) or "output" for path, _ in leaves]
-    return [to_numpy(leaves[place][1]) for place in match_outputs(outputs, names)]
+    results = {name: leaf for name, leaf in results_of(result, arguments).items() if leaf is not None}
+    leaves = list(results.values())
+    return [to_numpy(leaves[place]) for place in match_outputs(outputs, list(results))]
 
 
 def _captured(module: Any, program: ExportedProgram | None, call: ModelCall, signature: Signature) -> Captured:

@@ -5,7 +5,7 @@ Nothing is known about the model here, only the example the user gave: its value
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import zip_longest
 from math import prod
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tonnx.errors import InvalidArgument
+from tonnx.ir.size_expressions import SizeExpression, derived_sizes
 
 Sizes = dict[str, int]
 Ranges = Mapping[str, tuple[int, int | None]]
@@ -193,6 +194,10 @@ def other_sizes(
 
     ``batch`` names the symbols that are tried at 1, 2 and 3 whatever their example size.
     """
+    derived = derived_sizes(list(dims))
+    if derived:  # sizes that are computed of others follow them
+        free = {symbol: size for symbol, size in dims.items() if symbol not in derived}
+        return following(other_sizes(free, ranges, limit, batch), derived, ranges)
     bounds = {symbol: (ranges or {}).get(symbol, (1, None)) for symbol in dims}
     choices = {symbol: _choices(size, bounds[symbol], symbol in batch) for symbol, size in dims.items()}
     alone = [[{**dims, symbol: size} for size in sizes] for symbol, sizes in choices.items()]
@@ -202,6 +207,22 @@ def other_sizes(
     by_rank = [sizes for rank in zip_longest(*alone) for sizes in rank if sizes is not None]
     kept = _unique(joint + by_rank, without=dict(dims))[:limit]
     return [sizes for sizes in natural if sizes in kept]
+
+
+def following(
+    assignments: Iterable[Sizes], derived: Mapping[str, SizeExpression], ranges: Ranges | None = None
+) -> list[Sizes]:
+    """The assignments with the sizes that are computed of others; without those where one would be out of its range."""
+    complete = [
+        {**sizes, **{symbol: int(expression.of(sizes)) for symbol, expression in derived.items()}}
+        for sizes in assignments
+    ]
+
+    def is_within(symbol: str, size: int) -> bool:
+        low, high = (ranges or {}).get(symbol, (0, None))
+        return size >= low and (high is None or size <= high)
+
+    return [sizes for sizes in complete if all(is_within(symbol, sizes[symbol]) for symbol in derived)]
 
 
 def _choices(size: int, bounds: tuple[int, int | None], is_batch: bool) -> list[int]:

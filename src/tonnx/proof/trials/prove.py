@@ -19,6 +19,7 @@ from tonnx.proof.subject import Arrays, Reference, Subject, copies
 from tonnx.proof.trials.inputs import Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.trials.rounding import Quantised
 from tonnx.proof.trials.saturation import runtime_saturates
+from tonnx.proof.trials.ties import settle, unsupported
 from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
 
 _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
@@ -235,9 +236,10 @@ def prove(
         trials.append(prover.invented(label, drawn_sizes, inputs, expected))
         if failing is None and not trials[-1].ok:
             failing = inputs
+    trials, tied = prover.together(trials, dims, seed, expected) if sizes else (trials, [])
     if all(trial.skipped is not None for trial in trials):
         raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
-    told = tuple(filter(None, (*remarks, session.remark)))
+    told = tuple(filter(None, (*remarks, session.remark, *tied)))
     return Verification(tuple(trials), session.brought_up_by, failing=failing, remarks=told)
 
 
@@ -245,9 +247,16 @@ def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) ->
     limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
     for index, sizes in enumerate(other_sizes(dims, subject.limits, limit, batch)):
-        # Seeded by trial, so that one trial can be repeated without those before it.
-        inputs = draw(subject.example, subject.dynamic, sizes, np.random.default_rng([seed, index]))
-        yield ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol]), sizes, inputs
+        yield _label(sizes, dims), sizes, _drawn(subject, sizes, seed, index)
+
+
+def _label(sizes: Sizes, dims: Sizes) -> str:
+    return ", ".join(f"{symbol}={size}" for symbol, size in sizes.items() if size != dims[symbol])
+
+
+def _drawn(subject: Subject, sizes: Sizes, seed: int, index: int) -> dict[str, np.ndarray]:
+    # Seeded by trial, so that one trial can be repeated without those before it.
+    return draw(subject.example, subject.dynamic, sizes, np.random.default_rng([seed, index]))
 
 
 def _other_values(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
@@ -320,8 +329,28 @@ class _Prover:
         trial, inputs = self._within_range(trial, inputs)
         if trial.ok:
             return trial
+        if _shapes(inputs) != _shapes(self.subject.example):
+            failure = unsupported(reference, self.subject.example, inputs)
+            if failure is not None:
+                return Trial(label, sizes, _shapes(inputs), skipped=failure)
         reason = doubt(reference, inputs, reference(copies(inputs)), usual, trial.comparisons, label == FAR)
         return trial if reason is None else replace(trial, doubt=reason, comparisons=())
+
+    def together(
+        self, trials: Sequence[Trial], dims: Sizes, seed: int, usual: Sequence[np.ndarray] | None
+    ) -> tuple[list[Trial], list[str]]:
+        """The trials with those of sizes that belong together in the example, and what is to be told of it."""
+        subject = self.subject
+        if subject.reference is None:
+            return list(trials), []
+
+        def judge(assignments: list[Sizes]) -> list[Trial]:
+            return [
+                self.invented(_label(sizes, dims), sizes, _drawn(subject, sizes, seed, len(trials) + index), usual)
+                for index, sizes in enumerate(assignments)
+            ]
+
+        return settle(trials, dims, subject.limits, judge)
 
     def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
         """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""

@@ -7,16 +7,17 @@ torch.export takes, with strings allowed as dimensions.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, unknown_axes_name
-from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall, path_name
+from tonnx.frontends.torch.call.containers import Node, tree_of
+from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
+from tonnx.ir.size_expressions import derived_sizes
 
 
 def apply_dynamic_axes(
@@ -30,16 +31,38 @@ def apply_dynamic_axes(
     outputs: dict[str, dict[int, str]] = {}
     for name, wanted in checked_axes(axes).items():
         named = axis_names(name, wanted)
-        if name in by_name:
-            leaf = by_name[name]
-            for axis, dim in named.items():
-                place = _checked_axis(leaf, axis)
-                leaf.dynamic[place] = replace(leaf.dynamic.get(place) or DimSpec(dim), name=dim, optional=False)
+        inside = [leaf for leaf in call.leaves if leaf.name.startswith(f"{name}.")]  # a cache: all that it holds
+        if name in by_name or inside:
+            for leaf in [by_name[name]] if name in by_name else inside:
+                for axis, dim in named.items():
+                    place = _checked_axis(leaf, axis)
+                    leaf.dynamic[place] = replace(leaf.dynamic.get(place) or DimSpec(dim), name=dim, optional=False)
         elif name in output_names or not output_names:
             outputs[name] = named
         else:
             raise unknown_axes_name(name, list(by_name), output_names)
     return outputs
+
+
+def settle_expressions(call: ModelCall) -> None:
+    """Find the dimensions that are expressions of others: ``past + sequence``. The example must agree with them."""
+    dims = [(leaf, axis, dim) for leaf in call.leaves for axis, dim in leaf.dynamic.items()]
+    derived = derived_sizes([dim.name for _, _, dim in dims])
+    sizes = {dim.name: leaf.tensor.shape[axis] for leaf, axis, dim in dims}
+    for leaf, axis, dim in dims:
+        expression = derived.get(dim.name)
+        if expression is None:
+            continue
+        size, actual = expression.of(sizes), leaf.tensor.shape[axis]
+        if size != actual:
+            terms = ", ".join(f"{name} = {sizes[name]}" for name in sorted(expression.names))
+            raise InvalidArgument(
+                f"axis {axis} of the input {leaf.name!r} has size {actual} in the example, "
+                f"but {expression.text} is {size} there",
+                why=f"in the example {terms}",
+                hint="give an example in which they agree, or name the dimension by itself",
+            )
+        leaf.dynamic[axis] = replace(dim, name=expression.text, expression=expression)
 
 
 def _checked_axis(leaf: Leaf, axis: Any) -> int:
@@ -60,11 +83,20 @@ def apply_dynamic_shapes(call: ModelCall, shapes: Any, model: torch.nn.Module) -
     if hasattr(shapes, "dynamic_shapes"):  # a torch.export.ShapesCollection
         shapes = shapes.dynamic_shapes(model, call.args, call.kwargs)
     bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    tree = tree_of(bound)
+    leaves = iter(call.leaves)
     # By place, not by tensor: the same tensor may be given to two inputs.
-    places = [path for path, value in pytree.tree_flatten_with_path(bound)[0] if isinstance(value, torch.Tensor)]
-    leaves = dict(zip(map(pytree.keystr, places), call.leaves, strict=True))
+    by_place = {id(node): next(leaves) for node in _tensor_nodes(tree)}
+    arguments = {step.key: node for step, node in tree.parts}
     for name, spec in _by_parameter(shapes, bound).items():
-        _enter(spec, bound[name], (pytree.MappingKey(name),), leaves)
+        _enter(spec, arguments[name], name, by_place)
+
+
+def _tensor_nodes(node: Node) -> Iterator[Node]:
+    if isinstance(node.value, torch.Tensor):
+        yield node
+    for _, part in node.parts:
+        yield from _tensor_nodes(part)
 
 
 def _by_parameter(shapes: Any, bound: dict[str, Any]) -> dict[str, Any]:
@@ -92,12 +124,12 @@ def _by_parameter(shapes: Any, bound: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(bound, shapes, strict=False))
 
 
-def _enter(spec: Any, value: Any, path: tuple[Any, ...], leaves: dict[str, Leaf]) -> None:
+def _enter(spec: Any, node: Node, path: str, leaves: dict[int, Leaf]) -> None:
     """One level of ``dynamic_shapes`` beside the same level of the arguments."""
     if spec is None:
         return
-    if isinstance(value, torch.Tensor):
-        leaf = leaves[pytree.keystr(path)]
+    if isinstance(node.value, torch.Tensor):
+        leaf = leaves[id(node)]
         if not isinstance(spec, (Mapping, list, tuple)):
             raise InvalidArgument(f"dynamic_shapes of {leaf.name!r} must be a dict axis → dimension, not {spec!r}")
         for axis, dim in spec.items() if isinstance(spec, Mapping) else enumerate(spec):
@@ -105,18 +137,27 @@ def _enter(spec: Any, value: Any, path: tuple[Any, ...], leaves: dict[str, Leaf]
             if dim_spec is not None:
                 leaf.dynamic[_checked_axis(leaf, axis)] = dim_spec
         return
-    children: dict[Any, tuple[Any, Any]] = {}
-    if not isinstance(value, (int, float, str)):
-        paths = pytree.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)[0]
-        children = {_raw_key(child[-1]): (child[-1], part) for child, part in paths if child}
+    if node.parts and _is_of_a_tensor(spec):
+        for part in _tensor_nodes(node):
+            _enter(spec, part, path, leaves)
+        return
+    children = {step.key: part for step, part in node.parts}
     for key, part in _items(spec, list(children)):
         if key not in children:
             raise InvalidArgument(
-                f"dynamic_shapes names {key!r} below {path_name(path)!r}, which has no such part",
+                f"dynamic_shapes names {key!r} below {path!r}, which has no such part",
                 why=f"its parts are {', '.join(map(str, children)) or '(none)'}",
             )
-        step, child_value = children[key]
-        _enter(part, child_value, (*path, step), leaves)
+        _enter(part, children[key], f"{path}_{key}", leaves)
+
+
+def _is_of_a_tensor(spec: Any) -> bool:
+    """``{0: "batch"}`` where a cache stands: for every tensor that it holds."""
+    return (
+        isinstance(spec, Mapping)
+        and any(spec.values())
+        and all(isinstance(axis, int) and not isinstance(dim, (Mapping, list, tuple)) for axis, dim in spec.items())
+    )
 
 
 def _items(spec: Any, keys: list[Any]) -> list[tuple[Any, Any]]:
@@ -125,10 +166,6 @@ def _items(spec: Any, keys: list[Any]) -> list[tuple[Any, Any]]:
     if isinstance(spec, (list, tuple)):  # in order; what is beyond the end is reported by its index
         return [(keys[i] if i < len(keys) else i, part) for i, part in enumerate(spec)]
     return [(key, getattr(spec, str(key), None)) for key in keys]  # the same class, holding dimensions
-
-
-def _raw_key(part: Any) -> Any:
-    return getattr(part, "key", getattr(part, "idx", getattr(part, "name", None)))
 
 
 def _dim_spec(dim: Any, leaf: Leaf, axis: int) -> DimSpec | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import torch
 
 from tonnx.errors import InvalidArgument
@@ -22,15 +24,20 @@ def grown_example(call: ModelCall) -> list[torch.Tensor]:
                     f"the dimension {dim.name!r} has size {sizes[dim.name]} in one input and {size} in {leaf.name!r}",
                     hint="give different names to dimensions that may differ",
                 )
-    grown = {name: size for name, size in sizes.items() if size < 2}
-    for i, name in enumerate(grown):
-        grown[name] = 2 + i  # different sizes for different dimensions, so that none is taken for another
+    derived = {dim.name for leaf in call.leaves for dim in leaf.dynamic.values() if dim.expression is not None}
+    small = [name for name, size in sizes.items() if size < 2 and name not in derived]
+    # Different sizes for different dimensions, so that none is taken for another.
+    return resized(call, {**sizes, **{name: 2 + i for i, name in enumerate(small)}})
+
+
+def resized(call: ModelCall, sizes: Mapping[str, int]) -> list[torch.Tensor]:
+    """The example tensors with these sizes of the dynamic dimensions, by name."""
     tensors: list[torch.Tensor] = []
     for leaf in call.leaves:
         tensor = leaf.tensor
         for axis, dim in leaf.dynamic.items():
-            if dim.name in grown:
-                tensor = grow(tensor, axis, grown[dim.name], dim.maximum)
+            if (size := dim.size(sizes)) != tensor.shape[axis]:
+                tensor = grow(tensor, axis, size, dim.maximum)
         # One tensor given for two inputs: the file has two, so the model must not see (`query is key`) that it is one.
         tensors.append(tensor.clone() if any(tensor is other for other in tensors) else tensor)
     return tensors
@@ -50,11 +57,9 @@ def grow(tensor: torch.Tensor, axis: int, size: int, maximum: int | None) -> tor
 def other_example(call: ModelCall) -> list[torch.Tensor]:
     """The example with every dynamic dimension one larger, and other values in the same range."""
     sizes: dict[str, int] = {}
-    tensors = []
     for leaf in call.leaves:
-        tensor = leaf.tensor.detach()
         for axis, dim in leaf.dynamic.items():
-            size = sizes.setdefault(dim.name, tensor.shape[axis] + 1 + 2 * len(sizes) % 5)
-            tensor = grow(tensor, axis, size, dim.maximum)
-        tensors.append(tensor.flip(0) if tensor.dim() else tensor.clone())
-    return tensors
+            if dim.expression is None:
+                sizes.setdefault(dim.name, leaf.tensor.shape[axis] + 1 + 2 * len(sizes) % 5)
+    tensors = [tensor.detach() for tensor in resized(call, sizes)]
+    return [tensor.flip(0) if tensor.dim() else tensor.clone() for tensor in tensors]

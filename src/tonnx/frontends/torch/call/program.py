@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.torch.call.containers import Node, Step
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall, as_call, rename_inputs
 
@@ -37,7 +38,10 @@ def program_call(
     for value, (name, fake) in zip(flat, program_inputs(program), strict=True):
         if isinstance(value, torch.Tensor) and fake is not None:
             leaves.append(_leaf(name, value, fake))
-    return ModelCall(tuple(positional), keywords, leaves, rename_inputs(leaves, input_names, program.state_dict))
+    call = ModelCall(tuple(positional), keywords, leaves, rename_inputs(leaves, input_names, program.state_dict))
+    parts = [(Step(place), Node(value)) for place, value in enumerate(flat)]
+    call.tree = Node((positional, keywords), parts, lambda _, values: pytree.tree_unflatten(values, tree))
+    return call
 
 
 def _names(program: ExportedProgram) -> list[str]:

@@ -37,14 +37,20 @@ def add_results(
         raise InvalidArgument(f"output_names has {len(output_names)} names, but the model has {len(kept)} outputs")
     final = [*output_names, *(op.names.unique(paths[i]) for i in kept[len(output_names) :])]
     for name in output_axes:
-        if name not in final:
+        if not any(_is_within(output, name) for output in final):
             raise unknown_axes_name(name, [leaf.name for leaf in inputs], final)
     taken = {dim.name: dim.name for leaf in inputs for dim in leaf.dynamic.values()}
     notes: list[str] = []
     for i, name in zip(kept, final, strict=True):
         value = op.add_output(_as_value(op, results[i]), name)
-        notes += name_axes(value, output_axes.get(name, {}), taken)
+        for asked, axes in output_axes.items():
+            notes += name_axes(value, axes, taken) if _is_within(name, asked) else []
     return kept, notes
+
+
+def _is_within(name: str, asked: str) -> bool:
+    """Whether an output is the one that was named, or in a cache of that name."""
+    return name == asked or name.startswith(f"{asked}.")
 
 
 def _as_value(op: Builder, result: Any) -> ir.Value:

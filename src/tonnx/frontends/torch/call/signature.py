@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
+from tonnx.frontends.torch.call.containers import Node, named_leaves, tree_of
+from tonnx.ir.size_expressions import SizeExpression
 
 
 @dataclass
@@ -23,6 +25,12 @@ class DimSpec:
     maximum: int | None = None
     optional: bool = False
     """Dim.AUTO: dynamic if the model allows it."""
+    expression: SizeExpression | None = None
+    """What it is computed of: its name is the text of it."""
+
+    def size(self, sizes: Mapping[str, int]) -> int:
+        """Its size, where the names have these."""
+        return sizes[self.name] if self.expression is None else int(self.expression.of(sizes))
 
 
 @dataclass
@@ -49,11 +57,18 @@ class ModelCall:
     weights: dict[str, str] = field(default_factory=dict)
     """Names that were asked for parameters: ``input_names`` goes on with them after the inputs."""
 
-    def with_tensors(self, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The same call with other tensors."""
-        left = iter(tensors)
-        flat, spec = pytree.tree_flatten((self.args, self.kwargs))
-        return pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+    names: tuple[str, ...] = ()
+    """The names of the arguments, positional ones first."""
+
+    @cached_property
+    def tree(self) -> Node:
+        """The arguments, taken apart."""
+        return tree_of((self.args, self.kwargs))
+
+    def with_tensors(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call with other tensors. The containers among the arguments are copies."""
+        args, kwargs = self.tree.rebuilt(iter(tensors))
+        return args, kwargs
 
 
 def bind_call(
@@ -71,8 +86,11 @@ def bind_call(
             hint="pass the positional arguments as a tuple `args`, the others as `kwargs`",
         ) from None
     keywords = {name: keywords[name] for name in _keyword_order(bound, keywords)}
-    leaves = _leaves(positional, keywords, _positional_names(signature, len(positional)))
-    return ModelCall(positional, keywords, leaves, rename_inputs(leaves, input_names, model.state_dict(keep_vars=True)))
+    names = (*_positional_names(signature, len(positional)), *keywords)
+    call = ModelCall(positional, keywords, [], names=names)
+    call.leaves = _leaves(call)
+    call.weights = rename_inputs(call.leaves, input_names, model.state_dict(keep_vars=True))
+    return call
 
 
 def as_call(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -82,7 +100,7 @@ def as_call(args: Any, kwargs: Mapping[str, Any] | None) -> tuple[tuple[Any, ...
     if args is None:
         return (), dict(kwargs or {})
     positional = args if type(args) is tuple else tuple(args) if isinstance(args, list) else (args,)
-    for value in pytree.tree_leaves((positional, dict(kwargs or {}))):
+    for _, value in tree_of((positional, dict(kwargs or {}))).leaves():
         if isinstance(value, np.ndarray):
             raise InvalidArgument(
                 f"an example input is a numpy array of shape {value.shape}, not a tensor",
@@ -133,27 +151,15 @@ def _keyword_order(bound: inspect.BoundArguments, kwargs: dict[str, Any]) -> lis
     return order + [name for name in kwargs if name not in order]
 
 
-def _leaves(args: tuple[Any, ...], kwargs: dict[str, Any], roots: list[str]) -> list[Leaf]:
-    leaves = []
-    for path, value in pytree.tree_flatten_with_path((args, kwargs))[0]:
-        if isinstance(value, torch.Tensor):
-            where, first, *rest = path
-            root = roots[first.idx] if where.idx == 0 else str(first.key)
-            leaves.append(Leaf("_".join([root, *map(key_text, rest)]), value))
-    return leaves
-
-
-def path_name(path: Sequence[Any]) -> str:
-    """``cache_0_key``: the keys, indices and attributes of a path into nested values."""
-    return "_".join(map(key_text, path))
-
-
-def key_text(part: Any) -> str:
-    """One step of a path into nested values."""
-    for attribute in ("key", "idx", "name"):
-        if hasattr(part, attribute):
-            return str(getattr(part, attribute))
-    return str(part)
+def _leaves(call: ModelCall) -> list[Leaf]:
+    args, kwargs = (part for _, part in call.tree.parts)
+    arguments = [part for _, part in (*args.parts, *kwargs.parts)]
+    return [
+        Leaf(name, value)
+        for root, argument in zip(call.names, arguments, strict=True)
+        for name, value in named_leaves(root, argument)
+        if isinstance(value, torch.Tensor)
+    ]
 
 
 def _check_tensors(leaves: Sequence[Leaf]) -> None:
@@ -220,14 +226,15 @@ def checked_names(option: str, names: Sequence[str] | None) -> list[str]:
     return listed
 
 
-def plain_arguments(model: torch.nn.Module, call: ModelCall) -> list[str]:
+def plain_arguments(call: ModelCall) -> list[str]:
     """A note of the numbers and texts among the arguments: they are not inputs of the file."""
-    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
+    args, kwargs = (part for _, part in call.tree.parts)
     described = []
-    for path, value in pytree.tree_flatten_with_path(bound)[0]:
-        if isinstance(value, (bool, int, float, str)):
-            first, *rest = path
-            described.append(f"{first.key}{pytree.keystr(tuple(rest))} = {value!r}")
+    for root, (_, argument) in zip(call.names, (*args.parts, *kwargs.parts), strict=True):
+        for path, value in argument.leaves():
+            # What an object holds beside tensors are its settings, not arguments.
+            if isinstance(value, (bool, int, float, str)) and not any(step.attribute for step in path):
+                described.append(f"{root}{''.join(f'[{step.key!r}]' for step in path)} = {value!r}")
     if not described:
         return []
     shown = ", ".join(described[:6]) + (f" and {len(described) - 6} more" if len(described) > 6 else "")

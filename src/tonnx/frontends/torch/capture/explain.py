@@ -17,7 +17,6 @@ from typing import Any, TextIO
 import sympy
 import torch
 from torch.fx.experimental.sym_node import SymNode
-from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
@@ -161,11 +160,9 @@ def frozen(dimensions: list[tuple[Leaf, int, DimSpec, int, str | None]]) -> Capt
 
 
 def _sources(model: torch.nn.Module, call: ModelCall) -> Iterator[str]:
-    """Torch's name of each tensor input, which is its path below the parameters of forward."""
-    bound = dict(inspect.signature(model.forward).bind(*call.args, **call.kwargs).arguments)
-    for path, value in pytree.tree_flatten_with_path(bound)[0]:
-        if isinstance(value, torch.Tensor):
-            yield f"L{pytree.keystr(path)}"
+    """Torch's name of each tensor input: the model takes nothing else here, each as a parameter of forward."""
+    for name, _ in zip(inspect.signature(model.forward).parameters, call.leaves, strict=True):
+        yield f"L[{name!r}]"
 
 
 def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze: Frozen) -> CaptureError:
@@ -191,8 +188,8 @@ def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze
         hint = f'write one: @torch.library.register_fake("{operator}")'
     elif "which is not a known type" in text:
         kind = text.partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "class of its own"
-        what = f"{name} takes or returns a {kind}, of which torch.export does not know what is in it"
-        hint = f"torch.export.register_dataclass({kind}) for a dataclass; else use a tuple or a dict"
+        what = f"{name} returns a {kind}, of which nobody knows what is in it"
+        hint = f"tonnx.register_container({kind}, flatten, unflatten) says what it holds; or return tensors"
     elif ".numpy()" in text or "np.ndarray" in text or "numpy.ndarray" in text:
         hint = "compute it with torch's functions: what numpy does is not part of the graph"
         what = f"torch.export could not capture {name}: it hands a tensor to numpy ({first[:200]})"

@@ -12,6 +12,7 @@ from torch.export.graph_signature import InputKind, TensorArgument
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.explain import frozen
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall
+from tonnx.ir.size_expressions import derived_sizes
 
 
 @dataclass
@@ -26,6 +27,8 @@ class Captured:
     limits: dict[str, tuple[int, int | None]]
     """Sizes that the user or the model's own code restricts a dimension to."""
     notes: list[str] = field(default_factory=list)
+    tied: dict[sympy.Symbol, sympy.Expr] = field(default_factory=dict)
+    """Symbols of dimensions that are expressions of others, and those."""
     shared: set[str] = field(default_factory=set)
     """Names of different dimensions that the model wants equal, or one of them 1."""
     how: str = "torch.export"
@@ -64,8 +67,15 @@ def describe(program: ExportedProgram, call: ModelCall) -> Captured:
                     wanted = leaf.dynamic[axis] = replace(wanted, name=name)
                 elif name != wanted.name:
                     shared |= {name, wanted.name}
-            _limit(limits, wanted, program.range_constraints.get(expression))
-    return Captured(program, inputs, names, limits, shared=shared)
+            if wanted.expression is None:  # else its terms have limits
+                _limit(limits, wanted, program.range_constraints.get(expression))
+    return Captured(program, inputs, names, limits, tied=_tied(names), shared=shared)
+
+
+def _tied(names: dict[sympy.Symbol, str]) -> dict[sympy.Symbol, sympy.Expr]:
+    symbols = {name: symbol for symbol, name in names.items()}
+    derived = derived_sizes(list(symbols))
+    return {symbols[name]: expression.of(symbols) for name, expression in derived.items()}
 
 
 def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, bounds: Any) -> None:

@@ -16,6 +16,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import TonnxError
+from tonnx.frontends.torch.call.example import resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.program import Captured, describe
@@ -45,6 +46,7 @@ def unsettled(
     tried: set[Any] = set()
     example = _example_sizes(call)
     for expression, outcome, spot in froze.decided:
+        expression = expression.xreplace(captured.tied)
         key = (expression, spot)
         if key in tried or spot in spots or len(tried) >= _TRIED:
             continue
@@ -107,13 +109,7 @@ class _ModelFails(Exception):
 
 def _differs(model: torch.nn.Module, call: ModelCall, captured: Captured, sizes: dict[str, int]) -> bool:
     """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
-    tensors = []
-    for leaf in call.leaves:
-        tensor = leaf.tensor.detach()
-        for axis, dim in leaf.dynamic.items():
-            if sizes[dim.name] != tensor.shape[axis] and tensor.shape[axis]:
-                tensor = tensor.index_select(axis, torch.arange(sizes[dim.name]) % tensor.shape[axis])
-        tensors.append(tensor.clone())
+    tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
     feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
     try:

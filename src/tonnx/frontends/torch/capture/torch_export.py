@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example
+from tonnx.frontends.torch.call.plain import plain
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, user_frame, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
@@ -58,8 +59,8 @@ class Exports:
 
     def __init__(self, model: torch.nn.Module, call: ModelCall) -> None:
         """The model must be in the mode that is wanted."""
-        self._model, self._call = model, call
-        self._dropped = _drop_broadcast(model, call)
+        self._model, self._call = plain(model, call)
+        self._dropped = _drop_broadcast(self._model, self._call)
         self._begin()
 
     def _begin(self) -> None:
@@ -153,7 +154,7 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
 def _record(
     model: torch.nn.Module, call: ModelCall, froze: Frozen, calls: list[FunctionCall], notes: list[str]
 ) -> Recording:
-    with shapes_known(), calls_kept(calls), patched(capture_patches(model, call, froze, Rewrites())):
+    with shapes_known(), calls_kept(calls), patched(capture_patches(model, froze, Rewrites())):
         try:
             return record(model, call, grown_example(call), notes)
         except Declined as error:
@@ -173,10 +174,10 @@ def _export(
         shapes_known(),
         calls_kept(calls),
         rewrites.recording(),
-        patched(capture_patches(model, call, froze, rewrites)),
+        patched(capture_patches(model, froze, rewrites)),
     ):
         try:
-            return made_plain(export(model, args, kwargs, _dynamic_shapes(model, call, args, kwargs)))
+            return made_plain(export(model, args, kwargs, _dynamic_shapes(model, call)))
         except TonnxError as error:
             error.where = error.where or user_line(error)
             raise
@@ -232,22 +233,12 @@ def _drop_fixed(program: ExportedProgram, call: ModelCall) -> bool:
     return dropped
 
 
-def _dynamic_shapes(model: torch.nn.Module, call: ModelCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _dynamic_shapes(model: torch.nn.Module, call: ModelCall) -> dict[str, Any] | None:
     """``dynamic_shapes`` for torch.export: Dim.DYNAMIC at each place, so that it derives relations by itself."""
     if not any(leaf.dynamic for leaf in call.leaves):
         return None
-    leaves = iter(call.leaves)
-
-    def spec(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            dynamic = next(leaves).dynamic
-            return {axis: Dim.AUTO if dim.optional else Dim.DYNAMIC for axis, dim in dynamic.items()} or None
-        parts = pytree.tree_flatten_with_path(value, is_leaf=lambda other: other is not value)
-        if not parts[0] or parts[0][0][0] == ():
-            return None
-        specs = [spec(part) for _, part in parts[0]]
-        # torch.export wants the users' own classes flattened, and Python's as they are.
-        return pytree.tree_unflatten(specs, parts[1]) if parts[1].type in pytree.BUILTIN_TYPES else specs
-
-    # By parameter, as torch.export wants it: *args as a tuple, **kwargs as a dict.
-    return spec(dict(inspect.signature(model.forward).bind(*args, **kwargs).arguments))
+    names = inspect.signature(model.forward).parameters
+    return {
+        name: {axis: Dim.AUTO if dim.optional else Dim.DYNAMIC for axis, dim in leaf.dynamic.items()} or None
+        for name, leaf in zip(names, call.leaves, strict=True)
+    }

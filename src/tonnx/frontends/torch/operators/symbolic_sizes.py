@@ -20,6 +20,7 @@ from tonnx.errors import LoweringError
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dim
+from tonnx.ir.size_expressions import derived_sizes
 
 T = ir.DataType
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -30,7 +31,9 @@ class DimNames:
     """The names of dimensions: the user's for those that were asked for, PyTorch's symbols for the rest."""
 
     def __init__(self, names: Mapping[sympy.Symbol, str]) -> None:
-        self._names = {symbol: sympy.Symbol(name, integer=True) for symbol, name in names.items()}
+        own = {name: sympy.Symbol(name, integer=True) for name in names.values()}
+        derived = {name: expression.of(own) for name, expression in derived_sizes(list(own)).items()}
+        self._names = {symbol: derived.get(name, own[name]) for symbol, name in names.items()}
         self._texts: dict[Any, str] = {}
 
     def text(self, size: torch.SymInt | torch.SymFloat | torch.SymBool) -> str:

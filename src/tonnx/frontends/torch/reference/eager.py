@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import exclusive, patched
+from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.mode import model_mode
@@ -46,7 +46,7 @@ def reference(
         ):
             if redrawn:
                 torch.manual_seed(torch.initial_seed() + 1)
-            leaves = pytree.tree_leaves(module(*args, **kwargs))
+            leaves = list(results_of(module(*args, **kwargs), call.names).values())
             return [to_numpy(leaves[i]) for i in kept]
 
     return run

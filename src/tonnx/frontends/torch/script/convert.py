@@ -144,9 +144,7 @@ def _inputs(graph: ir.Graph, call: ModelCall) -> list[Tensor]:
 
 
 def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
-    left = iter(inputs)
-    flat, spec = pytree.tree_flatten((call.args, call.kwargs))
-    args, kwargs = pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in flat], spec)
+    args, kwargs = call.with_tensors(inputs)
     is_method = isinstance(script, torch.jit.ScriptModule)
     schema = script.forward.schema if is_method else script.schema
     arguments = _positional(schema, args, kwargs, is_method)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch import versions
-from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
 from tonnx.frontends.torch.capture.patches import autograd, packed_sequences, recurrent, torchvision
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
@@ -64,9 +60,8 @@ FOREIGN = (
 """Functions of PyTorch and torchvision, and what torch.export keeps in its module."""
 
 
-def capture_patches(model: torch.nn.Module, call: ModelCall, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
+def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
     """All that one capture changes, in the order in which it is changed."""
-    yield from _explicit_keywords(model, call)
     yield from FOREIGN
     yield from versions.patches()
     yield from fake_quantisers(model)
@@ -74,22 +69,3 @@ def capture_patches(model: torch.nn.Module, call: ModelCall, froze: Frozen, rewr
     yield from rewrites.patches()
     yield from froze.patches()
     yield from quiet_torch()
-
-
-def _explicit_keywords(model: torch.nn.Module, call: ModelCall) -> Iterator[Patch]:
-    """Let a forward that takes its inputs as ``**kwargs`` look as if it named them."""
-    signature = inspect.signature(model.forward)
-    parameters = {p.name: p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD}
-    extra = [name for name in call.kwargs if name not in parameters]
-    if not extra:
-        return
-    forward = model.forward
-
-    @functools.wraps(forward)
-    def named(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
-
-    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in extra]
-    named.__signature__ = signature.replace(parameters=[*parameters.values(), *added])  # type: ignore[attr-defined]
-    reason = "torch.export counts inputs of **kwargs twice when it matches them with dynamic_shapes"
-    yield Patch(model, "forward", named, reason, How.VALUE)
