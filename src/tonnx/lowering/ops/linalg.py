@@ -9,10 +9,9 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
-from tonnx.lowering.regions.emit import LoopBody, tensor
+from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
@@ -26,11 +25,7 @@ cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by
 
 def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     """``state`` after ``step(state, i)`` for i = 0 … count - 1."""
-    loop = LoopBody(op, [tensor(state.dtype, dims_of(state))])
-    (so_far,) = loop.carried
-    with loop.inner:
-        after = step(loop.inner, so_far, loop.iteration)
-    (result,) = loop.close(count, True, [state], loop.go_on, [after])
+    (result,) = repeat(op, count, [state], lambda op, states, i: [step(op, states[0], i)])
     return result
 
 
