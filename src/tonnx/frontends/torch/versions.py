@@ -161,6 +161,7 @@ _SYMBOLIC = "symbolic functions of custom operators"
 _SIZES = "dynamic sizes"
 
 PRIVATE = {
+    "torch._C.DispatchKey": "every capture",
     "torch._C.Graph": _SYMBOLIC,
     "torch._C.IntType": _SYMBOLIC,
     "torch._C.ListType": _SYMBOLIC,
