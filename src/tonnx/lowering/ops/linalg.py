@@ -18,8 +18,11 @@ T = ir.DataType
 Step = Callable[[Builder, ir.Value, ir.Value], ir.Value]
 
 inverse = lower("aten.linalg_inv", "aten.inverse")(lambda op, x: solved(op, x, identity(op, x)))
-inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), _no_error(op, x)])
+inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), no_error(op, x)])
 cholesky = lower("aten.linalg_cholesky", "aten.cholesky")(lambda op, x, upper=False: root_of(op, x, upper))
+cholesky_ex = lower("aten.linalg_cholesky_ex", unused="check_errors")(
+    lambda op, x, upper=False: [root_of(op, x, upper), no_error(op, x)]
+)
 cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by_root(op, identity(op, x), x, upper))
 
 
@@ -44,7 +47,7 @@ def flat(op: Builder, x: ir.Value) -> ir.Value:
     return op.reshape(x, [op.product(own[:-2]), *own[-2:]])
 
 
-def _exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+def exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
     """Row i and the one from there on whose element in column i is largest: where they are, and the rows themselves."""
     dtype = m.dtype or T.DOUBLE
     ready = op.Less(sizes.arange(op, count), i)
@@ -66,7 +69,7 @@ def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     both = flat(op, op.Concat(op.cast(a, dtype), op.cast(b, dtype), axis=-1))
 
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-        here, there, own, pivot = _exchanged(op, m, i, count)
+        here, there, own, pivot = exchanged(op, m, i, count)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
         scaled = op.Div(pivot, op.Unsqueeze(op.Gather(pivot, i, axis=2), [2]))
         factor = op.Sub(op.Unsqueeze(op.Gather(swapped, i, axis=2), [2]), op.Unsqueeze(here, [2]))
@@ -139,7 +142,7 @@ def power(op: Builder, x: ir.Value, n: int) -> ir.Value:
     return result
 
 
-def _no_error(op: Builder, x: ir.Value) -> ir.Value:
+def no_error(op: Builder, x: ir.Value) -> ir.Value:
     """That it went well, for each matrix."""
     return op.Expand(op.constant(0, T.INT32), op.vector(op.sizes(x)[:-2]))
 
@@ -156,7 +159,7 @@ def solve(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> ir.Value:
 
 @lower("aten.linalg_solve_ex", unused="check_errors")
 def solve_ex(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> list[ir.Value]:
-    return [solve(op, x, B, left), _no_error(op, x)]
+    return [solve(op, x, B, left), no_error(op, x)]
 
 
 def _half(op: Builder, x: ir.Value, upper: bool, unitriangular: bool = False) -> ir.Value:
@@ -228,7 +231,7 @@ def _pivots(op: Builder, x: ir.Value) -> ir.Value:
     count = op.size(x, -1)
 
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-        here, there, own, pivot = _exchanged(op, m, i, count)
+        here, there, own, pivot = exchanged(op, m, i, count)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
         # A row that changes places changes its sign, so that the determinant stays.
         moved = op.Mul(there, op.Sub(op.constant(1.0, T.DOUBLE), here))

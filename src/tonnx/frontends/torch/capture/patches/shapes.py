@@ -56,6 +56,25 @@ def _histogramdd(x: torch.Tensor, bins: Any, *rest: Any, **options: Any) -> tupl
     return x.new_empty(counts), [x.new_empty([count + 1]) for count in counts]
 
 
+def _geqrf(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(*x.shape[-2:])])
+
+
+def _lstsq(
+    x: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[torch.Tensor, ...]:
+    """The solution, the residuals, the rank and the singular values; a driver does not give all of them."""
+    driver = driver or "gelsy"
+    vector = b.dim() == 1 or (b.dim() == x.dim() - 1 and b.shape == x.shape[:-1])
+    lead = torch.broadcast_shapes(x.shape[:-2], b.shape[: -1 if vector else -2])
+    width = [] if vector else [b.shape[-1]]
+    residuals = [*lead, *width] if driver != "gelsy" and x.shape[-2] > x.shape[-1] else [0]
+    rank = [0] if driver == "gels" else x.shape[:-2]
+    values = [*x.shape[:-2], torch.sym_min(*x.shape[-2:])] if driver in ("gelsd", "gelss") else [0]
+    solution = b.new_empty([*lead, x.shape[-1], *width])
+    return solution, b.new_empty(residuals), b.new_empty(rank, dtype=torch.int64), b.new_empty(values)
+
+
 _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
@@ -71,6 +90,8 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
 _SINGLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.histogram.bin_ct: _histogram,
     torch.ops.aten.histogram.bins_tensor: _histogram,
+    torch.ops.aten.geqrf.default: _geqrf,
+    torch.ops.aten.linalg_lstsq.default: _lstsq,
 }
 """Operators that PyTorch has a kernel for, and no shape."""
 
