@@ -31,6 +31,8 @@ CASES = [
     Case("exponential", torch.linalg.matrix_exp, [A / 4], atol=1e-4),
     Case("grouped", lambda x, w: torch._grouped_mm(x, w, offs=ENDS), [r(7, 16).bfloat16(), r(3, 16, 8).bfloat16()],
          opset=18, has=["MatMul"]),
+    Case("eight-bit floats", lambda x, y, s: torch._scaled_mm(x, y, s, s, out_dtype=torch.float32),
+         [r(16, 32).to(torch.float8_e4m3fn), r(16, 32).to(torch.float8_e4m3fn).t(), torch.tensor(0.5)], opset=19),
     Case("vmap", lambda x, y: torch.vmap(torch.dot)(x, y), [r(3, 4), r(3, 4)], {0: {0: "n"}, 1: {0: "n"}}),
     Case("vmap, twice", lambda x: torch.vmap(torch.vmap(lambda a: a.sum() * a))(x), [r(2, 3, 4)]),
 ]  # fmt: skip

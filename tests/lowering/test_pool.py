@@ -141,7 +141,28 @@ ADAPTIVE = [
 ]
 
 
-@table([*MAXIMA, *AVERAGES, *ADAPTIVE])
+FRACTIONAL = [
+    Case(
+        "fractional",
+        lambda x, u: F.fractional_max_pool2d_with_indices(x, (3, 2), output_size=(4, 3), _random_samples=u.sigmoid()),
+        [IMAGE, torch.randn(*IMAGE.shape[:2], 2)],
+        dynamic={0: [2, 3]},
+    ),
+    Case(
+        "fractional, alone",
+        lambda x, u: F.fractional_max_pool2d(x, 3, output_size=(1, 4), _random_samples=u.sigmoid()),
+        [IMAGE[0], torch.randn(1, IMAGE.shape[1], 2)],
+        opset=11,
+    ),
+    Case(
+        "fractional 3d",
+        lambda x, u: F.fractional_max_pool3d_with_indices(x, 2, output_size=(2, 3, 2), _random_samples=u.sigmoid()),
+        [CUBE, torch.randn(*CUBE.shape[:2], 3)],
+    ),
+]
+
+
+@table([*MAXIMA, *AVERAGES, *ADAPTIVE, *FRACTIONAL])
 def test_pool(case):
     check(case)
 

@@ -226,6 +226,12 @@ BLOCKS = [
     Case("unfold", lambda x: (x.unfold(1, 3, 2), x.unfold(-1, 2, 1), x.unfold(0, 2, 2)), [r(2, 7, 4)]),
     Case("unfold_dynamic", lambda x: x.unfold(1, 3, 2).sum(-1), [r(2, 8)], ALL),
     Case(
+        "as_strided_scatter",
+        lambda x, y: (torch.as_strided_scatter(x, y, (2, 3), (1, 4), 1), x.as_strided_scatter(y[0, 0], (), ())),
+        [torch.randn(3, 4), torch.randn(2, 3)],
+        opset=11,
+    ),
+    Case(
         "as_strided",
         lambda x: (x.as_strided((2, 3), (1, 2)), x.as_strided((2, 2), (4, 1), 1), x.as_strided((), ())),
         [r(3, 4)],

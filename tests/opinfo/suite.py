@@ -45,6 +45,8 @@ KNOWN = {
     ("__rpow__", "int64"): "powers beyond the range of int64",
     ("bucketize", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
     ("searchsorted", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
+    ("histogram", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
+    ("histogramdd", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
     ("diff", "dynamic"): "an order above the size of the example is cut to that size while the graph is captured",
     ("squeeze", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",
     ("squeeze_copy", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",

@@ -48,7 +48,8 @@ class Patch:
 
     owner: Any
     """An object, a dict (``name`` is a key then), or the dotted name of a module or a class in one."""
-    name: str
+    name: Any
+    """Of the attribute, or the key in the dict."""
     replacement: Any
     reason: str
     how: How = How.FUNCTION

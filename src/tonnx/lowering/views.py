@@ -94,6 +94,8 @@ def _slice_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any])
 
 def _narrow_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
     start, length = a["start"], a["length"]
+    if isinstance(start, ir.Value):
+        start = op.cast(op.reshape(start, [1]), ir.DataType.INT64)
     end = sizes.add(op, start, length)
     if isinstance(end, int) and isinstance(start, int) and start < 0 <= end:
         end = sizes.END

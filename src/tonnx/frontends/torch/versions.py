@@ -176,6 +176,7 @@ _SIZES = "dynamic sizes"
 _RECORDER = "the recorder: without it torch.export captures"
 
 PRIVATE = {
+    "torch._C.DispatchKey": "every capture",
     "torch._C.Graph": _SYMBOLIC,
     "torch._C.IntType": _SYMBOLIC,
     "torch._C.ListType": _SYMBOLIC,

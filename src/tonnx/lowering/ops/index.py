@@ -41,6 +41,7 @@ def narrow(op: Builder, x: ir.Value, dim: int, start: Size, length: Size) -> ir.
     axis = axis_of(op, x, dim)
     if isinstance(start, ir.Value):
         start = op.cast(op.reshape(start, [1]), T.INT64)  # a tensor of rank 0
+        start = op.Where(op.Less(start, 0), sizes.add(op, start, op.size(x, axis)), start)
     elif start < 0:
         start = sizes.add(op, op.size(x, axis), start)
     return sizes.cut(op, x, axis, start, sizes.add(op, start, length))

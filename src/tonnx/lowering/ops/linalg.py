@@ -9,28 +9,26 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
-from tonnx.lowering.regions.emit import LoopBody, tensor
+from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
 Step = Callable[[Builder, ir.Value, ir.Value], ir.Value]
 
 inverse = lower("aten.linalg_inv", "aten.inverse")(lambda op, x: solved(op, x, identity(op, x)))
-inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), _no_error(op, x)])
+inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), no_error(op, x)])
 cholesky = lower("aten.linalg_cholesky", "aten.cholesky")(lambda op, x, upper=False: root_of(op, x, upper))
+cholesky_ex = lower("aten.linalg_cholesky_ex", unused="check_errors")(
+    lambda op, x, upper=False: [root_of(op, x, upper), no_error(op, x)]
+)
 cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by_root(op, identity(op, x), x, upper))
 
 
 def looped(op: Builder, count: Size, state: ir.Value, step: Step) -> ir.Value:
     """``state`` after ``step(state, i)`` for i = 0 … count - 1."""
-    loop = LoopBody(op, [tensor(state.dtype, dims_of(state))])
-    (so_far,) = loop.carried
-    with loop.inner:
-        after = step(loop.inner, so_far, loop.iteration)
-    (result,) = loop.close(count, True, [state], loop.go_on, [after])
+    (result,) = repeat(op, count, [state], lambda op, states, i: [step(op, states[0], i)])
     return result
 
 
@@ -49,7 +47,7 @@ def flat(op: Builder, x: ir.Value) -> ir.Value:
     return op.reshape(x, [op.product(own[:-2]), *own[-2:]])
 
 
-def _exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+def exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
     """Row i and the one from there on whose element in column i is largest: where they are, and the rows themselves."""
     dtype = m.dtype or T.DOUBLE
     ready = op.Less(sizes.arange(op, count), i)
@@ -71,7 +69,7 @@ def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
     both = flat(op, op.Concat(op.cast(a, dtype), op.cast(b, dtype), axis=-1))
 
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-        here, there, own, pivot = _exchanged(op, m, i, count)
+        here, there, own, pivot = exchanged(op, m, i, count)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
         scaled = op.Div(pivot, op.Unsqueeze(op.Gather(pivot, i, axis=2), [2]))
         factor = op.Sub(op.Unsqueeze(op.Gather(swapped, i, axis=2), [2]), op.Unsqueeze(here, [2]))
@@ -144,7 +142,7 @@ def power(op: Builder, x: ir.Value, n: int) -> ir.Value:
     return result
 
 
-def _no_error(op: Builder, x: ir.Value) -> ir.Value:
+def no_error(op: Builder, x: ir.Value) -> ir.Value:
     """That it went well, for each matrix."""
     return op.Expand(op.constant(0, T.INT32), op.vector(op.sizes(x)[:-2]))
 
@@ -161,7 +159,7 @@ def solve(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> ir.Value:
 
 @lower("aten.linalg_solve_ex", unused="check_errors")
 def solve_ex(op: Builder, x: ir.Value, B: ir.Value, left: bool = True) -> list[ir.Value]:
-    return [solve(op, x, B, left), _no_error(op, x)]
+    return [solve(op, x, B, left), no_error(op, x)]
 
 
 def _half(op: Builder, x: ir.Value, upper: bool, unitriangular: bool = False) -> ir.Value:
@@ -233,7 +231,7 @@ def _pivots(op: Builder, x: ir.Value) -> ir.Value:
     count = op.size(x, -1)
 
     def step(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-        here, there, own, pivot = _exchanged(op, m, i, count)
+        here, there, own, pivot = exchanged(op, m, i, count)
         swapped = op.Add(m, op.Mul(op.Unsqueeze(op.Sub(here, there), [2]), op.Sub(pivot, own)))
         # A row that changes places changes its sign, so that the determinant stays.
         moved = op.Mul(there, op.Sub(op.constant(1.0, T.DOUBLE), here))

@@ -214,3 +214,42 @@ def _rearranged(op: Builder, term: Term, result: Term, x: ir.Value) -> ir.Value:
     left = [label for label in term if label in result]
     perm = [left.index(label) for label in result]
     return x if perm == sorted(perm) else op.Transpose(x, perm=perm)
+
+
+@lower("aten._scaled_mm", unused="use_fast_accum")
+def scaled_mm(
+    op: Builder,
+    x: ir.Value,
+    mat2: ir.Value,
+    scale_a: ir.Value,
+    scale_b: ir.Value,
+    bias: ir.Value | None = None,
+    scale_result: ir.Value | None = None,
+    out_dtype: ir.DataType | None = None,
+) -> ir.Value:
+    """The product of eight-bit floats times what one of each stands for: of all, of a row, of a column."""
+    result = op.MatMul(op.cast(x, T.FLOAT), op.cast(mat2, T.FLOAT)) * scale_a * scale_b
+    if bias is not None:
+        result = result + op.cast(bias, T.FLOAT)
+    if scale_result is not None:
+        result = result * scale_result
+    return op.cast(result, out_dtype or x.dtype)
+
+
+@lower("aten._scaled_mm_v2", unused="use_fast_accum")
+def scaled_mm_by_recipe(
+    op: Builder,
+    x: ir.Value,
+    mat2: ir.Value,
+    scale_a: Sequence[ir.Value],
+    recipe_a: Sequence[int],
+    swizzle_a: Sequence[int],
+    scale_b: Sequence[ir.Value],
+    recipe_b: Sequence[int],
+    swizzle_b: Sequence[int],
+    bias: ir.Value | None,
+    out_dtype: ir.DataType | None,
+) -> ir.Value:
+    if any((*swizzle_a, *swizzle_b)) or any(list(recipe) not in ([0], [1]) for recipe in (recipe_a, recipe_b)):
+        raise UnsupportedArgument("_scaled_mm_v2 with scales of blocks", why="they may be of all or of rows or columns")
+    return scaled_mm(op, x, mat2, scale_a[0], scale_b[0], bias, None, out_dtype)

@@ -79,8 +79,8 @@ def batch_norm(
 
 def _batch_statistics(
     op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, eps: float
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Normalised by the mean and variance of this very batch; with them and 1/deviation, as vectors."""
+) -> tuple[ir.Value, ir.Value, ir.Value, ir.Value]:
+    """Normalised by the mean and variance of this very batch; with the mean, 1/deviation and variance, as vectors."""
     rank = op.rank(x)
     axes = [axis for axis in range(rank) if axis != 1]
     centred, mean, variance = _moments(op, x, axes)
@@ -90,10 +90,11 @@ def _batch_statistics(
         y = y * _per_channel(op, parameter(op, weight, 1, [], x.dtype), rank)
     if bias is not None:
         y = y + _per_channel(op, parameter(op, bias, 0, [], x.dtype), rank)
-    return y, op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(deviation, axes))
+    return y, op.Squeeze(mean, axes), op.Reciprocal(op.Squeeze(deviation, axes)), op.Squeeze(variance, axes)
 
 
 @lower("aten.native_batch_norm", "aten._native_batch_norm_legit", "aten._native_batch_norm_legit_no_training")
+@lower("aten._batch_norm_with_update", training=True, is_reserving=True)
 def native_batch_norm(
     op: Builder,
     x: ir.Value,
@@ -104,12 +105,24 @@ def native_batch_norm(
     running_mean: Parameter = None,
     running_var: Parameter = None,
     training: bool = False,
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    if training or running_mean is None:
-        return _batch_statistics(op, x, weight, bias, eps)
-    y = batch_norm(op, x, weight, bias, running_mean, running_var, training, momentum, eps)
-    saved = op.constant([], x.dtype)  # nothing is kept for a backward pass that will not come
-    return y, saved, saved
+    *,
+    is_reserving: bool = False,
+) -> list[ir.Value]:
+    """The result and what is kept for a backward pass; behind them the new statistics, where there are old ones."""
+    running = [value for value in (running_mean, running_var) if value is not None]
+    if not training and running:
+        y = batch_norm(op, x, weight, bias, running_mean, running_var, training, momentum, eps)
+        saved = op.constant([], x.dtype)  # nothing is kept for a backward pass that will not come
+        return [y, saved, saved, *running]
+    y, mean, scale, variance = _batch_statistics(op, x, weight, bias, eps)
+    if running:
+        count = op.cast(op.scalar(op.product([op.size(x, axis) for axis in range(op.rank(x)) if axis != 1])), x.dtype)
+        new = (mean, variance * count / (count - 1.0))
+        running = [
+            old * (1 - momentum) + op.cast(now, old.dtype) * momentum for old, now in zip(running, new, strict=True)
+        ]
+    reserved = [op.constant([], T.UINT8)] if is_reserving else []
+    return [y, mean, scale, *reserved, *running]
 
 
 @lower("aten.instance_norm", unused="cudnn_enabled")

@@ -291,3 +291,51 @@ def max_unpool(op: Builder, x: ir.Value, indices: ir.Value, output_size: Sequenc
     zeros = op.Expand(op.constant(0, x.dtype), op.vector(plane))
     y = op.ScatterElements(zeros, op.reshape(indices, flat), op.reshape(x, flat), axis=lead)
     return op.reshape(y, [*sizes[:lead], *output_size])
+
+
+# Windows at random places
+
+
+@lower("aten.fractional_max_pool2d", sampled=(1, 0))
+@lower("aten.fractional_max_pool3d", sampled=(0, 1, 2))
+def fractional_max_pool(
+    op: Builder,
+    x: ir.Value,
+    kernel_size: Ints,
+    output_size: Ints,
+    random_samples: ir.Value,
+    *,
+    sampled: Sequence[int],
+) -> tuple[ir.Value, ir.Value]:
+    """The largest of each window. ``sampled``: which of a plane's random numbers moves the windows of each axis."""
+    axes = len(sampled)
+    kernel, output = spread(kernel_size, axes, "kernel_size"), spread(output_size, axes, "output_size")
+    planes = x if op.rank(x) == axes + 2 else op.Unsqueeze(x, [0])
+    lead, own = op.sizes(planes)[:2], op.sizes(planes)[2:]
+    place: ir.Value | None = None  # in a plane, of every element of every window: (…, output, kernel)
+    for i in range(axes):
+        starts = _random_starts(op, op.Gather(random_samples, sampled[i], axis=2), own[i], kernel[i], output[i])
+        index = op.Unsqueeze(starts, [3]) + _range(op, kernel[i])
+        index = op.Unsqueeze(index, [axis for axis in range(2, 2 + 2 * axes) if axis not in (2 + i, 2 + axes + i)])
+        place = index if place is None else place * op.scalar(own[i]) + index
+    assert place is not None
+    many = [*lead, *output, math.prod(kernel)]
+    flat = op.reshape(place, [*lead, math.prod(many[2:])])  # type: ignore[arg-type]
+    windows = op.reshape(op.GatherElements(op.reshape(planes, [*lead, op.product(own)]), flat, axis=2), many)
+    best = op.ArgMax(windows, axis=-1, keepdims=1)
+    results = (op.GatherElements(part, best, axis=-1) for part in (windows, op.reshape(place, many)))
+    largest, taken = (op.Squeeze(part, [-1] if planes is x else [0, -1]) for part in results)
+    return largest, taken
+
+
+def _random_starts(op: Builder, sample: ir.Value, size: Size, kernel: int, count: int) -> ir.Value:
+    """Where the windows of one axis begin: about evenly, moved by the sample, and the last at the end. (…, count)."""
+    room = op.cast(op.scalar(size), ir.DataType.INT64) - kernel
+    last = op.Expand(op.Unsqueeze(room, [0]), op.vector([*op.sizes(sample), 1]))
+    if count == 1:
+        return last
+    step = op.cast(room, sample.dtype) / float(count - 1)
+    sample = op.Unsqueeze(sample, [2])
+    moved, first = ((op.cast(_range(op, count - 1), sample.dtype) + sample) * step, sample * step)
+    begins = op.cast(moved, ir.DataType.INT64) - op.cast(first, ir.DataType.INT64)
+    return op.Concat(begins, last, axis=2)

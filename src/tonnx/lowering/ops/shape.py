@@ -372,14 +372,33 @@ def as_strided(
     storage_offset: Size | None = None,
     is_packed: bool = False,
 ) -> ir.Value:
+    return op.Gather(op.reshape(x, [-1]), _places(op, size, stride, storage_offset, is_packed), axis=0)
+
+
+@lower("aten.as_strided_scatter")
+def as_strided_scatter(
+    op: Builder,
+    x: ir.Value,
+    src: ir.Value,
+    size: Sequence[Size],
+    stride: Sequence[Size],
+    storage_offset: Size | None = None,
+    is_packed: bool = False,
+) -> ir.Value:
+    places = op.reshape(_places(op, size, stride, storage_offset, is_packed), [-1])
+    written = op.ScatterElements(op.reshape(x, [-1]), places, op.reshape(op.cast(src, x.dtype), [-1]), axis=0)
+    return op.reshape(written, op.sizes(x))
+
+
+def _places(
+    op: Builder, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None, is_packed: bool
+) -> ir.Value:
+    """The position in memory of every element: a sum of one vector an axis."""
     if not is_packed:
         raise UnsupportedArgument("as_strided of a tensor that is not contiguous: ONNX has no memory layouts")
-    # The position in memory of every element: a sum of one vector an axis.
     position = op.vector([storage_offset or 0])
     for axis, (length, gap) in enumerate(zip(size, stride, strict=True)):
         along = op.Mul(sizes.arange(op, length), op.vector([gap]))
         shape = [1] * axis + [-1] + [1] * (len(size) - 1 - axis)
         position = op.Add(position, op.Reshape(along, shape))
-    if not size:
-        position = op.scalar(position)
-    return op.Gather(op.reshape(x, [-1]), position, axis=0)
+    return position if size else op.scalar(position)

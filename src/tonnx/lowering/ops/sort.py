@@ -11,7 +11,7 @@ from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops.create import full
 from tonnx.lowering.ops.reduce import reduce
 from tonnx.lowering.rules import lower
-from tonnx.lowering.values import Number, Operand, as_value, axis_of, is_float, opmath, promote
+from tonnx.lowering.values import Operand, as_value, axis_of, is_float, promote
 
 T = ir.DataType
 
@@ -244,24 +244,3 @@ def _rank_in(op: Builder, sequence: ir.Value, value: Operand, *, right: bool) ->
     each = op.Unsqueeze(each, [-1])
     before = op.LessOrEqual(sequence, each) if right else op.Less(sequence, each)
     return reduce(op, "ReduceSum", op.cast(before, T.INT64), -1)
-
-
-# Histograms
-
-
-@lower("aten.histc")
-def histc(op: Builder, x: ir.Value, bins: int = 100, min: Number = 0, max: Number = 0) -> ir.Value:
-    x = opmath(op, op.Reshape(x, [-1]))
-    if min == max == 0:
-        low, high = op.ReduceMin(x, keepdims=0), op.ReduceMax(x, keepdims=0)
-        same = op.Equal(low, high)
-        low, high = op.Where(same, op.Sub(low, 1), low), op.Where(same, op.Add(high, 1), high)
-    else:
-        low, high = as_value(op, min, x.dtype), as_value(op, max, x.dtype)
-    place = op.Floor(op.Div(op.Mul(op.Sub(x, low), bins), op.Sub(high, low)))
-    place = op.Where(op.Equal(x, high), bins - 1, place)  # the last bin has its upper edge too
-    inside = op.And(op.GreaterOrEqual(x, low), op.LessOrEqual(x, high))
-    place = op.Where(inside, place, -1)
-    edges = op.cast(op.Range(op.constant(0, T.INT64), bins, 1), x.dtype)
-    hits = op.Equal(op.Unsqueeze(place, [0]), op.Unsqueeze(edges, [1]))
-    return op.ReduceSum(op.cast(hits, x.dtype), [1], keepdims=0)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops.math import add, clamp, mul
+from tonnx.lowering.ops.math import clamp, mul
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, opmath, promote, to_float
 
@@ -150,6 +151,34 @@ ndtr = lower("aten.special_ndtr")(lambda op, x: op.Mul(op.Add(op.Erf(op.Mul(opma
 ndtri = lower("aten.special_ndtri")(lambda op, x: op.Mul(erfinv(op, op.Sub(op.Mul(opmath(op, x), 2), 1)), math.sqrt(2)))
 
 
+# Of the scaled complement e^(x²) erfc(x): up to _ERFCX_EDGE the series of erf, beyond it the integral of
+# e^(-t²) x / (x² + t²) by the trapezoidal rule, which converges faster than any power of its step.
+_ERFCX_EDGE, _ERFCX_STEP = 1.0, 0.25
+_ERF_SERIES = [2 / math.sqrt(math.pi) * (-1) ** k / (math.factorial(k) * (2 * k + 1)) for k in range(18)][::-1]
+
+
+@lower("aten.special_erfcx")
+def erfcx(op: Builder, x: ir.Value) -> ir.Value:
+    x = op.cast(opmath(op, x), T.DOUBLE)
+    size = op.Abs(x)
+    inner, outer = op.Min(size, _ERFCX_EDGE), op.Max(size, _ERFCX_EDGE)
+    near = op.Exp(inner * inner) * (1.0 - inner * polynomial(op, inner * inner, _ERF_SERIES))
+    nodes = _ERFCX_STEP * np.arange(26.0)
+    weights = 2 * _ERFCX_STEP / math.pi * np.exp(-(nodes**2))
+    weights[0] /= 2
+    wide = op.Unsqueeze(outer, [-1])
+    far = op.ReduceSum(op.Div(weights, wide + op.Div(nodes**2, wide)), [-1], keepdims=0)
+    positive = op.Where(op.Less(size, _ERFCX_EDGE), near, far)
+    return op.Where(op.Less(x, 0), op.Exp(x * x) * 2.0 - positive, positive)
+
+
+@lower("aten.special_log_ndtr")
+def log_ndtr(op: Builder, x: ir.Value) -> ir.Value:
+    x = op.cast(opmath(op, x), T.DOUBLE) * math.sqrt(0.5)
+    complement = erfcx(op, op.Abs(x)) * 0.5  # of the half beyond |x|, times e^(x²)
+    return op.Where(op.Less(x, 0), op.Log(complement) - x * x, log1p(op, -complement * op.Exp(-x * x)))
+
+
 # M. Giles, "Approximating the erfinv function", GPU Computing Gems 2, 2011: two polynomials in w = -log(1 - x²).
 _ERFINV_CENTRE = (
     2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087, -0.00125372503, -0.00417768164,
@@ -178,111 +207,3 @@ def polynomial(op: Builder, x: ir.Value, coefficients: Sequence[float]) -> ir.Va
     for coefficient in coefficients[1:]:
         result = op.Add(op.Mul(result, x), coefficient)
     return result
-
-
-# The logarithm of the gamma function
-
-# C. Lanczos' series with g = 7, as tabulated by P. Godfrey: fifteen digits.
-_LANCZOS = (
-    676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
-    -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
-)  # fmt: skip
-
-
-@lower("aten.lgamma", "aten.special_gammaln")
-def lgamma(op: Builder, x: ir.Value) -> ir.Value:
-    real = to_float(op, x)
-    x = op.cast(real, T.DOUBLE)  # the series cancels: in single precision it keeps only four digits
-    mirrored = op.Less(x, 0.5)
-    z = op.Sub(op.Where(mirrored, op.Sub(1, x), x), 1)
-    series = op.constant(0.99999999999980993, T.DOUBLE)
-    for i, coefficient in enumerate(_LANCZOS, 1):
-        series = op.Add(series, op.Div(coefficient, op.Add(z, i)))
-    t = op.Add(z, 7.5)
-    log = op.Add(op.Sub(op.Mul(op.Add(z, 0.5), op.Log(t)), t), op.Add(op.Log(series), math.log(2 * math.pi) / 2))
-    # The reflection: gamma(x) gamma(1 - x) = pi / sin(pi x).
-    sine = op.Abs(op.Sin(op.Mul(op.Sub(x, op.Floor(x)), math.pi)))
-    reflected = op.Sub(math.log(math.pi), op.Add(op.Log(sine), log))
-    result = op.Where(mirrored, reflected, log)
-    return op.Where(op.IsInf(x), math.inf, result)
-
-
-@lower("aten.mvlgamma", "aten.special_multigammaln")
-def mvlgamma(op: Builder, x: ir.Value, p: int) -> ir.Value:
-    x = opmath(op, x)
-    result = op.constant(p * (p - 1) / 4 * math.log(math.pi), x.dtype)
-    for i in range(p):
-        result = add(op, result, op.cast(lgamma(op, op.Sub(x, i / 2)), x.dtype))
-    return result
-
-
-# psi(x) = log x - 1/2x - sum of B(2k) / 2k x^2k: seven digits from x = 6 on, where these four terms are enough.
-_DIGAMMA = (-1 / 240, 1 / 252, -1 / 120, 1 / 12)
-
-
-@lower("aten.digamma", "aten.special_digamma", "aten.special_psi")
-def digamma(op: Builder, x: ir.Value) -> ir.Value:
-    real = opmath(op, x)
-    mirrored = op.Less(real, 0)
-    x = op.Where(mirrored, op.Sub(1, real), real)
-    below = op.Reciprocal(x)
-    for i in range(1, 6):  # psi(x + 1) = psi(x) + 1/x
-        below = op.Add(below, op.Reciprocal(op.Add(x, i)))
-    shifted = op.Add(x, 6)
-    square = op.Reciprocal(op.Mul(shifted, shifted))
-    series = op.Mul(polynomial(op, square, _DIGAMMA), square)
-    result = op.Sub(op.Sub(op.Log(shifted), op.Div(0.5, shifted)), op.Add(series, below))
-    # psi(1 - x) = psi(x) + pi / tan(pi x), undefined at whole x; the fraction keeps the tangent exact far from 0.
-    fraction = op.Mod(real, 1, fmod=1)
-    cotangent = op.Where(op.Equal(fraction, 0), math.nan, op.Reciprocal(op.Tan(op.Mul(fraction, math.pi))))
-    return op.Where(mirrored, op.Sub(result, op.Mul(cotangent, math.pi)), result)
-
-
-# The modified Bessel functions
-
-i0e = lower("aten.special_i0e")(lambda op, x: _bessel(op, x, odd=False, scaled=True))
-i1 = lower("aten.special_i1", "aten.special_modified_bessel_i1")(lambda op, x: _bessel(op, x, odd=True, scaled=False))
-i1e = lower("aten.special_i1e")(lambda op, x: _bessel(op, x, odd=True, scaled=True))
-
-
-# M. Abramowitz and I. Stegun, "Handbook of Mathematical Functions", 9.8.1 to 9.8.4: seven digits. The first of each
-# pair is a polynomial in (x / 3.75)² up to 3.75, the second one in 3.75 / x of sqrt(x) exp(-x) I(x) beyond.
-_I0 = (
-    (0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0),
-    (0.00392377, -0.01647633, 0.02635537, -0.02057706, 0.00916281, -0.00157565, 0.00225319, 0.01328592, 0.39894228),
-)
-_I1 = (
-    (0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5),
-    (-0.00420059, 0.01787654, -0.02895312, 0.02282967, -0.01031555, 0.00163801, -0.00362018, -0.03988024, 0.39894228),
-)
-
-
-def _bessel_series(odd: bool, edge: float) -> tuple[list[float], list[float]]:
-    """The same two for float64: the series of powers, and the asymptotic one (9.7.1). Twelve digits with 16 as edge."""
-    centre = [(edge / 2) ** (2 * k) / (math.factorial(k) * math.factorial(k + odd) * 2**odd) for k in range(30)]
-    tail = [1 / math.sqrt(2 * math.pi)]
-    for k in range(1, 16):
-        tail.append(tail[-1] * ((2 * k - 1) ** 2 - 4 * odd) / (8 * k * edge))
-    return centre[::-1], tail[::-1]
-
-
-def _bessel(op: Builder, x: ir.Value, odd: bool, scaled: bool) -> ir.Value:
-    x = opmath(op, x)
-    size = op.Abs(x)
-    edge = 16.0 if x.dtype == T.DOUBLE else 3.75
-    centre, tail = _bessel_series(odd, edge) if x.dtype == T.DOUBLE else _I1 if odd else _I0
-    small, large = op.Div(size, edge), op.Div(edge, op.Max(size, edge))
-    inner, outer = polynomial(op, op.Mul(small, small), centre), op.Div(polynomial(op, large, tail), op.Sqrt(size))
-    if odd:
-        inner = op.Mul(inner, size)
-    if scaled:
-        inner = op.Mul(inner, op.Exp(op.Neg(size)))
-    else:
-        outer = op.Mul(outer, op.Exp(size))
-    result = op.Where(op.Less(size, edge), inner, outer)
-    return op.Mul(result, op.Sign(x)) if odd else result
-
-
-@lower("aten.i0", "aten.special_i0", "aten.special_modified_bessel_i0")
-def i0(op: Builder, x: ir.Value) -> ir.Value:
-    return _bessel(op, x, odd=False, scaled=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -93,3 +93,22 @@ class LoopBody:
         body = [ir.AttrGraph("body", inner.graph)]
         outputs = op.node("Loop", [limit, truth(op, condition), *starts], body, [(None, None)] * len(kinds))
         return _stamped(outputs, kinds)
+
+
+Step = Callable[[Builder, list[ir.Value], ir.Value], Sequence[ir.Value]]
+
+
+def repeat(
+    op: Builder,
+    trips: Size | None,
+    states: Sequence[ir.Value],
+    step: Step,
+    while_: Callable[[Builder, list[ir.Value]], ir.Value] | None = None,
+) -> list[ir.Value]:
+    """``states`` after ``states = step(op, states, i)`` for i = 0 … trips - 1, as long as ``while_(op, states)``."""
+    loop = LoopBody(op, [tensor(state.dtype, dims_of(state)) for state in states])
+    with loop.inner:
+        ends = list(step(loop.inner, loop.carried, loop.iteration))
+        go_on = loop.go_on if while_ is None else while_(loop.inner, ends)
+    condition = True if while_ is None else while_(op, list(states))
+    return loop.close(trips, condition, states, go_on, ends)

@@ -14,6 +14,7 @@ from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
+from tonnx.lowering.ops import bessel, gamma
 from tonnx.lowering.ops import compare as torch_compare
 from tonnx.lowering.ops import math as like_torch
 from tonnx.lowering.ops import special as torch_special
@@ -214,14 +215,14 @@ direct("expm1(x)", torch_special.expm1)
 direct("log1p(x)", torch_special.log1p)
 direct("log2(x)", torch_special.log2)
 direct("log10(x)", torch_special.log10)
-direct("lgamma(x)", torch_special.lgamma)
-direct("gammaln(x)", torch_special.lgamma)
-direct("digamma(x)", torch_special.digamma)
+direct("lgamma(x)", gamma.lgamma)
+direct("gammaln(x)", gamma.lgamma)
+direct("digamma(x)", gamma.digamma)
 direct("erfinv(x)", torch_special.erfinv)
-direct("i0(x)", torch_special.i0)
-direct("i0e(x)", torch_special.i0e)
-direct("i1(x)", torch_special.i1)
-direct("i1e(x)", torch_special.i1e)
+direct("i0(x)", bessel.i0)
+direct("i0e(x)", bessel.i0e)
+direct("i1(x)", bessel.i1)
+direct("i1e(x)", bessel.i1e)
 direct("rint(x)", lambda op, x: op.Round(x))
 direct("isnan(x)", torch_compare.isnan)
 direct("isinf(x)", torch_compare.isinf)
@@ -230,20 +231,8 @@ direct("isfinite(x)", torch_compare.isfinite)
 
 @lower("polygamma")
 def polygamma(op: Builder, x: Value, *, n: int) -> ir.Value:
-    """A derivative of digamma: n! · Σ (x + k)^-(n + 1), the far terms by Euler and Maclaurin's formula."""
-    if n == 0:
-        return torch_special.digamma(op, x)
-    power, far = n + 1, op.Add(x, 10.0)
-    total = op.Pow(x, -float(power))
-    for k in range(1, 10):
-        total = op.Add(total, op.Pow(op.Add(x, float(k)), -float(power)))
-    total = op.Add(total, op.Mul(op.Pow(far, 1.0 - power), 1 / n))
-    total = op.Add(total, op.Mul(op.Pow(far, -float(power)), 0.5))
-    for i, bernoulli in enumerate((1 / 6, -1 / 30, 1 / 42), 1):
-        factor = bernoulli * math.prod(range(power, power + 2 * i - 1)) / math.factorial(2 * i)
-        total = op.Add(total, op.Mul(op.Pow(far, 1.0 - power - 2 * i), factor))
-    value = op.Mul(total, math.factorial(n) * (1.0 if n % 2 else -1.0))
-    return op.Where(op.Greater(x, 0.0), value, math.nan)  # nothing is said of the other side
+    value = op.cast(gamma.polygamma(op, n, x), x.dtype)
+    return value if n == 0 else op.Where(op.Greater(x, 0.0), value, math.nan)  # nothing is said of the other side
 
 
 @lower("round_old")

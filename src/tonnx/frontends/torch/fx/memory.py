@@ -37,15 +37,23 @@ def mutates(node: Node) -> bool:
     return schema is not None and schema.is_mutable and schema.name not in _NO_WRITES
 
 
-def written_argument(node: Node) -> Node:
-    """The tensor that an in-place operator writes to."""
+def gives_what_it_wrote(node: Node) -> bool:
+    """Whether the operator's result is the tensor that it wrote to, as that of most in-place operators is."""
+    return mutates(node) and len(node.target._schema.returns) < 2  # type: ignore[union-attr]
+
+
+def written_arguments(node: Node) -> list[Node]:
+    """The tensors that an in-place operator writes to."""
     schema = node.target._schema  # type: ignore[union-attr]
-    for i, argument in enumerate(schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            written = node.args[i] if i < len(node.args) else node.kwargs[argument.name]
-            if isinstance(written, Node):
-                return written
-    raise LoweringError(f"{node.target} writes to something that is not a tensor")
+    writes = [
+        node.args[i] if i < len(node.args) else node.kwargs.get(argument.name)
+        for i, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    tensors = [written for written in writes if isinstance(written, Node)]
+    if not tensors:
+        raise LoweringError(f"{node.target} writes to something that is not a tensor")
+    return tensors
 
 
 def _storage(node: Node) -> int | None:
@@ -66,8 +74,8 @@ def _parent(node: Node) -> Node | None:
     """The tensor that ``node`` is a view of (or, behind an in-place operator, is the same as)."""
     if node.op != "call_function":
         return None
-    if mutates(node):
-        return written_argument(node)
+    if gives_what_it_wrote(node):
+        return written_arguments(node)[0]
     storage = _storage(node)
     maker = node
     if node.target.__name__ == "getitem" and isinstance(node.args[0], Node):  # type: ignore[union-attr]
@@ -135,8 +143,8 @@ class Memory:
 
     def read(self, node: Node) -> Any:
         """What ``node`` holds now."""
-        if node not in self._values and mutates(node):  # on the other side of a branch: there it did not happen
-            return self.read(written_argument(node))
+        if node not in self._values and gives_what_it_wrote(node):
+            return self.read(written_arguments(node)[0])  # on the other side of a branch: there it did not happen
         value, version = self._values[node]
         root = self.root(node)
         current = self._versions.get(root, 0)
@@ -144,7 +152,7 @@ class Memory:
             return value
         parent = self._parent(node)
         assert parent is not None
-        value = self.read(parent) if mutates(node) else self._again(node)
+        value = self.read(parent) if gives_what_it_wrote(node) else self._again(node)
         self._values[node] = (value, current)
         return value
 
@@ -155,7 +163,7 @@ class Memory:
         at, current = node, value
         while (parent := self._parent(at)) is not None:
             path.append((at, current))
-            if not mutates(at):
+            if not gives_what_it_wrote(at):
                 current = _inverse(op, at, self.read(parent), current, arguments)
             at = parent
         version = self._versions.get(root, 0) + 1

@@ -18,7 +18,7 @@ from torch.fx import Node
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.capture.python_flow.operators import MARKERS
-from tonnx.frontends.torch.fx.memory import mutates, written_argument
+from tonnx.frontends.torch.fx.memory import mutates, written_arguments
 from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
 from tonnx.ir.build import Builder
@@ -168,16 +168,14 @@ def _flat(walk: FxWalk, block: Block) -> Iterator[Node]:
 def _written_outside(walk: FxWalk, block: Block) -> list[Node]:
     """The tensors from outside of a loop or branch that are written to inside."""
     nodes = list(_flat(walk, block))
-    roots = [walk.root(written_argument(node)) for node in nodes if mutates(node)]
+    roots = [walk.root(written) for node in nodes if mutates(node) for written in written_arguments(node)]
     return [root for root in dict.fromkeys(roots) if root not in set(nodes)]
 
 
 def _check_writes(walk: FxWalk, block: Block) -> None:
     """Refuse a write to a carried variable that shows outside: the first pass has the outer tensor itself."""
-    for node in _flat(walk, block):
-        if not mutates(node):
-            continue
-        root = walk.root(written_argument(node))
+    writes = [written for node in _flat(walk, block) if mutates(node) for written in written_arguments(node)]
+    for root in map(walk.root, writes):
         if root.args[:1] != (block.begin,):
             continue
         before = block.begin.args[2][root.args[1] - 1]  # type: ignore[operator, index]

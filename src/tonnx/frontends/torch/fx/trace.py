@@ -14,7 +14,7 @@ from torch.fx.node import map_arg
 
 from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.torch.capture.program import Captured
-from tonnx.frontends.torch.fx.memory import mutates, written_argument
+from tonnx.frontends.torch.fx.memory import gives_what_it_wrote, mutates, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, kind_of
 from tonnx.frontends.torch.fx.trace_bodies import Inside, is_flow, step_name
 from tonnx.frontends.torch.fx.walk import DROPPED, operator_name
@@ -165,7 +165,8 @@ class _Run:
     def _get(self, node: Node) -> Any:
         """A value. A number may have been needed first where this run does not come along."""
         if node not in self._env:
-            self._env[node] = self._get(written_argument(node)) if mutates(node) else self._value(node)
+            is_tensor = gives_what_it_wrote(node)
+            self._env[node] = self._get(written_arguments(node)[0]) if is_tensor else self._value(node)
         return self._env[node]
 
     def _all(self, argument: Any) -> list[torch.Tensor]:

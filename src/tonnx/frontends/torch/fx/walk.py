@@ -18,7 +18,7 @@ from torch.fx import Node
 from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.capture.patches import autograd
 from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_order, needed, writes
-from tonnx.frontends.torch.fx.memory import Memory, mutates, root_of, written_argument
+from tonnx.frontends.torch.fx.memory import Memory, gives_what_it_wrote, mutates, root_of, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result, in_reach, kind_of, lower_block
 from tonnx.frontends.torch.operators import decompose, symbolic_sizes
 from tonnx.frontends.torch.operators.aten_fallback import EVERY, REFUSE, foreign_node, unsupported_operators
@@ -125,19 +125,27 @@ class FxWalk(GraphWalk):
     def _lower(self, node: Node) -> None:
         value = self.results_of(node)
         if mutates(node):
-            assert self._memory is not None
-            written = written_argument(node)
-            if not isinstance(value, ir.Value):
-                raise LoweringError(
-                    f"{operator_name(node.target)} writes to its arguments and gives other results as well",
-                    where=self.origin_of(node).where,
-                    why="only operators that give what they wrote are supported in place",
-                )
-            value = self._fit(value, self.resolve(written))
-            if self.blocks:
-                check_result(self, self.root(written), node)
-            self.write(written, value)
+            value = self._written(node, value)
         self.define(node, value)
+
+    def _written(self, node: Node, value: Any) -> Any:
+        """The result of an operator that writes: what it wrote, or results that the written values stand behind."""
+        assert self._memory is not None
+        tensors = written_arguments(node)
+        count = 0 if isinstance(value, ir.Value) else len(node.meta["val"])
+        written = [value] if isinstance(value, ir.Value) else value[count:]
+        if len(written) != len(tensors):
+            raise LoweringError(
+                f"{operator_name(node.target)} writes to its arguments and gives other results as well",
+                where=self.origin_of(node).where,
+                why="its rule does not say what it writes",
+            )
+        for i, tensor in enumerate(tensors):
+            written[i] = self._fit(written[i], self.resolve(tensor))
+            if self.blocks:
+                check_result(self, self.root(tensor), node)
+            self.write(tensor, written[i])
+        return value[:count] if count else written[0]
 
     def _origin(self, node: Node) -> contextlib.AbstractContextManager[None]:
         """Where a node comes from. The parts of a decomposed operator come from where that one does."""
@@ -279,8 +287,8 @@ class FxWalk(GraphWalk):
         # Computed in an inner graph that is done. Torch has one node for a number, wherever it was needed first.
         if isinstance(meta := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._again(node, meta)
-        if mutates(node):
-            return self._read(written_argument(node))  # the tensor itself
+        if gives_what_it_wrote(node):
+            return self._read(written_arguments(node)[0])  # the tensor itself
         if computed and self.root(node) is not node:
             value = self.compute(node)
             self.define(node, value)
@@ -355,7 +363,8 @@ class FxWalk(GraphWalk):
     def _stamp(self, value: Any, meta: Any) -> Any:
         """Write the framework's own dtype and shape on what a rule made; the framework is right about both."""
         if isinstance(meta, (list, tuple)) and isinstance(value, (list, tuple)):
-            return [self._stamp(v, m) for v, m in zip(value, meta, strict=False)]
+            results = [self._stamp(v, m) for v, m in zip(value, meta, strict=False)]
+            return [*results, *value[len(meta) :]]  # behind the results, what is written
         if isinstance(meta, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return symbolic_sizes.named(self.op, self.dims, value, meta)
         if not isinstance(meta, torch.Tensor) or value is None:

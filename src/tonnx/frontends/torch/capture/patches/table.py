@@ -9,10 +9,11 @@ import torch
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch import versions
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
-from tonnx.frontends.torch.capture.patches import autograd, packed_sequences, recurrent, torchvision
+from tonnx.frontends.torch.capture.patches import autograd, losses, packed_sequences, recurrent, torchvision
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
+from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
 
@@ -33,6 +34,10 @@ FOREIGN = (
     ),
     Patch("torch", "max_pool1d", recurrent.max_pool1d, "it reads the length as a plain number, which fixes it"),
     Patch("torch", "affine_grid_generator", recurrent.affine_grid, "it reads the sizes as plain numbers"),
+    Patch(
+        "torch.nn.functional", "gaussian_nll_loss", losses.gaussian_nll_loss,
+        "it checks that no variance is negative", How.CODE,
+    ),
     Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
     Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
     Patch("torch.nn.LSTM", "forward", packed_sequences.layer_forward, _PACKED),
@@ -64,6 +69,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     """All that one capture changes, in the order in which it is changed."""
     yield from FOREIGN
     yield from versions.patches()
+    yield from shapes()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from rewrites.patches()

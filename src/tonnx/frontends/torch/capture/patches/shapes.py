@@ -1,0 +1,108 @@
+"""The shapes of operators that PyTorch finds only by computing, which it cannot do while a model is captured.
+
+The operator stays in the graph as it is, and its rule lowers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch._C import DispatchKey
+from torch._subclasses.fake_impls import op_implementations_dict
+
+from tonnx.frontends.patching import How, Patch
+
+_REASON = "PyTorch finds the shape of the result by computing it"
+
+
+def _float(*tensors: torch.Tensor | None) -> torch.dtype:
+    dtype = torch.bool
+    for tensor in tensors:
+        dtype = dtype if tensor is None else torch.promote_types(dtype, tensor.dtype)
+    return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
+
+
+def _cov(x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None) -> torch.Tensor:
+    size = [] if x.dim() < 2 or x.shape[0] == 1 else [x.shape[0]] * 2
+    return x.new_empty(size, dtype=_float(x, fweights, aweights))
+
+
+def _narrow(x: torch.Tensor, dim: int, start: torch.Tensor, length: Any) -> torch.Tensor:
+    return x.narrow(dim, 0, length)  # it looks at the same memory, wherever it begins
+
+
+def _ctc_loss(
+    log_probs: torch.Tensor,
+    targets: torch.Tensor,
+    input_lengths: Any,
+    target_lengths: Any,
+    blank: int = 0,
+    reduction: int = 1,
+    zero_infinity: bool = False,
+) -> torch.Tensor:
+    return log_probs.new_empty([log_probs.shape[1]] if reduction == 0 and log_probs.dim() == 3 else [])
+
+
+def _histogram(x: torch.Tensor, bins: Any = 100, **options: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    hist, edges = _histogramdd(x[..., None], [bins])
+    return hist, edges[0]
+
+
+def _histogramdd(x: torch.Tensor, bins: Any, *rest: Any, **options: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    each = [bins] * x.shape[-1] if isinstance(bins, int) else bins
+    counts = [one.shape[0] - 1 if isinstance(one, torch.Tensor) else one for one in each]
+    return x.new_empty(counts), [x.new_empty([count + 1]) for count in counts]
+
+
+def _geqrf(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(*x.shape[-2:])])
+
+
+def _lstsq(
+    x: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
+) -> tuple[torch.Tensor, ...]:
+    """The solution, the residuals, the rank and the singular values; a driver does not give all of them."""
+    driver = driver or "gelsy"
+    vector = b.dim() == 1 or (b.dim() == x.dim() - 1 and b.shape == x.shape[:-1])
+    lead = torch.broadcast_shapes(x.shape[:-2], b.shape[: -1 if vector else -2])
+    width = [] if vector else [b.shape[-1]]
+    residuals = [*lead, *width] if driver != "gelsy" and x.shape[-2] > x.shape[-1] else [0]
+    rank = [0] if driver == "gels" else x.shape[:-2]
+    values = [*x.shape[:-2], torch.sym_min(*x.shape[-2:])] if driver in ("gelsd", "gelss") else [0]
+    solution = b.new_empty([*lead, x.shape[-1], *width])
+    return solution, b.new_empty(residuals), b.new_empty(rank, dtype=torch.int64), b.new_empty(values)
+
+
+_COMPOSITE: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.cov.default: _cov,
+    torch.ops.aten.corrcoef.default: _cov,
+    torch.ops.aten.narrow.Tensor: _narrow,
+    torch.ops.aten.ctc_loss.IntList: _ctc_loss,
+    torch.ops.aten.ctc_loss.Tensor: _ctc_loss,
+    torch.ops.aten.histogramdd.default: _histogramdd,
+    torch.ops.aten.histogramdd.int_bins: _histogramdd,
+    torch.ops.aten.histogramdd.TensorList_bins: _histogramdd,
+}
+"""Operators that PyTorch composes of others, of which one reads the numbers in a tensor."""
+
+_SINGLE: dict[Any, Callable[..., Any]] = {
+    torch.ops.aten.histogram.bin_ct: _histogram,
+    torch.ops.aten.histogram.bins_tensor: _histogram,
+    torch.ops.aten.geqrf.default: _geqrf,
+    torch.ops.aten.linalg_lstsq.default: _lstsq,
+}
+"""Operators that PyTorch has a kernel for, and no shape."""
+
+
+def shapes() -> Iterator[Patch]:
+    for operator, shape in _COMPOSITE.items():
+        yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)
+        yield Patch(operator.py_kernels, DispatchKey.CompositeImplicitAutograd, shape, _REASON, How.VALUE)
+    for operator, shape in _SINGLE.items():
+
+        def known(mode: Any, func: Any, *args: Any, _shape: Any = shape, **kwargs: Any) -> Any:
+            return _shape(*args, **kwargs)
+
+        yield Patch(op_implementations_dict, operator, known, _REASON, How.VALUE)
