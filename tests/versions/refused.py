@@ -27,6 +27,7 @@ REFUSED = [
     ("torch", (2, 10), (2, 13), "test_complex.py::test_complex[istft, filled up]", "contradicts itself in istft"),
     ("torch", (2, 10), (2, 13), "test_higher_order.py::test_higher_order[map]", "fixes the length that map goes over"),
     ("torch", (2, 10), (2, 13), "test_higher_order.py::test_higher_order[flex_attention]", "fixes sizes in vmap"),
+    ("torch", (2, 8), (2, 10), "test_record.py::test_right[sizes, dynamic]", "is not recorded"),
     ("torch", (2, 8), (2, 10), "test_linalg.py::test_linalg[vmap]", _VMAP),
     ("torch", (2, 8), (2, 10), "test_linalg.py::test_linalg[vmap, twice]", _VMAP),
     ("torch", (2, 8), (2, 10), "test_linalg.py::test_linalg[grouped]", "has no _grouped_mm for the CPU"),

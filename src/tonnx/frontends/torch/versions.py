@@ -231,6 +231,7 @@ PRIVATE = {
     "torch.export._trace._detect_attribute_assignment": "recurrent layers in PyTorch before 2.10",
     "torch.export._trace._non_strict_export": "captures in PyTorch 2.8 and before",
     "torch.library.Library._destroy": "fake quantisation",
+    "torch.nn.Module._call_impl": "arguments and results of the model's own classes",
     "torch.nn.modules.transformer._detect_is_causal_mask": "transformer layers",
     "torch.ops.aten.relu._qualified_op_name": "custom_translation_table",
     "torch.ops.aten.relu.default._can_decompose": "operators without a rule",

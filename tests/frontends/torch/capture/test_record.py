@@ -133,8 +133,16 @@ def autocast(x: Tensor) -> Tensor:
         return (x @ x.T).float()
 
 
-@pytest.mark.parametrize("function", [reshaped_in_place, sizes, autocast], ids=lambda one: one.__name__)
-@pytest.mark.parametrize("axes", [{}, {"x": {0: "n"}}], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("function", "axes"),
+    [
+        pytest.param(reshaped_in_place, {}, id="reshaped in place"),
+        pytest.param(reshaped_in_place, {"x": {0: "n"}}, id="reshaped in place, dynamic"),
+        pytest.param(sizes, {"x": {0: "n"}}, id="sizes, dynamic"),
+        pytest.param(autocast, {}, id="autocast"),
+        pytest.param(autocast, {"x": {0: "n"}}, id="autocast, dynamic"),
+    ],
+)
 def test_right(function: Any, axes: Any) -> None:
     result = tonnx.export(function, (X,), capture="record", dynamic_axes=axes)
     assert result.verification is not None and result.capture == "recorder"
