@@ -49,7 +49,10 @@ Args:
     report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
     verbose: print the stages, the nodes and the result.
     verify: check, load and run the file, and compare it with the model, also at other sizes of every dynamic
-        dimension. On a mismatch `VerificationFailed` is raised and the file is left as ``<f>.failed.onnx``.
+        dimension. On a mismatch `VerificationFailed` is raised and the file is left as ``<f>.failed.onnx``. True takes
+        about as long as three runs of the model, or half a second of processor time; ``"quick"`` tries only what no
+        proof goes without (the example, one other size of every dynamic dimension, one other draw), ``"thorough"``
+        all there is, a number as many seconds. What was left out is said.
     rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
     progress: called with the name of each stage as it begins.
     classic: other arguments that ``torch.onnx.export`` has or had, such as ``dynamo``, ``strip_doc_string`` or

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tonnx.proof import Verification
     from tonnx.proof.locate.located import Located
     from tonnx.proof.subject import Subject
+    from tonnx.proof.trials.budget import Budget
 
 FEW_VALUES = 2
 """Other draws and other signs: what every file is tried on."""
@@ -43,13 +44,14 @@ def deliver(
     external_data: bool | None,
     runtime: str | None,
     values: bool | int = FEW_VALUES,
+    budget: Budget | None = None,
 ) -> None:
     """Write ``result.model`` to ``f``, proven: a failed proof leaves ``*.failed.onnx``, never the asked name.
 
     ``runtime`` is the profile of the file. ``values``: on how many other values than the example's the file is tried;
-    True: on all that there are.
+    True: on all that there are. ``budget``: how long the proof may take.
     """
-    proof = None if subject is None else _Proof(result, stages, subject, runtime, values)
+    proof = None if subject is None else _Proof(result, stages, subject, runtime, values, budget)
     if isinstance(f, (str, os.PathLike)):
         _to_path(result, Path(f), stages, proof, external_data)
     elif proof is not None or f is not None:
@@ -103,6 +105,7 @@ class _Proof:
     runtime: str | None
     """Where it is none, ONNX Runtime may need another form of the file to judge it."""
     values: bool | int
+    budget: Budget | None
 
     def prove(self, path: Path, reproducer: Path | None) -> None:
         """Raises what is wrong with the file, and writes the part that shows it to ``reproducer``."""
@@ -169,11 +172,15 @@ class _Proof:
         from tonnx.proof import Verification, prove
         from tonnx.proof.trials.chance import random_outputs, without_dropout
         from tonnx.proof.trials.precision import lowered_outputs
+        from tonnx.proof.trials.thresholds import thresholds
 
         subject, random, lowered = self.subject, random_outputs(model), lowered_outputs(model)
         dropless = without_dropout(model) if subject.no_dropout is not None else None
         if dropless is None:
-            return prove(path, subject, random=random, lowered=lowered, values=self.values)
+            return prove(
+                path, subject, random=random, lowered=lowered, values=self.values,
+                thresholds=thresholds(model), budget=self.budget,
+            )  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             # What dropout hides is compared without it, in the file and the model; the file is then run as it is.
             write.write(dropless, other := Path(folder) / "model.onnx")

@@ -61,7 +61,7 @@ def export(
     runtime: str | None = ORT_CPU,
     report: bool | str | os.PathLike[str] = False,
     verbose: bool = False,
-    verify: bool = True,
+    verify: bool | str | float = True,
     rtol: float | None = None,
     atol: float | None = None,
     progress: Progress | None = None,
@@ -88,6 +88,9 @@ def run(request: ExportRequest) -> ExportResult:
 
 
 def _run(request: ExportRequest, stages: Stages) -> ExportResult:
+    from tonnx.proof.trials.budget import budget_of
+
+    budget = budget_of(request.verify)
     converted = convert(request, stages)
     model, subject = converted.model, converted.subject.within(request.rtol, request.atol)
     if request.recipe is not None:
@@ -106,10 +109,11 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         result,
         request.f,
         stages,
-        subject if request.verify else None,
+        None if budget is None else subject,
         external_data=request.external_data,
         runtime=request.target.runtime,
         values=branches or FEW_VALUES,
+        budget=budget,
     )
     if request.report:
         _report(result, request.report)

@@ -42,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_making(parser.add_argument_group("how the file is made"))
     proof = parser.add_argument_group("proof")
     proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
+    proof.add_argument(
+        "--verify", type=specs.effort, default=True, metavar="HOW",
+        help="how long to compare it: quick, thorough, or seconds; by default in proportion to the model",
+    )  # fmt: skip
     proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
     proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
 
@@ -170,7 +174,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "embed_preprocessing": options.embed_preprocessing,
         "runtime": options.runtime,
         "report": options.report,
-        "verify": not options.no_verify,
+        "verify": False if options.no_verify else options.verify,
         "rtol": options.rtol,
         "atol": options.atol,
         "progress": console.stage,

@@ -106,6 +106,19 @@ def runtime(text: str) -> str | None:
         raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu or none") from None
 
 
+def effort(text: str) -> str | float:
+    """How long a proof may take: quick, thorough, or seconds."""
+    if text in ("quick", "thorough"):
+        return text
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither quick nor thorough nor a number of seconds")
+    return seconds
+
+
 def with_example_sizes(specs: list[InputSpec]) -> list[InputSpec]:
     """Give every dynamic dimension a size: the one written somewhere, else one that most models accept.
 

@@ -32,5 +32,5 @@ class ModelRequest:
     operator_export_type: str = "ONNX"
     custom_translation_table: Mapping[Any, Any] | None = None
     capture: str = "auto"
-    verify: bool = True
+    verify: bool | str | float = True
     """False: nothing will be compared, and no reference need be started."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +17,13 @@ from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.judge import checked, open_session
 from tonnx.proof.session import PATIENCE, Session, one_line
 from tonnx.proof.subject import Arrays, Reference, Subject, copies
+from tonnx.proof.trials.budget import Budget
 from tonnx.proof.trials.inputs import Sizes, draw, other_sizes, symbol_sizes
 from tonnx.proof.trials.rounding import Quantised
 from tonnx.proof.trials.saturation import runtime_saturates
+from tonnx.proof.trials.thresholds import around
 from tonnx.proof.trials.ties import settle, unsupported
-from tonnx.proof.trials.values import FAR, ZEROS, doubt, other_values
+from tonnx.proof.trials.values import FAR, ZEROS, doubt, drawn_values, other_values
 
 _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
 """A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
@@ -208,6 +211,8 @@ def prove(
     values: bool | int = False,
     optimised: bool = True,
     lowered: Collection[str] = (),
+    thresholds: Sequence[float] = (),
+    budget: Budget | None = None,
 ) -> Verification:
     """Check the file, then compare it with ``subject`` on its example, and with ``sizes`` at other sizes.
 
@@ -219,10 +224,12 @@ def prove(
     which is not ``ok``. Without a reference the file is only run. Outputs in ``random`` depend on random numbers of the
     file's; where the model's own ones change them too, only their shapes and dtypes are compared. ``optimised=False``
     lets ONNX Runtime run every node as it stands: it would leave out dropout, for one. Outputs in ``lowered`` are
-    float64 that was computed in less.
+    float64 that was computed in less. With a ``budget`` some trials may be left out, and values around ``thresholds``
+    and other draws are tried as far as it goes; never left out are the example, one other size of every dynamic
+    dimension, and one other draw.
     """
     dims = symbol_sizes(subject.example, subject.dynamic)
-    began = time.perf_counter()
+    began, used = time.perf_counter(), time.process_time()
     expected = None if subject.reference is None else _run_once(subject.reference, subject.example)
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     remarks = checked(model) if check else []
@@ -231,22 +238,57 @@ def prove(
     prover = _Prover(subject, session, patience, random, quantised, lowered)
     trials = [prover.example(dims, expected)]
     failing = None if trials[0].ok else subject.example
-    others = chain(_other_sizes(subject, dims, seed, sizes), _other_values(subject, dims, seed, values))
-    for label, drawn_sizes, inputs in others:
-        trials.append(prover.invented(label, drawn_sizes, inputs, expected))
-        if failing is None and not trials[-1].ok:
-            failing = inputs
+    budget = budget or Budget(math.inf, draws=0)
+    budget.begin(time.process_time() - used)
+    others = (
+        _other_sizes(subject, dims, seed, sizes),
+        _other_values(subject, dims, seed, values),
+        _more_values(subject, dims, seed, thresholds, budget.draws),
+    )
+    for kind, group in enumerate(others):
+        for label, drawn_sizes, inputs in group:
+            if not _is_needed(kind, trials, dims, values) and not budget.allows():
+                continue
+            trials.append(prover.invented(label, drawn_sizes, inputs, expected))
+            if failing is None and not trials[-1].ok:
+                failing = inputs
     trials, tied = prover.together(trials, dims, seed, expected) if sizes else (trials, [])
     if all(trial.skipped is not None for trial in trials):
         raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
-    told = tuple(filter(None, (*remarks, session.remark, *tied)))
+    told = tuple(filter(None, (*remarks, session.remark, *tied, *budget.told())))
     return Verification(tuple(trials), session.brought_up_by, failing=failing, remarks=told)
+
+
+def _is_needed(kind: int, trials: Sequence[Trial], dims: Sizes, values: bool | int) -> bool:
+    """Whether a trial of other sizes (0), other values (1) or more of them (2) may not be left out."""
+    compared = [trial for trial in trials[1:] if trial.skipped is None]
+    if kind == 0:
+        return not all(any(trial.sizes[symbol] != size for trial in compared) for symbol, size in dims.items())
+    return kind == 1 and (values is True or not any(trial.sizes == dims for trial in compared))
+
+
+def _more_values(
+    subject: Subject, dims: Sizes, seed: int, thresholds: Sequence[float], count: int
+) -> Iterator[_Inputs]:
+    """Values around what the file compares with, and other draws, in turns."""
+    if subject.reference is None:
+        return
+    free = {name: array for name, array in subject.example.items() if name not in subject.weights}
+    for number in range(count if thresholds else count // 8):  # where nothing is decided, other draws show little more
+        near = around(free, thresholds, (seed, number)) if thresholds else None
+        if near is not None:
+            yield f"around constants {number + 1}", dims, {**subject.example, **near}
+        for label, inputs in drawn_values(free, seed, 3 + number):
+            yield label, dims, {**subject.example, **inputs}
 
 
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
     limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
-    for index, sizes in enumerate(other_sizes(dims, subject.limits, limit, batch)):
+    assignments = other_sizes(dims, subject.limits, limit, batch)
+    # Those that change most dimensions come first: one of them may be all that there is time for.
+    assignments.sort(key=lambda sizes: -sum(sizes[symbol] != size for symbol, size in dims.items()))
+    for index, sizes in enumerate(assignments):
         yield _label(sizes, dims), sizes, _drawn(subject, sizes, seed, index)
 
 

@@ -31,14 +31,14 @@ def other_values(
     real = any(_is_float(array) for array in example.values())
     if any(base[name] is not array for name, array in example.items()):
         yield "random values", base
-    yield from _drawn(example, seed, 1)
+    yield from drawn_values(example, seed, 1)
     if real:
         yield "negative values", _mapped(base, _negative)
         if any((array < 0).any() for array in base.values() if _is_float(array)):
             yield "positive values", _mapped(base, _positive)
         yield "large values", _mapped(base, lambda array: _scaled(array, LARGE))
         yield ZEROS, _mapped(base, lambda array: np.zeros_like(array))
-    yield from _drawn(example, seed, 2)
+    yield from drawn_values(example, seed, 2)
     if real:
         yield FAR, _mapped(base, lambda array: _scaled(array, HUGE))
         yield "small values", _mapped(base, lambda array: _scaled(array, 1 / HUGE))
@@ -51,9 +51,10 @@ def _varied(array: np.ndarray, seed: int) -> np.ndarray:
     return np.random.default_rng([seed, array.size]).standard_normal(array.shape).astype(array.dtype)
 
 
-def _drawn(
+def drawn_values(
     example: Mapping[str, np.ndarray], seed: int, number: int
 ) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """The example's shapes with the draw of this number; nothing if that changes nothing."""
     drawn = {
         name: redraw(array, np.random.default_rng([seed, number, place]))
         for place, (name, array) in enumerate(example.items())
