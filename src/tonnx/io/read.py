@@ -67,8 +67,9 @@ def _fault_of(model: Any) -> str | None:
         onnx.checker.check_model(os.fspath(proto) if is_file else proto)
         loaded = ir.load(proto) if is_file else ir.from_proto(proto)
         ir.to_proto(loaded)
-        for value in loaded.graph.initializers.values():
-            value.const_value.numpy()  # type: ignore[union-attr]  (fails where there are too few bytes for the shape)
+        for tensor in (value.const_value for value in loaded.graph.initializers.values()):
+            if tensor is not None:
+                tensor.numpy()  # fails where there are too few bytes for the shape
     except Exception as error:  # noqa: BLE001 (the checker, protobuf and onnx-ir raise several kinds; it is told)
         root: BaseException = error
         while root.__cause__ is not None:
