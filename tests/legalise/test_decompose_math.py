@@ -66,6 +66,12 @@ def test_cumulative(exclusive: int, reverse: int) -> None:
     check(build, [x], targets=(25, 10, 9), dynamic=True)
 
 
+@pytest.mark.parametrize("axis", [0, 2, -1])
+def test_cumulative_along_an_axis_of_the_run(axis: int) -> None:
+    build = lambda op, x, axis: (op.CumProd(x, axis), op.CumSum(x, axis))  # noqa: E731
+    check(build, [random(3, 4, 5), np.array(axis)], targets=(25, 11, 10, 9))
+
+
 def test_cumulative_sum_of_integers_in_steps() -> None:
     build = lambda op, x: op.CumSum(x, op.constant(np.int64(1)))  # noqa: E731
     check(build, [random(2, 6, dtype=np.int64, high=9)], targets=(10, 9, 8, 7))

@@ -46,6 +46,7 @@ CASES = [
     Case("median", lambda x: (x.median(), *x.median(1), *x.median(-1, keepdim=True)), [X], dynamic="all"),
     Case("median of ints", lambda x: (x.median(), *x.median(0)), [distinct(4, 5)]),
     Case("nanmedian", lambda x: (x.nanmedian(), x.nanmedian(1).values, x.nanmedian(0, keepdim=True).values), [GAPS]),
+    Case("mode of a vector", lambda x: x.mode(0), [torch.tensor([3.0, 1.0, 3.0, 2.0])], dynamic={0: [0]}, opset=11),
     Case("mode", lambda x: x.mode(1).values, [TIES], dynamic={0: [0]}),
     Case(
         "quantile",

@@ -132,13 +132,26 @@ def retarget(
     """
     target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)
-    stages = Stages(progress)
+    with reading.blaming(model):
+        return _retargeted(model, target, f, dict(inputs or {}), verify, rtol, atol, external_data, Stages(progress))
+
+
+def _retargeted(
+    model: Any,
+    target: Target,
+    f: str | os.PathLike[str] | BinaryIO | None,
+    arrays: dict[str, np.ndarray],
+    verify: bool,
+    rtol: float | None,
+    atol: float | None,
+    external_data: bool | None,
+    stages: Stages,
+) -> RetargetResult:
     with stages("read"):
         read = reading.reader(model)
         original = read()
     source = original.opset_imports[""]
-    result = RetargetResult(original, source, opset, before=_count(original), after=Counter())
-    arrays = dict(inputs or {})
+    result = RetargetResult(original, source, target.opset, before=_count(original), after=Counter())
     check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
@@ -146,7 +159,7 @@ def retarget(
     result.after = _count(result.model)
     provenance.stamp(result.model)
     subject = _subject(model, read, result, arrays).within(rtol, atol) if verify else None
-    deliver(result, f, stages, subject, external_data=external_data, runtime=runtime)
+    deliver(result, f, stages, subject, external_data=external_data, runtime=target.runtime)
     result.timings = stages.seconds
     return result
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument, InvalidModel
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
 from tonnx.ir.rewrite import all_graphs
@@ -40,6 +41,41 @@ def reader(model: Any) -> Callable[[], ir.Model]:
             raise InvalidArgument(f"there is no file {path}")
         return lambda: _from_file(path)
     raise InvalidArgument(f"cannot retarget a {type(model).__name__}", hint="pass a path, bytes, or an ONNX model")
+
+
+@contextmanager
+def blaming(model: Any) -> Iterator[None]:
+    """Whatever is raised while a model is worked on, and is no error of ours, is its fault if it is not valid."""
+    try:
+        yield
+    except TonnxError:
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        if (fault := _fault_of(model)) is not None:
+            raise InvalidModel("the model is not valid ONNX", why=fault) from error
+        hint = "this is a fault of tonnx; please report it with the file"
+        raise TonnxError("the model could not be rewritten", why=why, hint=hint) from error
+
+
+def _fault_of(model: Any) -> str | None:
+    """What onnx's checker does not accept in a model, or why it cannot be written as it was read."""
+    is_file = isinstance(model, (str, os.PathLike))
+    try:
+        proto = onnx.load_model_from_string(bytes(model)) if isinstance(model, (bytes, bytearray)) else model
+        proto = ir.to_proto(proto) if isinstance(proto, ir.Model) else proto
+        onnx.checker.check_model(os.fspath(proto) if is_file else proto)
+        loaded = ir.load(proto) if is_file else ir.from_proto(proto)
+        ir.to_proto(loaded)
+        for tensor in (value.const_value for value in loaded.graph.initializers.values()):
+            if tensor is not None:
+                tensor.numpy()  # fails where there are too few bytes for the shape
+    except Exception as error:  # noqa: BLE001 (the checker, protobuf and onnx-ir raise several kinds; it is told)
+        root: BaseException = error
+        while root.__cause__ is not None:
+            root = root.__cause__
+        return (str(root).splitlines() or [type(root).__name__])[0][:200]
+    return None
 
 
 def infer(model: ir.Model) -> list[str]:

@@ -159,6 +159,9 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
 }
 
 
+FOLDED = frozenset(("Cast", *_TABLE))
+"""The operators that are."""
+
 # Attributes that became inputs: name → position.
 _BECAME_INPUTS = {
     **{name: {"axes": 1} for name in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")},

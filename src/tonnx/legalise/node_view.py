@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
+from tonnx.ir.fold import FOLDED, fold
 from tonnx.ir.infer import Dims, dims_of
 from tonnx.ir.schema import Signature, in_force
 
@@ -107,14 +108,42 @@ class NodeView:
 
 
 def constant_of(value: ir.Value) -> np.ndarray | None:
-    """The contents of an initializer or of a Constant node."""
+    """The contents of an initializer, of a Constant node, or of small arithmetic on those and on known sizes."""
     if value.const_value is not None and not value.is_graph_input():
         return value.const_value.numpy()
     producer = value.producer()
-    if producer is not None and producer.op_type == "Constant" and producer.domain == "":
+    if producer is None or producer.domain != "":
+        return None
+    if producer.op_type == "Constant":
         tensor = ir.convenience.get_const_tensor(value)
         return None if tensor is None else tensor.numpy()
-    return None
+    return _computed(producer)
+
+
+def _computed(node: ir.Node) -> np.ndarray | None:
+    if any(attribute.is_ref() for attribute in node.attributes.values()) or not node.inputs or len(node.outputs) > 1:
+        return None
+    if "broadcast" in node.attributes or "consumed_inputs" in node.attributes:  # of opset 6 and before
+        return None
+    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    if node.op_type in ("Shape", "Size"):
+        dims = dims_of(node.inputs[0])
+        if dims is None or not all(isinstance(dim, int) for dim in dims):
+            return None
+        sizes = np.asarray(dims[attributes.get("start", 0) : attributes.get("end")], np.int64)
+        return sizes if node.op_type == "Shape" else np.asarray(np.prod(sizes, dtype=np.int64))
+    if node.op_type not in FOLDED:
+        return None
+    arrays = [None if value is None else constant_of(value) for value in node.inputs]
+    is_small = all(
+        value is None or (array is not None and array.size <= _SMALL)
+        for value, array in zip(node.inputs, arrays, strict=True)
+    )
+    return fold(node.op_type, arrays, attributes) if is_small else None
+
+
+_SMALL = 64
+"""Elements: sizes and axes are few."""
 
 
 def schema_default(op_type: str, opset: int, attribute: str) -> Any:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.node_view import Blocked, NodeView
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 
@@ -30,17 +31,25 @@ def bit_cast(op: Builder, node: NodeView) -> ir.Value:
     return op.Cast(node.need("input"), to=int(after))
 
 
-def fixed_axis(node: NodeView, data: str) -> int:
-    """The axis of a cumulative operator, which is an input; there is no choice when the rank is 1."""
-    rank = node.rank(data)
-    return 0 if rank == 1 else int(np.asarray(node.const("axis")).item()) % rank
+def along_axis(op: Builder, node: NodeView, accumulate: Callable[[int], ir.Value]) -> ir.Value:
+    """A cumulative operator, whose axis is an input: known only at run time, it is done along all and one is chosen."""
+    rank, axis = node.rank("x"), node.need("axis")
+    known = np.zeros(1, np.int64) if rank == 1 else constant_of(axis)
+    if known is not None:
+        return accumulate(int(known.item()) % rank)
+    axis = op.Cast(op.Reshape(axis, op.constant([1], T.INT64)), to=int(T.INT64))
+    axis = op.Where(op.Less(axis, op.constant(0, T.INT64)), axis + rank, axis)
+    result = accumulate(0)
+    for other in range(1, rank):
+        result = op.Where(op.Equal(axis, op.constant(other, T.INT64)), accumulate(other), result)
+    return result
 
 
 @down("CumProd", 26)
 def cumulative_product(op: Builder, node: NodeView) -> ir.Value:
     """A Scan that multiplies: the same order of operations, and right for zeros and negative numbers."""
-    exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
-    return accumulated(op, node.need("x"), fixed_axis(node, "x"), "Mul", exclusive=exclusive, reverse=reverse)
+    options = {name: bool(node.attr(name, 0)) for name in ("exclusive", "reverse")}
+    return along_axis(op, node, lambda axis: accumulated(op, node.need("x"), axis, "Mul", **options))
 
 
 def accumulated(op: Builder, x: ir.Value, axis: int, combine: str, *, exclusive: bool, reverse: bool) -> ir.Value:
@@ -78,7 +87,11 @@ _LARGEST_TRIANGLE = 1024
 @down("CumSum", 11)
 def cumulative_sum(op: Builder, node: NodeView) -> ir.Value:
     """A product with a triangle of ones; a Scan that adds where that would be large."""
-    x, axis, rank = node.need("x"), fixed_axis(node, "x"), node.rank("x")
+    return along_axis(op, node, lambda axis: _sums(op, node, axis))
+
+
+def _sums(op: Builder, node: NodeView, axis: int) -> ir.Value:
+    x, rank = node.need("x"), node.rank("x")
     exclusive, reverse = bool(node.attr("exclusive", 0)), bool(node.attr("reverse", 0))
     size = fixed(x, axis)
     if size is None or size > _LARGEST_TRIANGLE:

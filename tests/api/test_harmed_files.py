@@ -1,0 +1,54 @@
+"""Files cut off or with bits turned over: whatever is wrong with them, it is said as an error of tonnx's own."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tonnx
+from tonnx.errors import TonnxError
+
+
+def _file() -> bytes:
+    """A small one with attributes of several kinds, an initializer, documentation and metadata."""
+    weight = numpy_helper.from_array(np.ones((3, 2), np.float32), "w")
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value_floats=[1.0, 2.0], doc_string="pkg.torch.operator: aten.add"),
+        helper.make_node("MatMul", ["x", "w"], ["t"], name="product"),
+        helper.make_node("Add", ["t", "c"], ["u"]),
+        helper.make_node("Softmax", ["u"], ["v"], axis=-1),
+        helper.make_node("ReduceSum", ["v"], ["y"], keepdims=1),
+    ]
+    sizes = {"x": 3, "y": 1}
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in sizes.items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def _harmed(data: bytes, seed: int) -> bytes:
+    rng, harmed = random.Random(seed), bytearray(data)
+    if seed % 4 == 0:
+        return bytes(harmed[: rng.randrange(len(harmed))])
+    for _ in range(rng.randrange(1, 4)):
+        harmed[rng.randrange(len(harmed))] ^= 1 << rng.randrange(8)
+    return bytes(harmed)
+
+
+@pytest.mark.parametrize("seeds", range(0, 300, 50), ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_retarget(seeds: int, tmp_path: Path) -> None:
+    data, refused = _file(), 0
+    for seed in range(seeds, seeds + 50):
+        path = tmp_path / f"{seed}.onnx"
+        path.write_bytes(_harmed(data, seed))
+        for source in (path, path.read_bytes()):
+            try:
+                tonnx.retarget(source, 11, verify=False)
+            except TonnxError as error:
+                refused += 1
+                assert "fault of tonnx" not in str(error), f"seed {seed}: {error}"
+    assert refused > 20
