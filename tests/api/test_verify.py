@@ -398,3 +398,18 @@ def test_a_fault_beside_a_file_of_an_old_opset_is_located(tmp_path: Path) -> Non
         result = tonnx.verify(file, str(against))
         assert not result.ok and result.located is not None
         assert [node.op_type for node in result.located.nodes] == [wrong], result.notes
+
+
+def test_weights_of_another_model_are_told_as_such(tmp_path: Path) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(16, 5)).eval()
+
+    model, x, path = make(), torch.rand(1, 3, 4, 4), tmp_path / "net.onnx"
+    tonnx.export(model, (x,), path)
+    other = tonnx.verify(path, make(), (x,))
+    assert "the file holds other weights than this model" in other.foreign and other.located is None
+    with pytest.raises(tonnx.VerificationFailed, match="other weights"):
+        other.raise_if_failed()
+    model[3].weight.data[0] += 1  # type: ignore[operator]
+    one_layer = tonnx.verify(path, model, (x,))
+    assert not one_layer.ok and not one_layer.foreign and one_layer.located is not None

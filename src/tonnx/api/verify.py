@@ -19,6 +19,7 @@ from tonnx.io import read as reading
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
 from tonnx.proof.data import difference_data, verification_data
 from tonnx.proof.examples import first_that_runs, random_examples
+from tonnx.proof.foreign_weights import foreign_weights
 from tonnx.proof.locate.located import Difference, Located
 from tonnx.proof.locate.search import case_of, locate_or_compare
 from tonnx.proof.signature import Signature, check_fit
@@ -42,6 +43,8 @@ class VerifyResult:
     strict: bool = False
     located: Located | None = None
     """Where the file departs from the model; None if it does not, or was not looked for."""
+    foreign: str = ""
+    """Says so if the file holds the weights of another model: then no node of it is to blame."""
     differences: list[Difference] = field(default_factory=list)
     """The difference at every value that both have, if that was asked for or something differs."""
     notes: list[str] = field(default_factory=list)
@@ -80,6 +83,7 @@ class VerifyResult:
             )
         except VerificationFailed as failure:
             failure.located = self.located
+            failure.why = "\n         ".join(filter(None, (failure.why, self.foreign)))
             if self.located is not None and self.located.nodes:
                 failure.why = "\n         ".join(filter(None, (failure.why, self.located.headline())))
             raise
@@ -184,7 +188,11 @@ def verify(
     with stages("verify"):
         proof = prove(path, subject, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
     result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
-    if locate or (locate is None and not proof.ok):
+    if not proof.ok and subject.state is not None:
+        result.foreign = foreign_weights(reading.reader(path)(), subject.state())
+    if result.foreign:
+        notes.append(f"[!] {result.foreign}")
+    elif locate or (locate is None and not proof.ok):
         with stages("locate"):
             _locate(result, subject, where)
     return result

@@ -46,6 +46,8 @@ class Subject:
     saturates: Callable[[], str | None] | None = None
     """Names the framework whose integer kernels the reference uses, if they saturate on this processor."""
     framework: str = ""
+    state: Callable[[], Mapping[str, np.ndarray]] | None = None
+    """The weights that the model has now, by its own names."""
     trace: Callable[[], Trace] | None = None
     """The values inside the model, to say where a file departs from it; may raise a TonnxError, and takes time."""
     untraced: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,13 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
         signature.dynamic(),
         saturates=saturating,
         framework=FRAMEWORK,
+        state=partial(_state, module),
         trace=trace,
     )
+
+
+def _state(module: torch.nn.Module) -> dict[str, np.ndarray]:
+    return {name: to_numpy(value) for name, value in module.state_dict().items() if isinstance(value, torch.Tensor)}
 
 
 def has_example(model: Any) -> bool:

@@ -98,7 +98,7 @@ class Frozen:
         return outcome
 
     def _value_asked(self, original: Any, env: Any, *rest: Any, **options: Any) -> Any:
-        frame = _calling_frame(sys._getframe(1))
+        frame = calling_frame(sys._getframe(1))
         if frame is not None and (handler := handler_of(frame)) is not None:
             self._spot()
             self.swallowed.append((line_of(frame, frame.f_lineno), line_of(*handler)))
@@ -128,7 +128,7 @@ class Frozen:
         )
 
     def _spot(self) -> FrameType | None:
-        frame = _calling_frame(sys._getframe(2))
+        frame = calling_frame(sys._getframe(2))
         if frame is not None:
             self.spots.append(spot_of(frame))
         return frame
@@ -220,7 +220,7 @@ def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
     return at
 
 
-def _calling_frame(frame: FrameType | None) -> FrameType | None:
+def calling_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the model that is running, or of the torch.nn layer if it has none of its own."""
     layer = None
     while frame is not None:

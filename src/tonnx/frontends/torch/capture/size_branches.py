@@ -1,12 +1,15 @@
 """Branches on sizes that the example decided: does the captured program still do what the model does at other sizes?
 
-torch.export takes the side that the example takes. Often both give the same (a special case for speed), and one graph
-serves. Where it does not, the function has to be rewritten so that both sides are in the file.
+torch.export takes the side that the example takes. Often one side serves for all sizes: it is the general one, and the
+other a special case for speed (nothing to pad, nothing to crop, a table that fits). If the example takes the special
+one, other sizes are captured. Where no side serves, the function has to be rewritten so that both are in the file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import TonnxError
-from tonnx.frontends.torch.call.example import resized
+from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.program import Captured, describe
@@ -29,10 +32,18 @@ _LARGEST = 4096  # a size at which the model is run to see whether it goes anoth
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
 
+@dataclass(frozen=True)
+class OneSided:
+    """A condition on sizes of which the captured program has one side, and sizes that go the other way."""
+
+    spot: Spot
+    sizes: dict[str, int]
+
+
 def unsettled(
     model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, notes: list[str]
-) -> list[Spot]:
-    """The lines of conditions that other sizes decide otherwise, with other results than the captured program's.
+) -> list[OneSided]:
+    """The conditions that other sizes decide otherwise, with other results than the captured program's.
 
     What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
     """
@@ -42,49 +53,85 @@ def unsettled(
         captured = describe(program, call)
     except TonnxError:  # a dimension is fixed, which is reported soon
         return []
-    spots: list[Spot] = []
+    branches: list[OneSided] = []
     tried: set[Any] = set()
     example = _example_sizes(call)
     for expression, outcome, spot in froze.decided:
         expression = expression.xreplace(captured.tied)
         key = (expression, spot)
-        if key in tried or spot in spots or len(tried) >= _TRIED:
+        if key in tried or any(branch.spot == spot for branch in branches) or len(tried) >= _TRIED:
             continue
-        sizes = _otherwise(expression, outcome, captured.names, call)
-        if sizes is not None:
+        failures: list[str] = []
+        for sizes in _otherwise(expression, outcome, captured.names, call):
             tried.add(key)
             try:
                 if _differs(model, call, captured, sizes):
-                    spots.append(spot)
+                    branches.append(OneSided(spot, sizes))
+                failures = []
+                break
             except _ModelFails as error:
                 changed = ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
                 told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
-                notes.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
-    return spots
+                failures.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
+        notes += failures[:1]
+    return branches
+
+
+def other_sizes(call: ModelCall, branches: list[OneSided], froze: Frozen) -> Iterator[ModelCall]:
+    """The call at sizes that take the other side of every branch; or at others than those that the model fixes."""
+    example = _example_sizes(call)
+    if branches:
+        yield _resized(call, {k: n for branch in branches for k, n in branch.sizes.items() if n != example[k]})
+        return
+    fixed = {name: n for name, n in example.items() if n > 1 and any(n == at for at, _ in froze.places.values())}
+    if fixed:
+        yield _resized(call, {name: 2 * n for name, n in fixed.items()})
+        yield _resized(call, {name: n + 1 for name, n in fixed.items()})
+
+
+def _resized(call: ModelCall, sizes: dict[str, int]) -> ModelCall:
+    leaves = []
+    for leaf in call.leaves:
+        tensor = leaf.tensor
+        for axis, dim in leaf.dynamic.items():
+            if dim.name in sizes:
+                tensor = grow(tensor, axis, sizes[dim.name], dim.maximum)
+        leaves.append(replace(leaf, tensor=tensor, dynamic=dict(leaf.dynamic)))
+    return replace(call, leaves=leaves)
+
+
+def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram) -> bool:
+    """Whether a program that was captured at other sizes does what the model does at those of the example."""
+    call = _resized(call, {})  # a description forgets optional dimensions that a program fixes
+    try:
+        return not _differs(model, call, describe(program, call), _example_sizes(call))
+    except (TonnxError, _ModelFails):
+        return False
 
 
 def _otherwise(
     expression: Any, outcome: bool, names: dict[sympy.Symbol, str], call: ModelCall
-) -> dict[str, int] | None:
-    """Sizes near the example's at which a condition is not what it was; None if there are none."""
+) -> Iterator[dict[str, int]]:
+    """Sizes near the example's at which a condition is not what it was: one that differs, and all of them doubled."""
     symbols = [symbol for symbol in expression.free_symbols if symbol in names]
     if len(symbols) < len(expression.free_symbols):
-        return None
+        return
     example = _example_sizes(call)
     limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
-    now = {symbol: example[names[symbol]] for symbol in symbols}
-    for symbol in symbols:
-        lowest, highest = limits[names[symbol]]
-        for size in _near(now[symbol], _thresholds(expression)):
-            if size < lowest or (highest is not None and size > highest):
-                continue
-            try:
-                answer = bool(expression.xreplace({s: sympy.Integer(n) for s, n in {**now, symbol: size}.items()}))
-            except TypeError:  # it does not come to a yes or no
-                return None
-            if answer != outcome:
-                return {**example, names[symbol]: size}
-    return None
+    thresholds = _thresholds(expression)
+
+    def allowed(sizes: dict[str, int]) -> bool:
+        return all(low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in limits.items())
+
+    def flips(sizes: dict[str, int]) -> bool:
+        answer = expression.xreplace({symbol: sympy.Integer(sizes[names[symbol]]) for symbol in symbols})
+        return answer in (sympy.true, sympy.false) and bool(answer) != outcome
+
+    single = ({**example, names[s]: n} for s in symbols for n in _near(example[names[s]], thresholds))
+    yield from islice((sizes for sizes in single if allowed(sizes) and flips(sizes)), 1)
+    doubled = {name: 2 * n for name, n in example.items()}  # sizes that have to stay in proportion
+    if allowed(doubled) and flips(doubled):
+        yield doubled
 
 
 def _example_sizes(call: ModelCall) -> dict[str, int]:

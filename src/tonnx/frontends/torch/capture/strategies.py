@@ -13,6 +13,7 @@ from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.call.example import other_example
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture import torchscript
+from tonnx.frontends.torch.capture.explain import user_line
 from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part
 from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.capture.torch_export import Exports
@@ -57,13 +58,28 @@ class Task:
     @cached_property
     def failure_elsewhere(self) -> str:
         """What the model says to other sizes of what is to be dynamic, if it fails: then no other capture helps."""
+        error = self._failure(other_example(self.call))
+        return "" if error is None else f"{type(error).__name__}: {torchscript.reason(str(error))}"
+
+    def check_example(self) -> None:
+        """Raise what the model says to the example, if it fails: then a capture was never the question."""
+        error = self._failure([leaf.tensor.clone() for leaf in self.call.leaves])
+        if error is not None:
+            raise CaptureError(
+                "the model itself fails on the example",
+                where=user_line(error),
+                why=f"{type(error).__name__}: {torchscript.reason(str(error))}".rstrip(": "),
+                hint="call the model with these arguments first: it has to take them",
+            ) from error
+
+    def _failure(self, tensors: list[torch.Tensor]) -> Exception | None:
         try:
             with torch.random.fork_rng(devices=[]), state_kept(self.module):
-                args, kwargs = self.call.with_tensors(other_example(self.call))
+                args, kwargs = self.call.with_tensors(tensors)
                 self.module(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 (the user's code, at sizes that it may not be made for; told)
-            return f"{type(error).__name__}: {torchscript.reason(str(error))}"
-        return ""
+        except Exception as error:  # noqa: BLE001 (the user's code, which may not be made for this; told)
+            return error
+        return None
 
     def by_script(self) -> bool:
         """Whether a TorchScript program is wanted in the first place."""
@@ -174,6 +190,8 @@ def capture(asked: str, module: torch.nn.Module, call: ModelCall) -> Captured | 
         try:
             program = strategy.capture(task)
         except CaptureError as error:
+            if not task.errors:
+                task.check_example()
             task.errors[strategy.name] = error
             telling += [error] if strategy.telling else []
             passed_over.append(f"{strategy.name}: {error.what.splitlines()[0]}")

@@ -19,7 +19,8 @@ from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example
 from tonnx.frontends.torch.call.plain import plain
 from tonnx.frontends.torch.call.signature import ModelCall
-from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, user_frame, user_line
+from tonnx.frontends.torch.capture.caches import sizes_as_keys
+from tonnx.frontends.torch.capture.explain import Frozen, explain, user_frame, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
 from tonnx.frontends.torch.capture.patches.table import capture_patches
@@ -27,7 +28,7 @@ from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
-from tonnx.frontends.torch.capture.size_branches import unsettled
+from tonnx.frontends.torch.capture.size_branches import OneSided, other_sizes, serves, unsettled
 from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.source import runs_the_model, shorten
 from tonnx.frontends.torch.versions import export
@@ -43,7 +44,7 @@ class _Exported:
     froze: Frozen
     notes: list[str]
     calls: list[FunctionCall]
-    one_sided: list[Spot]
+    one_sided: list[OneSided]
     """Branches on sizes that other sizes decide otherwise."""
     not_looked_at: list[str]
     """Those of which nobody knows, since the model itself fails at other sizes."""
@@ -54,7 +55,8 @@ class Exports:
 
     If a loop or branch is what a capture fails at, its function is rewritten for the next. A capture may also succeed
     although a loop's header fixed something: torch fixes n // 64 without fixing n. Or the example decided a branch on
-    sizes, where other sizes would not. It serves if recording that loop or branch fails.
+    sizes, where other sizes would not: then those are captured, and what is general there serves for all. It serves,
+    too, if recording that loop or branch fails.
     """
 
     def __init__(self, model: torch.nn.Module, call: ModelCall) -> None:
@@ -67,6 +69,7 @@ class Exports:
         self._rewrites = Rewrites()
         self._first: CaptureError | None = None
         self._usable: _Exported | None = None
+        self._looked_elsewhere = False
         self.unfinished = False
         """Whether the next attempt has more rewritten."""
 
@@ -94,20 +97,20 @@ class Exports:
 
     def attempt(self) -> Captured | None:
         """One capture; None if another one with more rewritten may be better."""
-        froze, calls, rewrites = Frozen(), list[FunctionCall](), self._rewrites
+        froze, rewrites = Frozen(), self._rewrites
         failed: CaptureError | None = None
         try:
-            program = _export(self._model, self._call, froze, rewrites, calls)
-            open_questions: list[str] = []
-            one_sided = unsettled(self._model, self._call, program, froze, open_questions)
-            notes = list(dict.fromkeys(rewrites.notes))
-            self._usable = _Exported(program, froze, notes, calls, one_sided, open_questions)
-            spots = [*froze.spots, *one_sided]
+            self._usable = exported = self._exported(self._call, froze)
+            spots = [*froze.spots, *(branch.spot for branch in exported.one_sided)]
         except CaptureError as error:
             failed, self._first = error, self._first or error
             spots = froze.spots
             if (at := user_frame(error.__cause__) if error.__cause__ is not None else None) is not None:
                 spots = [*spots, (at[0].f_code.co_filename, at[1], at[0].f_code.co_name)]
+        if not self._looked_elsewhere:
+            self._looked_elsewhere = True
+            if (general := self._elsewhere([] if failed else exported.one_sided, froze)) is not None:
+                return self._finished(general, self._from_the_beginning)
         more = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
         if failed is not None and not any(more):
             more.append(rewrites.split(failed.__cause__))
@@ -123,6 +126,24 @@ class Exports:
         self._begin()
         return self.attempt()
 
+    def _exported(self, call: ModelCall, froze: Frozen) -> _Exported:
+        calls, open_questions = list[FunctionCall](), list[str]()
+        program = _export(self._model, call, froze, self._rewrites, calls)
+        one_sided = unsettled(self._model, call, program, froze, open_questions)
+        notes = list(dict.fromkeys(self._rewrites.notes))
+        return _Exported(program, froze, notes, calls, one_sided, open_questions)
+
+    def _elsewhere(self, one_sided: list[OneSided], froze: Frozen) -> _Exported | None:
+        """The capture at sizes that take the other side, if that one serves for all."""
+        for call in other_sizes(self._call, one_sided, froze):
+            try:
+                exported = self._exported(call, elsewhere := Frozen())
+            except CaptureError:  # the model fixes that size, too, or has no such
+                continue
+            if not exported.one_sided and not elsewhere.spots and serves(self._model, self._call, exported.program):
+                return exported
+        return None
+
     def _finished(self, exported: _Exported, again: Callable[[], Captured | None]) -> Captured | None:
         if (hidden := exported.froze.swallow_error()) is not None:
             raise hidden
@@ -135,8 +156,9 @@ class Exports:
         return captured
 
 
-def _one_sided(spots: list[Spot]) -> list[str]:
+def _one_sided(branches: list[OneSided]) -> list[str]:
     """Branches on sizes of which the file has one side only, since the other could not be recorded beside it."""
+    spots = [branch.spot for branch in branches]
     lines = [f"{shorten(file)}:{line}: {linecache.getline(file, line).strip()}" for file, line, _ in spots]
     return [f"[!] other sizes take another side, which is not in the file: {line}" for line in dict.fromkeys(lines)]
 
@@ -154,7 +176,13 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
 def _record(
     model: torch.nn.Module, call: ModelCall, froze: Frozen, calls: list[FunctionCall], notes: list[str]
 ) -> Recording:
-    with shapes_known(), calls_kept(calls), patched(capture_patches(model, froze, Rewrites())):
+    with (
+        shapes_known(),
+        calls_kept(calls),
+        state_kept(model),
+        sizes_as_keys(model),
+        patched(capture_patches(model, froze, Rewrites())),
+    ):
         try:
             return record(model, call, grown_example(call), notes)
         except Declined as error:
@@ -174,6 +202,8 @@ def _export(
         shapes_known(),
         calls_kept(calls),
         rewrites.recording(),
+        state_kept(model),
+        sizes_as_keys(model),
         patched(capture_patches(model, froze, rewrites)),
     ):
         try:

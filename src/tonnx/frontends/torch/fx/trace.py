@@ -17,7 +17,7 @@ from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.fx.memory import gives_what_it_wrote, mutates, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, kind_of
 from tonnx.frontends.torch.fx.trace_bodies import Inside, is_flow, step_name
-from tonnx.frontends.torch.fx.walk import DROPPED, operator_name
+from tonnx.frontends.torch.fx.walk import is_dropped, operator_name
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir.provenance import INSIDE
@@ -147,8 +147,7 @@ class _Run:
         return self._call(node)
 
     def _call(self, node: Node) -> Any:
-        name = operator_name(node.target)
-        if name in DROPPED:
+        if is_dropped(node):
             return None
         if node.name in self._opened:
             return self.inside.call(node, lambda argument: map_arg(argument, self._get))

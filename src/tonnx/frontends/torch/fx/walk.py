@@ -44,6 +44,11 @@ DROPPED = frozenset(
 _ORIGIN = {"nn_module_stack", "stack_trace", "module"}
 
 
+def is_dropped(node: Node) -> bool:
+    """Whether a node only asserts something."""
+    return operator_name(node.target).removesuffix(".default") in DROPPED
+
+
 def is_operator(target: Any) -> bool:
     """Whether an FX target is a registered PyTorch operator."""
     return isinstance(target, torch._ops.OpOverload)
@@ -451,7 +456,7 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
 
     spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
     pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]
-    pending = [node for node in pending if operator_name(node.target) not in DROPPED]
+    pending = [node for node in pending if not is_dropped(node)]
     while writers := [node for node in pending if root_of(node) in live]:
         spread(writers)
         pending = [node for node in pending if node not in live]

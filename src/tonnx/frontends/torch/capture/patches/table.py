@@ -9,13 +9,22 @@ import torch
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch import versions
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
-from tonnx.frontends.torch.capture.patches import autograd, losses, packed_sequences, recurrent, torchvision
+from tonnx.frontends.torch.capture.patches import (
+    attention,
+    autograd,
+    checks,
+    losses,
+    packed_sequences,
+    recurrent,
+    torchvision,
+)
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
+from tonnx.frontends.torch.capture.settled_values import number_patches
 
 _UNROLLED = "its shape is found by unrolling the loop over time, which fixes the time axis"
 _PACKED = "shapes that depend on the lengths' values; here the padded tensor and its lengths go all the way"
@@ -38,6 +47,12 @@ FOREIGN = (
         "torch.nn.functional", "gaussian_nll_loss", losses.gaussian_nll_loss,
         "it checks that no variance is negative", How.CODE,
     ),
+    Patch("torch", "_is_all_true", checks.all_true, "torch.distributions look at the values of their arguments"),
+    Patch("torch", "_check_with", checks.check_with, "a check of values is no part of the file"),
+    Patch(
+        "torch.nn.functional", "scaled_dot_product_attention", attention.attention,
+        "whether it is causal may depend on a size, and it takes plain answers only",
+    ),
     Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
     Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
     Patch("torch.nn.LSTM", "forward", packed_sequences.layer_forward, _PACKED),
@@ -59,6 +74,10 @@ FOREIGN = (
     Patch("torch.nn.Module", "__setattr__", set_module_attribute, "what the sides of a branch set is put back"),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE),
+    Patch(
+        "torch.fx.passes.runtime_assert", "insert_deferred_runtime_asserts", lambda original, *args, **kwargs: None,
+        "a file asserts nothing, and it fails at expressions that it cannot write as nodes", How.CODE,
+    ),
     Patch("torch.export._trace", "_EXPORT_FLAGS", None, _NESTED, How.KEPT, optional=True),
     Patch("torch.export._trace", "_EXPORT_MODULE_HIERARCHY", None, _NESTED, How.KEPT, optional=True),
 )  # fmt: skip
@@ -72,6 +91,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from shapes()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
+    yield from number_patches(model)
     yield from rewrites.patches()
     yield from froze.patches()
     yield from quiet_torch()

@@ -17,6 +17,7 @@ from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic
+from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 
 
 @dataclass
@@ -248,7 +249,7 @@ def with_numbers(index: Any) -> Any:
 def put(target: Any, index: Any, value: Any, owned: bool) -> None:
     """``target[index] = value`` in recorded code. ``owned``: the target is a variable of the function."""
     if not isinstance(target, torch.Tensor):
-        if not owned:
+        if not owned and is_watched():
             raise Unsuitable(f"it changes an object from outside of it, a {type(target).__name__}")
         target[index] = value
         return

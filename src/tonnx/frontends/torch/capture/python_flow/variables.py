@@ -174,6 +174,11 @@ _Watcher = Callable[[Any, str, Any], None]
 _watchers: ContextVar[tuple[_Watcher, ...]] = ContextVar("_watchers", default=())
 
 
+def is_watched() -> bool:
+    """Whether the code that runs is a side or a pass: what it changes may not happen, or happen again."""
+    return bool(_watchers.get())
+
+
 def _seen(owner: Any, name: str, value: Any) -> None:
     tracer = type(owner).__module__.startswith("torch.")  # it keeps the constants that it finds
     if not tracer:

@@ -1,0 +1,123 @@
+"""Caches by size, while a capture runs: sizes are keys in them, and nothing of the capture stays in them.
+
+A model may keep what it computes of a size: in a dict of a module or a file, in a global variable, or by
+``functools.lru_cache``. During a capture sizes are symbols and tensors have no values; both would be found there by the
+next run of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from tonnx.frontends.patching import Patch, patched, restored
+from tonnx.frontends.torch.capture.except_blocks import handler_of
+from tonnx.frontends.torch.source import is_users
+
+_SYMBOLIC = (torch._subclasses.FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
+_LRU = type(functools.lru_cache(lambda: None))
+
+
+@contextlib.contextmanager
+def sizes_as_keys(model: torch.nn.Module) -> Iterator[None]:
+    """Symbolic sizes can be looked up in dicts; afterwards no file, class or cached function holds one."""
+    scopes = [_Scope(scope) for scope in _scopes(model)]
+
+    def clean() -> None:
+        for scope in scopes:
+            scope.clean()
+        _clean_functions()
+
+    key = Patch("torch.SymInt", "__hash__", _hashed, "models keep what they compute of a size by that size")
+    with restored(clean), patched([key]):
+        yield
+
+
+def _hashed(original: Any, size: torch.SymInt) -> int:
+    number = size.node.maybe_as_int()
+    if number is not None:
+        return hash(number)
+    if size.node.is_nested_int() or handler_of(sys._getframe(1)) is not None:
+        return int(original(size))  # whoever catches the error has another way, without a cache
+    return hash((id(size.node.shape_env), size.node.expr))  # of no other capture
+
+
+def _of_capture(value: Any, depth: int = 3) -> bool:
+    """Whether a value is, or holds, something that means nothing outside of a capture."""
+    if isinstance(value, _SYMBOLIC):
+        return True
+    if not depth or not isinstance(value, (tuple, list, dict)):
+        return False
+    parts: Iterable[Any] = (*value, *value.values()) if isinstance(value, dict) else value
+    return any(_of_capture(part, depth - 1) for part in parts)
+
+
+def _scopes(model: torch.nn.Module) -> list[Any]:
+    """The classes of a model, and the files that they and the functions which they see are written in."""
+    modules = list(model.modules())
+    classes = {base for module in modules for base in type(module).__mro__ if _is_written(base)}
+    files = [vars(sys.modules[kind.__module__]) for kind in classes]
+    functions = [getattr(module.forward, "__func__", module.forward) for module in modules]
+    functions += [value for scope in files for value in scope.values()]
+    files += [value.__globals__ for value in functions if _is_function(value)]
+    return [*classes, *{id(scope): scope for scope in files}.values()]
+
+
+def _is_written(kind: type) -> bool:
+    module = sys.modules.get(kind.__module__)
+    return module is not None and is_users(getattr(module, "__file__", None) or "__main__")
+
+
+def _is_function(value: Any) -> bool:
+    return isinstance(value, FunctionType) and is_users(value.__code__.co_filename)
+
+
+@dataclass
+class _Scope:
+    """The variables of a file or a class, and what those hold that hold something, as they were."""
+
+    owner: Any
+
+    def __post_init__(self) -> None:
+        self._before = dict(self._variables())
+        self._contents = {name: _copied(value) for name, value in self._before.items() if type(value) in (dict, list)}
+
+    def _variables(self) -> Any:
+        return self.owner if isinstance(self.owner, dict) else vars(self.owner)
+
+    def clean(self) -> None:
+        for name, value in list(self._variables().items()):
+            if name in self._contents and value is self._before[name]:
+                if _of_capture(value):
+                    value.clear()
+                    (value.update if isinstance(value, dict) else value.extend)(self._contents[name])
+            elif _of_capture(value):
+                self._put_back(name)
+
+    def _put_back(self, name: str) -> None:
+        if isinstance(self.owner, dict):
+            self.owner.pop(name)
+            self.owner.update({name: self._before[name]} if name in self._before else {})
+        elif name in self._before:
+            setattr(self.owner, name, self._before[name])
+        else:
+            delattr(self.owner, name)
+
+
+def _copied(value: Any) -> Any:
+    return dict(value) if isinstance(value, dict) else list(value)
+
+
+def _clean_functions() -> None:
+    """Empty the caches of functions that hold something of the capture; what else they held is computed again."""
+    for thing in gc.get_objects():
+        if type(thing) is _LRU and any(map(_of_capture, gc.get_referents(thing))):
+            thing.cache_clear()

@@ -1,0 +1,34 @@
+"""Checks of values that PyTorch's own Python code makes: a file does not make them, and says so."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+from tonnx.frontends.torch.capture.explain import calling_frame
+from tonnx.frontends.torch.capture.python_flow.conditions import assumed
+
+
+def all_true(original: Any, valid: torch.Tensor) -> Any:
+    """What torch.distributions ask of their arguments and of samples."""
+    return original(valid) if _is_known(valid) else _passes(original(valid))
+
+
+def check_with(original: Any, error_type: Any, cond: Any, message: Any) -> None:
+    """``torch._check`` and its like, of a condition that only the run knows."""
+    if isinstance(cond, torch.Tensor) and not _is_known(cond):
+        _passes(cond)
+    else:
+        original(error_type, bool(cond) if isinstance(cond, torch.Tensor) else cond, message)
+
+
+def _is_known(value: torch.Tensor) -> bool:
+    fake = isinstance(value, torch._subclasses.FakeTensor)
+    return not fake or getattr(value, "constant", None) is not None
+
+
+def _passes(test: torch.Tensor) -> bool:
+    frame = calling_frame(sys._getframe(2)) or sys._getframe(2)
+    return assumed(test, True, frame.f_lineno, frame)
