@@ -24,18 +24,18 @@ X = torch.linspace(-1, 1, 12).reshape(3, 4)
 # Decompositions that fail
 
 
-def fails(x: Tensor) -> Any:
+def fails(x: Tensor, **options: Any) -> Any:
     raise RuntimeError("no such luck\nand more")
 
 
 def odd_one(x: Tensor) -> Tensor:
-    return torch.geqrf(x)[0]
+    return torch.ops.aten.linalg_ldl_factor_ex(x[:, :3])[0]
 
 
 @pytest.mark.parametrize("way", ["export", "script"])
 def test_why_a_decomposition_failed(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fx_decompose, script_decompose):
-        monkeypatch.setattr(module, "table", lambda: {torch.ops.aten.geqrf.default: fails})
+        monkeypatch.setattr(module, "table", lambda: {torch.ops.aten.linalg_ldl_factor_ex.default: fails})
     with pytest.raises(UnsupportedOp) as caught:
         tonnx.export(odd_one, (X,), capture=way)
     reason = "PyTorch's own decomposition of it fails: RuntimeError: no such luck"
@@ -43,16 +43,17 @@ def test_why_a_decomposition_failed(way: str, monkeypatch: pytest.MonkeyPatch) -
     assert reason in str(caught.value)
 
 
-def into_odd_ones(x: Tensor) -> Any:
-    return torch.ops.aten.ormqr(x, x[0, :], x), x[0]
+def into_odd_ones(x: Tensor, **options: Any) -> Any:
+    pivots = torch.ones(3, dtype=torch.int32)
+    return torch.ops.aten.linalg_ldl_solve(x, pivots, x), pivots, pivots[0]
 
 
 @pytest.mark.parametrize("way", ["export", "script"])
 def test_what_a_decomposition_has_that_has_no_rule(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fx_decompose, script_decompose):
-        monkeypatch.setattr(module, "table", lambda: {torch.ops.aten.geqrf.default: into_odd_ones})
-    with pytest.raises(UnsupportedOp, match=r"decomposition of it has aten\.ormqr"):
-        tonnx.export(odd_one, (X.T.contiguous(),), capture=way)
+        monkeypatch.setattr(module, "table", lambda: {torch.ops.aten.linalg_ldl_factor_ex.default: into_odd_ones})
+    with pytest.raises(UnsupportedOp, match=r"decomposition of it has aten\.linalg_ldl_solve"):
+        tonnx.export(odd_one, (X,), capture=way)
 
 
 # Dtypes that PyTorch does not tell

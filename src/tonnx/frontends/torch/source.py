@@ -38,10 +38,14 @@ def outside_the_model(frame: FrameType) -> bool:
     return frame.f_code in _ENTRANCES
 
 
+def place(node: Node, module: str, source: str) -> None:
+    """Say where a recorded node comes from, in the words of torch.export."""
+    node.meta["nn_module_stack"] = {module: (module, "")}
+    node.meta["stack_trace"] = source
+
+
 def module_of(node: Node) -> str:
     """The path of the innermost module, such as ``layer1.0.conv1``."""
-    if "module" in node.meta:  # recorded
-        return str(node.meta["module"])
     stack = node.meta.get("nn_module_stack")
     if not stack:
         return ""
@@ -53,10 +57,8 @@ def module_of(node: Node) -> str:
 
 def source_of(node: Node) -> str:
     """``file.py:12``: the innermost line that is neither PyTorch's nor ours (stand-ins)."""
-    if "source" in node.meta:  # recorded
-        return str(node.meta["source"])
     trace = node.meta.get("stack_trace")
-    return _innermost(trace) if trace else ""
+    return _innermost(trace) if trace and "\n" in trace else trace or ""  # a recorded one is the line already
 
 
 def is_users(file: str) -> bool:

@@ -35,6 +35,11 @@ class PlainModule(torch.nn.Module):
         return self.tonnx_model.train(mode)
 
 
+def original_of(module: torch.nn.Module) -> torch.nn.Module:
+    """The model that a plain module stands for; any other module itself."""
+    return module.tonnx_model if isinstance(module, PlainModule) else module
+
+
 def plain(model: torch.nn.Module, call: ModelCall) -> tuple[torch.nn.Module, ModelCall]:
     """The model and its call with tensors only."""
     parameters = [

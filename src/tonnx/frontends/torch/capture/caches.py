@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from tonnx.frontends.patching import Patch, patched, restored
+from tonnx.frontends.torch.call.plain import original_of
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.source import is_users
 
@@ -62,7 +63,7 @@ def _of_capture(value: Any, depth: int = 3) -> bool:
 
 def _scopes(model: torch.nn.Module) -> list[Any]:
     """The classes of a model, and the files that they and the functions which they see are written in."""
-    modules = list(model.modules())
+    modules = [original_of(module) for module in model.modules()]
     classes = {base for module in modules for base in type(module).__mro__ if _is_written(base)}
     files = [vars(sys.modules[kind.__module__]) for kind in classes]
     functions = [getattr(module.forward, "__func__", module.forward) for module in modules]

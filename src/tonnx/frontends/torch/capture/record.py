@@ -36,7 +36,15 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
-from tonnx.frontends.torch.source import is_users, outside_the_model, runs_the_model, shorten
+from tonnx.frontends.torch.source import (
+    is_users,
+    module_of,
+    outside_the_model,
+    place,
+    runs_the_model,
+    shorten,
+    source_of,
+)
 from tonnx.frontends.torch.versions import fake_mode, function_overrides
 
 
@@ -211,12 +219,14 @@ class _Recorder(TorchDispatchMode):
 
     def _note_call(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         node = self._graph.create_node("call_function", func, tuple(args), kwargs, func.overloadpacket.__name__)
-        node.meta = {"val": result, "module": self._path[-1], "source": _user_line(sys._getframe(2))}
+        place(node, self._path[-1], _user_line(sys._getframe(2)))
+        node.meta["val"] = result
         if isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
                 if isinstance(part, (torch.Tensor, *SYMBOLIC)):
                     item = self._graph.create_node("call_function", operator.getitem, (node, index))
-                    item.meta = {**node.meta, "val": part}
+                    place(item, module_of(node), source_of(node))
+                    item.meta["val"] = part
                     self._note_result(item, part)
         else:
             self._note_result(node, result)

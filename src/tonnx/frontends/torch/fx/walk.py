@@ -41,8 +41,6 @@ DROPPED = frozenset(
 )
 """Run-time assertions: they compute nothing."""
 
-_ORIGIN = {"nn_module_stack", "stack_trace", "module"}
-
 
 def is_dropped(node: Node) -> bool:
     """Whether a node only asserts something."""
@@ -154,7 +152,7 @@ class FxWalk(GraphWalk):
 
     def _origin(self, node: Node) -> contextlib.AbstractContextManager[None]:
         """Where a node comes from. The parts of a decomposed operator come from where that one does."""
-        if not node.meta.keys() & _ORIGIN:
+        if "nn_module_stack" not in node.meta and "stack_trace" not in node.meta:
             return contextlib.nullcontext()
         return self.op.origin(module_of(node), operator_name(node.target), source_of(node))
 
