@@ -119,6 +119,18 @@ def _copied(value: Any) -> Any:
 
 def _clean_functions() -> None:
     """Empty the caches of functions that hold something of the capture; what else they held is computed again."""
-    for thing in gc.get_objects():
-        if type(thing) is _LRU and any(map(_of_capture, gc.get_referents(thing))):
-            thing.cache_clear()
+    for function in _cached_functions():
+        if any(map(_of_capture, gc.get_referents(function))):
+            function.cache_clear()
+
+
+def _cached_functions() -> Iterator[Any]:
+    """The functions of files and classes that are neither PyTorch's nor ours; a look at all objects takes too long."""
+    for name, module in list(sys.modules.items()):
+        if not is_users(getattr(module, "__file__", None) or "__main__"):
+            continue
+        for value in list(vars(module).values()):
+            if type(value) is _LRU:
+                yield value
+            elif isinstance(value, type) and value.__module__ == name:
+                yield from (method for method in list(vars(value).values()) if type(method) is _LRU)
