@@ -95,6 +95,10 @@ CASES = [
     Case("stft", lambda x: torch.view_as_real(spectrum(x)), [r(2, 32)], "all"),
     Case("stft, one signal", lambda x: spectrum(x, center=False, onesided=False, normalized=True).abs(), [r(32)]),
     Case("istft", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN), [r(2, 32)], "all"),
+    Case("stft, float64, and a window of float32", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN),
+         [r(2, 32).double()]),
+    Case("istft, both sides", lambda x, y: torch.istft(torch.complex(x, y), 8, 4, window=HANN, onesided=False),
+         [r(2, 8, 6), r(2, 8, 6)]),
     Case("istft, filled up", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN, length=70), [r(2, 32)], "all"),
     Case("istft, length", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN, length=30), [r(2, 32)], opset=13),
 ]  # fmt: skip

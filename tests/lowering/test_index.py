@@ -257,6 +257,8 @@ MASKS = [
         [i(2, 3).to(torch.int16), ~MASK, MASK],
     ),
     Case("masked_scatter", lambda x, m, v: x.masked_scatter(m, v), [r(4, 2, 3), MASK, r(5, 4)]),
+    Case("slice_scatter, float64", lambda x: x.slice_scatter(torch.ones(2, 2).double(), 1, 0, 4, 2),
+         [r(2, 4).double()]),
     Case(
         "slice_scatter",
         lambda x, v: (x.slice_scatter(v, 1, 1, 3), x.slice_scatter(v, 1, 0, 4, 2), x.slice_scatter(v, 1, -2)),

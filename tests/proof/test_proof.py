@@ -428,6 +428,13 @@ def test_the_seed_repeats_the_inputs() -> None:
     assert not np.array_equal(seen[1], seen[5])
 
 
+def test_inputs_are_drawn_until_the_outputs_move() -> None:
+    """At an example that is all negative, anything that gives zeros would pass."""
+    wrong = Subject(lambda feeds: [2 * relu(feeds)[0]], {"x": array([-1, -3, -2, -4])}, ["y"], {})
+    proof = prove(one_node("Relu"), wrong, check=False)
+    assert proof.trials[0].ok and not proof.ok
+
+
 @pytest.mark.parametrize(("scale", "faint"), [(1e-7, True), (0.0, True), (1.0, False)])
 def test_output_below_the_tolerance_is_said_to_prove_little(scale: float, faint: bool) -> None:
     values = np.full(4, scale, dtype=np.float32)

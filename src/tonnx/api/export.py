@@ -148,7 +148,7 @@ def _detach_weights(model: ir.Model, subject: Subject) -> Subject:
 def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimised:
     from tonnx.ir.provenance import stamp
     from tonnx.legalise import legalise
-    from tonnx.passes import clean_up, fit_integers, optimise
+    from tonnx.passes import clean_up, fit_opset, optimise
 
     free = request.may_change_weights
     history = History()
@@ -164,7 +164,7 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     history.record("optimised", model)
     with stages("legalise"):
         legalise(model, request.target)
-        optimised.notes += fit_integers(model, request.target.runtime)
+        optimised.notes += fit_opset(model, request.target.runtime)
         clean_up(model)
     stamp(model)
     history.store(model, optimised.notes)

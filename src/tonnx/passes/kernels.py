@@ -7,6 +7,7 @@ which lowers the precision; everything else is widened, and loses nothing.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import onnx_ir as ir
 
@@ -58,8 +59,12 @@ _MISSING: dict[ir.DataType, frozenset[str]] = {
 }
 
 
-def _runs(op_type: str, dtype: ir.DataType) -> bool:
-    return op_type not in _MISSING.get(dtype, ())
+# At older opsets, found in the same way: the first at which there is a kernel.
+_MISSING_BEFORE = {T.DOUBLE: {"Clip": 12, "Max": 8, "MaxPool": 8, "Min": 8, "NonZero": 13}}
+
+
+def _runs(opset: int, op_type: str, dtype: ir.DataType) -> bool:
+    return op_type not in _MISSING.get(dtype, ()) and opset >= _MISSING_BEFORE.get(dtype, {}).get(op_type, 0)
 
 
 Touched = Counter[tuple[str, ir.DataType, ir.DataType]]
@@ -69,17 +74,18 @@ Touched = Counter[tuple[str, ir.DataType, ir.DataType]]
 def use_present_kernels(model: ir.Model) -> Touched:
     """At any opset; gives what was changed."""
     touched: Touched = Counter()
+    runs = partial(_runs, model.opset_imports[""])
     lacking = [
         node
         for graph in all_graphs(model)
         for node in graph
-        if node.domain == "" and any(not _runs(node.op_type, x.dtype) for x in node.inputs if x is not None and x.dtype)
+        if node.domain == "" and any(not runs(node.op_type, x.dtype) for x in node.inputs if x is not None and x.dtype)
     ]
     names = Names(names_in(model)) if lacking else Names()
     own_casts: dict[ir.Value, ir.Value] = {}
     for node in lacking:
         schema = signature(node.op_type, model.opset_imports[""])
-        dtypes = {} if schema is None else instead(schema, node.inputs, _runs)
+        dtypes = {} if schema is None else instead(schema, node.inputs, runs)
         if schema is None or not dtypes:
             continue
         graph = node.graph

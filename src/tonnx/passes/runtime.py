@@ -23,8 +23,13 @@ def fit_kernels(model: ir.Model, runtime: str | None) -> list[str]:
     return [_told(touched)] if touched else []
 
 
-def fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
-    """Integers that the runtime's kernels multiply without saturating. At the asked opset: some have none of them."""
+def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
+    """What depends on the asked opset: older versions of an operator have fewer kernels, and other integers."""
+    return fit_kernels(model, runtime) + _fit_integers(model, runtime)
+
+
+def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
+    """Integers that the runtime's kernels multiply without saturating; some opsets have none of them."""
     count = store_unsigned(model) if runtime == ORT_CPU else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
     return [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
@@ -34,7 +39,7 @@ def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
     """All of it, for a finished model at any opset."""
     if runtime == ORT_CPU:
         keep_padding_before_pool(model)
-    return fit_kernels(model, runtime) + fit_integers(model, runtime)
+    return fit_opset(model, runtime)
 
 
 def fitted(model: ir.Model, runtime: str) -> ir.Model | None:

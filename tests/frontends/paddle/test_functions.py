@@ -138,6 +138,22 @@ def test_functions(function: Callable[..., Any], shape: list[int | None], dtype:
     assert len({trial.sizes.get("batch") for trial in result.verification.trials}) > 2
 
 
+@pytest.mark.parametrize(
+    ("function", "shape", "dtype", "opset"),
+    [
+        pytest.param(lambda x: paddle.unique(x, True, True, True, dtype="int32"), [6], "int64", 11, id="unique, int32"),
+        pytest.param(
+            lambda x: paddle.vision.ops.yolo_box(x, paddle.full([2, 2], 64, "int32"), [10, 13, 16, 30], 2, 0.01, 32),
+            [2, 14, 4, 4], "float64", 9, id="yolo_box of doubles",
+        ),
+        pytest.param(lambda x: F.max_pool2d(paddle.clip(x, -0.5, 0.5), 2), [1, 2, 6, 6], "float64", 7, id="no kernels"),
+    ],
+)  # fmt: skip
+def test_dtypes(function: Callable[..., Any], shape: list[int], dtype: str, opset: int) -> None:
+    result = tonnx.export(Of(function), input_spec=[InputSpec(shape, dtype, "x")], opset_version=opset)
+    assert result.verification is not None and result.verification.ok and result.verification.compared
+
+
 def test_sizes_at_which_paddle_would_end_the_process() -> None:
     """In a process of its own: without the guard, it is ended by the system."""
     code = """

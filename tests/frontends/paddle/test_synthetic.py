@@ -203,6 +203,8 @@ OLD: dict[str, tuple[str, dict[str, np.ndarray], dict[str, Any], np.ndarray]] = 
     "round": ("round", {"X": HALVES}, {}, np.sign(HALVES) * np.floor(np.abs(HALVES) + 0.5)),
     "shard_index": ("shard_index", {"X": IDS}, {"index_num": 6, "nshards": 2, "shard_id": 0, "ignore_value": -1},
                     np.array([[1], [0], [-1]])),
+    "fused part, switched off": ("pad2d", {"X": IMAGE}, {"mode": "edge", "paddings": SIDES, "fuse_brelu_threshold": 6.0,
+                                                         "fuse_brelu": False}, np.pad(IMAGE, AROUND, "edge")),
     "one_hot": ("one_hot", {"X": IDS}, {"depth": 5, "dtype": 5}, np.eye(5, dtype="float32")[IDS[:, 0]]),
 }  # fmt: skip
 
@@ -240,6 +242,12 @@ def test_refused(case: str, tmp_path: Path) -> None:
         tonnx.export(program(tmp_path, name, inputs, **attrs), f=tmp_path / "out.onnx")
     assert what in str(error.value)
     assert not (tmp_path / "out.onnx").exists()
+
+
+def test_a_fused_part_that_is_switched_on_is_refused(tmp_path: Path) -> None:
+    switched = {"paddings": SIDES, "mode": "edge", "fuse_brelu": True, "fuse_brelu_threshold": 6.0}
+    with pytest.raises(UnsupportedArgument, match="fuse_brelu"):
+        tonnx.export(old_program(tmp_path, "pad2d", {"X": IMAGE}, switched), f=tmp_path / "out.onnx", verify=False)
 
 
 def test_complex_numbers_are_not_mistaken_for_reals(tmp_path: Path) -> None:

@@ -109,6 +109,7 @@ def _window(op: Builder, window: ir.Value | None, length: int, n_fft: int, dtype
     """The window in the middle of as many zeros as a frame has room for."""
     if window is None:
         window = op.constant(np.ones(length), dtype)
+    window = op.cast(window, dtype)
     if length == n_fft:
         return window
     before = (n_fft - length) // 2
@@ -153,7 +154,7 @@ def _frames(op: Builder, x: ir.Value, length: int, hop: int) -> ir.Value:
     return op.Gather(x, op.Add(op.Unsqueeze(begins, [1]), op.constant(np.arange(length), T.INT64)), axis=1)
 
 
-@lower("aten.istft@complex")
+@lower("aten.istft@complex", unused="onesided")
 def istft(
     op: Builder,
     x: ir.Value,
@@ -163,7 +164,6 @@ def istft(
     window: ir.Value | None = None,
     center: bool = True,
     normalized: bool = False,
-    onesided: bool | None = None,
     length: int | None = None,
     return_complex: bool = False,
 ) -> ir.Value:
@@ -175,10 +175,8 @@ def istft(
     assert x.dtype is not None
     hop = n_fft // 4 if hop_length is None else hop_length
     shape = _window(op, window, n_fft if win_length is None else win_length, n_fft, x.dtype)
-    if onesided is None or onesided:
-        rows = _real_signal(op, spectra, 2, n_fft)
-    else:
-        rows = part(op, _transformed(op, spectra, [2], False), 0)
+    # Of a spectrum of both sides PyTorch reads one.
+    rows = _real_signal(op, sizes.cut(op, spectra, 2, 0, n_fft // 2 + 1), 2, n_fft)
     rows = op.Div(rows, math.sqrt(n_fft) if normalized else float(n_fft))
     added = _overlapped(op, op.Mul(rows, shape), n_fft, hop)
     weight = op.Expand(op.Mul(shape, shape), op.vector([1, op.size(rows, 1), n_fft]))

@@ -312,7 +312,7 @@ def _uniform(op: Builder, x: ir.Value) -> ir.Value | None:
         return op.constant(producer.attributes["value"].as_tensor().numpy().reshape(()))
     if x.const_value is not None and 0 < x.const_value.size <= LIMIT:
         elements = x.const_value.numpy().reshape(-1)
-        return op.constant(elements[0]) if (elements == elements[0]).all() else None
+        return op.constant(elements[0], x.dtype) if (elements == elements[0]).all() else None
     return None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
         if name in rule.kinds:
             value = _resolved(raw, resolve)
             bound[name] = _convert(value, rule.kinds[name], name, op)
-        elif not _is_idle(name, raw):
+        elif not _is_idle(name, raw) and not _is_switched_off(name, raw, given):
             kind = where.get(name, "attribute")
             raise UnsupportedArgument(f"{node.name}: the {kind} {name}={_shown(raw)} is not supported")
     if "node" in rule.kinds:
@@ -94,6 +94,12 @@ def _is_idle(name: str, raw: Any) -> bool:
     if name in _IGNORED or _MEASURED.fullmatch(name) or raw is None or isinstance(raw, (tuple, Opaque)):
         return True
     return raw in (False, 0, "", -1) or raw == [] or any(raw == value for value in _IDLE.get(name, ()))
+
+
+def _is_switched_off(name: str, raw: Any, given: Mapping[str, Any]) -> bool:
+    """Whether an argument is a number for a fused part that the operator does not have: ``fuse_brelu_threshold``."""
+    part = name.rpartition("_")[0]
+    return part.startswith("fuse_") and isinstance(raw, (int, float)) and raw is not True and not given.get(part)
 
 
 def _shown(raw: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -202,7 +203,15 @@ class ProgramWalk(GraphWalk):
                 for part, item in zip(result, parts, strict=True):
                     self._assign(part, item)
             else:
+                if result is not None and self._is_misdeclared(node):
+                    result.type = replace(result.type, dtype=None)
                 self._assign(result, value)
+
+    def _is_misdeclared(self, node: Op) -> bool:
+        """Whether the program's dtype of the results is wrong, or follows from one that was."""
+        operands = (value for values in node.inputs.values() for value in values)
+        before = (value for value in operands if value is not None and value.kind is Kind.TENSOR)
+        return schema.rule_name(node.name) in _MISDECLARED or any(value.dtype is None for value in before)
 
     def _assign(self, result: Value | None, value: Any) -> None:
         if result is None or value is None:
@@ -252,6 +261,10 @@ class ProgramWalk(GraphWalk):
             size if size is not None and not isinstance(dim, int) and (dim.value is None) else dim
             for dim, size in zip(inferred, said, strict=True)
         ]
+
+
+_MISDECLARED = frozenset(("yolo_box",))
+"""Operators whose results programs call float32 whatever they are."""
 
 
 def _takes_complex(node: Op) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
@@ -185,21 +187,31 @@ def diag(op: Builder, x: Value, *, offset: int = 0, padding_value: float = 0.0) 
     return op.Where(mask, matrix, op.constant(padding_value, x.dtype))
 
 
-@lower("unique", unused="return_index return_inverse return_counts dtype")
-def unique(op: Builder, x: Value, *, axis: Ints = (), is_sorted: bool = True) -> tuple[ir.Value, ...]:
+@lower("unique", unused="return_index return_inverse return_counts")
+def unique(
+    op: Builder, x: Value, *, axis: Ints = (), is_sorted: bool = True, dtype: ir.DataType = T.INT64
+) -> tuple[ir.Value, ...]:
     results = op.Unique(x, axis=axis[0] if len(axis) else None, sorted=int(is_sorted), _outputs=4)
-    for vector in results[1 if len(axis) else 0 :]:
-        vector.shape = ir.Shape([None])  # programs call them numbers
-    return results
+    return _with_places(op, results[0], results[1:], dtype, is_vector=not len(axis))
 
 
-@lower("unique_consecutive", unused="return_inverse return_counts dtype")
-def unique_consecutive(op: Builder, x: Value, *, axis: Ints = ()) -> tuple[ir.Value, ...]:
-    results = torch_sort.unique_consecutive(op, x, axis[0] if len(axis) else None)
-    results[1:] = [op.Reshape(vector, [-1]) for vector in results[1:]]  # unlike torch, the places are a vector, too
-    for vector in results[1:]:
+def _with_places(
+    op: Builder, values: ir.Value, places: Sequence[ir.Value], dtype: ir.DataType, is_vector: bool
+) -> tuple[ir.Value, ...]:
+    """The results, as vectors: programs call them numbers."""
+    results = [values, *(op.cast(vector, dtype or T.INT64) for vector in places)]
+    for vector in results[0 if is_vector else 1 :]:
         vector.shape = ir.Shape([None])
     return tuple(results)
+
+
+@lower("unique_consecutive", unused="return_inverse return_counts")
+def unique_consecutive(
+    op: Builder, x: Value, *, axis: Ints = (), dtype: ir.DataType = T.INT64
+) -> tuple[ir.Value, ...]:
+    values, *places = torch_sort.unique_consecutive(op, x, axis[0] if len(axis) else None)
+    places = [op.Reshape(vector, [-1]) for vector in places]  # unlike torch, the places are a vector, too
+    return _with_places(op, values, places, dtype, is_vector=False)
 
 
 @lower("shard_index")
