@@ -266,6 +266,30 @@ def test_numbers_of_weights_and_constants(idiom: Idiom, tmp_path: Path) -> None:
     compare(idiom, tmp_path / "net.onnx")
 
 
+# Spectra
+
+
+def sound(b: int, n: int) -> Tensor:
+    return torch.randn(b, n)
+
+
+def masked_spectrum(x: Tensor) -> Tensor:
+    window = torch.hann_window(16)
+    spectrum = torch.stft(x, 16, 4, window=window, return_complex=True)
+    spectrum = spectrum * (spectrum.abs() / (spectrum.abs() + 1))
+    return torch.istft(spectrum, 16, 4, window=window, length=x.shape[-1])
+
+
+def sizes_of_spectra(x: Tensor) -> Any:
+    spectrum = torch.fft.rfft(x)
+    return spectrum.reshape(spectrum.shape[0], 1, -1), spectrum.numel(), spectrum.size(-1)
+
+
+@pytest.mark.parametrize("model", [masked_spectrum, sizes_of_spectra], ids=lambda model: model.__name__)
+def test_spectra(model: Any, tmp_path: Path) -> None:
+    compare(Idiom(model, example=sound, sizes=((2, 80), (3, 97), (1, 64))), tmp_path / "net.onnx")
+
+
 # Attention
 
 
