@@ -46,7 +46,7 @@ def compare(idiom: Idiom, path: Path) -> tonnx.ExportResult:
     b, n = idiom.sizes[0]
     x = idiom.example(b, n)
     axes = {0: "b", x.shape.index(n, 1): "n"}
-    result = tonnx.export(model, (x,), path, input_names=["x"], dynamic_axes={"x": axes}, capture="export")
+    result = tonnx.export(model, (x,), path, input_names=["x"], dynamic_axes={"x": axes})
     session = onnxruntime.InferenceSession(path.read_bytes())
     for sizes in idiom.sizes:
         x = idiom.example(*sizes)
@@ -116,7 +116,7 @@ def test_a_check_that_is_caught_decides_something() -> None:
             return x
 
     with pytest.raises(tonnx.TonnxError, match=r"values of a tensor|is caught"):
-        tonnx.export(caught, (torch.rand(3),), capture="export")
+        tonnx.export(caught, (torch.rand(3),))
 
 
 # Caches by size
@@ -257,7 +257,7 @@ def counted_in_a_loop(x: Tensor) -> Tensor:
     return x * count
 
 
-HELD = "decided by what the model holds now"
+HELD = "decided by the values that the weights have now"
 SETTLED = [Idiom(MadeOnce, HELD), Idiom(NumbersInBuffers, HELD), Idiom(axes_as_a_tensor), Idiom(counted_in_a_loop)]
 
 
