@@ -6,6 +6,7 @@
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
+#   make test-libs     networks of forty libraries, in an environment of its own; writes docs/libraries.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md
@@ -32,11 +33,13 @@ ENV     = .venv-torch-$(TORCH)$(if $(WITH),-$(subst $(SPACE),-,$(subst =,,$(WITH
 
 P2O    := .venv-paddle2onnx
 P2     := .venv-paddle2
+LIBS   := .venv-libs
 
 DEV    := $(VENV)/.stamp-dev
 MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
 PADDLE2 := $(P2)/.stamp-paddle2
+LIBRARIES := $(LIBS)/.stamp-libs
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
@@ -74,6 +77,10 @@ docs-models: $(MODELS)
 # For some of them, or for all that transformers has: make test-generate ONLY="--families llama,gpt2"
 test-generate: $(MODELS)
 	@$(PY) -m tests.generation.suite --write docs/generation.md $(ONLY)
+
+# For some of them, beside torch's own exporters: make test-libs ONLY="--only monai --exporters tonnx,dynamo,classic"
+test-libs: $(LIBRARIES)
+	@$(LIBS)/bin/python -m tests.libraries.suite --write $(ONLY)
 
 test-ops: $(DEV)
 	@$(PY) -m tests.opinfo.suite --write
@@ -113,7 +120,7 @@ dist: $(BUILD)
 	@.venv-dist/bin/python tools/dist.py --torch $(DEV_TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) $(P2) .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -150,6 +157,18 @@ $(MODELS): $(DEV)
 	@echo "setup: installing timm, transformers and torchvision"
 	@$(PIP) $(DEV_TORCH) $(DEV_ONNX) torchvision==0.28.0 -e ".[torch,models]"
 	@$(PY) -c 'import torch; assert torch.__version__.split("+")[0] == "2.13.0", torch.__version__'
+	@touch $@
+
+# Those of the second file name another torch, or much that their networks do not need. torchaudio's compiled operators
+# are built for CUDA, and its import fails where they cannot be loaded.
+$(LIBRARIES): tests/libraries/requirements.txt tests/libraries/requirements-alone.txt
+	@echo "setup: installing the libraries of tests/libraries into $(LIBS)"
+	@$(PYTHON) -m venv $(LIBS)
+	@$(LIBS)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH)
+	@$(LIBS)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH) $(DEV_ONNX) onnxscript -e ".[torch]" \
+		-r tests/libraries/requirements.txt
+	@$(LIBS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/libraries/requirements-alone.txt
+	@rm -f $(LIBS)/lib/python3*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
 # The stock converter pins an old onnx, so it lives alone. It fetches onnxruntime by itself otherwise, while it is timed.

@@ -32,6 +32,10 @@ T = ir.DataType
 # Made, and taken apart
 
 view_as_real = lower("aten.view_as_real@complex", "aten.view_as_real_copy@complex")(lambda op, x: unmarked(op, x))
+sym_size = lower("aten.sym_size.int@complex", "aten.size.int@complex")(
+    lambda op, x, dim: op.size(x, dim if dim >= 0 else dim - 1)
+)
+sym_numel = lower("aten.sym_numel@complex", "aten.numel@complex")(lambda op, x: op.product(op.sizes(x)[:-1]))
 abs_ = lower("aten.abs@complex")(lambda op, x: op.ReduceL2(x, [-1], keepdims=0))
 angle = lower("aten.angle@complex")(lambda op, x: special.atan2(op, part(op, x, 1), part(op, x, 0)))
 neg_view = lower("aten._neg_view@complex")(lambda op, x: marked(op, op.Neg(x)))

@@ -46,7 +46,7 @@ def compare(idiom: Idiom, path: Path) -> tonnx.ExportResult:
     b, n = idiom.sizes[0]
     x = idiom.example(b, n)
     axes = {0: "b", x.shape.index(n, 1): "n"}
-    result = tonnx.export(model, (x,), path, input_names=["x"], dynamic_axes={"x": axes}, capture="export")
+    result = tonnx.export(model, (x,), path, input_names=["x"], dynamic_axes={"x": axes})
     session = onnxruntime.InferenceSession(path.read_bytes())
     for sizes in idiom.sizes:
         x = idiom.example(*sizes)
@@ -116,7 +116,7 @@ def test_a_check_that_is_caught_decides_something() -> None:
             return x
 
     with pytest.raises(tonnx.TonnxError, match=r"values of a tensor|is caught"):
-        tonnx.export(caught, (torch.rand(3),), capture="export")
+        tonnx.export(caught, (torch.rand(3),))
 
 
 # Caches by size
@@ -257,13 +257,37 @@ def counted_in_a_loop(x: Tensor) -> Tensor:
     return x * count
 
 
-HELD = "decided by what the model holds now"
+HELD = "decided by the values that the weights have now"
 SETTLED = [Idiom(MadeOnce, HELD), Idiom(NumbersInBuffers, HELD), Idiom(axes_as_a_tensor), Idiom(counted_in_a_loop)]
 
 
 @pytest.mark.parametrize("idiom", SETTLED, ids=str)
 def test_numbers_of_weights_and_constants(idiom: Idiom, tmp_path: Path) -> None:
     compare(idiom, tmp_path / "net.onnx")
+
+
+# Spectra
+
+
+def sound(b: int, n: int) -> Tensor:
+    return torch.randn(b, n)
+
+
+def masked_spectrum(x: Tensor) -> Tensor:
+    window = torch.hann_window(16)
+    spectrum = torch.stft(x, 16, 4, window=window, return_complex=True)
+    spectrum = spectrum * (spectrum.abs() / (spectrum.abs() + 1))
+    return torch.istft(spectrum, 16, 4, window=window, length=x.shape[-1])
+
+
+def sizes_of_spectra(x: Tensor) -> Any:
+    spectrum = torch.fft.rfft(x)
+    return spectrum.reshape(spectrum.shape[0], 1, -1), spectrum.numel(), spectrum.size(-1)
+
+
+@pytest.mark.parametrize("model", [masked_spectrum, sizes_of_spectra], ids=lambda model: model.__name__)
+def test_spectra(model: Any, tmp_path: Path) -> None:
+    compare(Idiom(model, example=sound, sizes=((2, 80), (3, 97), (1, 64))), tmp_path / "net.onnx")
 
 
 # Attention

@@ -92,3 +92,11 @@ def test_one_more_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_refused(asked: str, model: Any, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message):
         taken(asked, model)
+
+
+@pytest.mark.parametrize("asked", ["auto", "export"])
+def test_a_model_that_fails_on_its_example_says_so(asked: str) -> None:
+    with pytest.raises(CaptureError, match="the model itself fails on the example") as raised:
+        taken(asked, nn.Conv2d(3, 4, 3))
+    assert "channels" in str(raised.value) or "expected" in str(raised.value).lower()
+    assert "torch's functions" not in str(raised.value)

@@ -46,6 +46,12 @@ def optional_in_loop(x: Tensor):
     return best, at
 
 
+def written_data(x: Tensor):
+    y = x * 2
+    y.data[0] = 5.0
+    return y, x.data.sum()
+
+
 class Counting(nn.Module):
     def __init__(self):
         super().__init__()
@@ -398,6 +404,7 @@ PROGRAMS: dict[str, Program] = {
     "grown_in_a_branch": Program(grown_in_a_branch, ALL, BATCH, has=("If",)),
     "forked": Program(forked, ALL, BATCH),
     "optional_in_loop": Program(optional_in_loop, ALL, BATCH),
+    "written_data": Program(written_data, ALL, BATCH),
     "Counting": Program(Counting, ALL, BATCH),
     "of_lists": Program(of_lists, ALL, BATCH),
     "list_methods": Program(list_methods, ALL, BATCH),

@@ -78,7 +78,7 @@ class _History:
         if any(node.op == "placeholder" for node in steps):
             frame = calling_frame(sys._getframe(4))
             line = "" if frame is None else f": {line_of(frame, frame.f_lineno)}"
-            NOTES.get([]).append(f"decided by what the model holds now, not by the file's inputs{line}")
+            NOTES.get([]).append(f"decided by the values that the weights have now{line}")
         result: torch.Tensor = values[self._end]
         return result
 

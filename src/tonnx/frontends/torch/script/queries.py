@@ -346,6 +346,7 @@ FACTS: dict[str, Callable[..., Any]] = {
     "aten::__is__": is_,
     "aten::__isnot__": is_not,
     **_all("prim::unchecked_cast prim::unchecked_unwrap_optional aten::_unwrap_optional", cast),
+    "prim::data": lambda walk, node, tensor: tensor,  # the same memory, so that writes to it are seen
     "prim::isinstance": is_instance,
     "prim::EnumValue": lambda walk, node, thing: thing.value,
     "prim::EnumName": lambda walk, node, thing: thing.name,

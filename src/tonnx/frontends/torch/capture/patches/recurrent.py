@@ -98,3 +98,16 @@ def _grid(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
 
 def _affine_grid(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
     return torch.ops.aten.affine_grid_generator(theta, size, align_corners)
+
+
+def istft(original: Any, spectra: torch.Tensor, n_fft: int, *args: Any, **options: Any) -> torch.Tensor:
+    """To a length that is known only at run time: the whole signal, cut or filled up with zeros."""
+    names = ("hop_length", "win_length", "window", "center", "normalized", "onesided", "length", "return_complex")
+    options |= dict(zip(names, args, strict=False))
+    length = options.get("length")
+    if not isinstance(length, torch.SymInt):
+        result: torch.Tensor = original(spectra, n_fft, **options)
+        return result
+    start = n_fft // 2 if options.get("center", True) else 0
+    whole = original(spectra, n_fft, **{**options, "length": None, "center": False})
+    return torch.nn.functional.pad(whole, (0, length))[..., start : start + length]

@@ -42,6 +42,7 @@ FOREIGN = (
         "it looks into the mask for a hint that is for speed only", optional=True,
     ),
     Patch("torch", "max_pool1d", recurrent.max_pool1d, "it reads the length as a plain number, which fixes it"),
+    Patch("torch", "istft", recurrent.istft, "it takes the length as a plain number, which fixes it"),
     Patch("torch", "affine_grid_generator", recurrent.affine_grid, "it reads the sizes as plain numbers"),
     Patch(
         "torch.nn.functional", "gaussian_nll_loss", losses.gaussian_nll_loss,

@@ -223,6 +223,14 @@ class Rewriter(ast.NodeTransformer):
         node.targets = [hold(target) for target in node.targets]
         return [node, *puts] if puts else node
 
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | list[ast.stmt]:
+        """Without the annotation, which Python evaluates for attributes only, and does not allow beside nonlocal."""
+        if self._scope is None:
+            return self.generic_visit(node)
+        if node.value is None:
+            return ast.copy_location(ast.Pass(), node)
+        return self.visit_Assign(ast.copy_location(ast.Assign([node.target], node.value), node))
+
     def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST | list[ast.stmt]:
         self.generic_visit(node)
         if self._scope is None or isinstance(node.target, ast.Name):
