@@ -49,24 +49,24 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def independent(x: Tensor) -> Tensor:
-    return torch.geqrf(x)[0] + torch.expm1(x)
+    return torch.linalg.ldl_factor_ex(x)[0] + torch.expm1(x)
 
 
 def two_faults(x: Tensor) -> Tensor:
-    return torch.geqrf(x)[0] + torch.expm1(x) + torch.erf(x)
+    return torch.linalg.ldl_factor_ex(x)[0] + torch.expm1(x) + torch.erf(x)
 
 
 def consequence(x: Tensor) -> Tensor:
-    return torch.expm1(torch.geqrf(x)[0] * 2 + 1)
+    return torch.expm1(torch.linalg.ldl_factor_ex(x)[0] * 2 + 1)
 
 
 def after_a_fault(x: Tensor) -> Tensor:
-    return torch.geqrf(x)[0] + torch.erf(torch.expm1(x))
+    return torch.linalg.ldl_factor_ex(x)[0] + torch.erf(torch.expm1(x))
 
 
 def through_a_write(x: Tensor) -> Tensor:
     y = x.clone()
-    y[0] = torch.geqrf(x)[1]
+    y[0] = torch.linalg.ldl_factor_ex(x)[0][0]
     return torch.expm1(y[1:])
 
 
@@ -76,20 +76,20 @@ def through_a_list(x: Tensor) -> Tensor:
 
 
 def in_a_branch(x: Tensor) -> Tensor:
-    y = torch.geqrf(x)[0]
+    y = torch.linalg.ldl_factor_ex(x)[0]
     if bool(x.sum() > 0):
         y = y + torch.expm1(x)
     return y
 
 
 CASES: dict[Callable[..., Any], list[str]] = {
-    independent: ["geqrf", "expm1"],
-    two_faults: ["geqrf", "expm1", "erf"],
-    consequence: ["geqrf"],
-    after_a_fault: ["geqrf", "expm1"],
-    through_a_write: ["geqrf"],
+    independent: ["linalg_ldl_factor_ex", "expm1"],
+    two_faults: ["linalg_ldl_factor_ex", "expm1", "erf"],
+    consequence: ["linalg_ldl_factor_ex"],
+    after_a_fault: ["linalg_ldl_factor_ex", "expm1"],
+    through_a_write: ["linalg_ldl_factor_ex"],
     through_a_list: ["rows"],
-    in_a_branch: ["geqrf", "expm1"],
+    in_a_branch: ["linalg_ldl_factor_ex", "expm1"],
 }
 REASONS = {"expm1": "a rule stops, for this test", "erf": "IndexError: list index out of range"}
 
