@@ -52,7 +52,7 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
         if name in rule.kinds:
             value = _resolved(raw, resolve)
             bound[name] = _convert(value, rule.kinds[name], name, op)
-        elif not _is_idle(name, raw) and not _is_switched_off(name, raw, given):
+        elif not _is_idle(name, raw) and not _is_switched_off(name, raw, arguments):
             kind = where.get(name, "attribute")
             raise UnsupportedArgument(f"{node.name}: the {kind} {name}={_shown(raw)} is not supported")
     if "node" in rule.kinds:
