@@ -15,6 +15,7 @@ POINTS = r(40, 2)
 WEIGHTS = torch.rand(7)
 COUNTS = torch.tensor([1, 2, 1, 3, 1, 0, 2])
 FLOATS = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, 3.7, 1e-3, 1e-40, -3e-38, 3e38, -2.0, 1024.0, inf, -inf, nan])
+LENGTHS = torch.tensor([2, 0, 4])
 INTS = torch.tensor([0, 1, -12, 18, 35, -49, 1 << 40, 3 << 41])
 LOG_PROBS = r(12, 3, 6).log_softmax(-1)
 TEXTS = torch.tensor([[1, 2, 2, 3], [4, 4, 4, 1], [5, 1, 0, 0]])
@@ -65,6 +66,9 @@ CASES = [
     Case("narrow, written", written, [r(3, 5), torch.tensor(2)]),
     Case("gaussian", lambda x, y, v: (F.gaussian_nll_loss(x, y, v, full=True), F.gaussian_nll_loss(x, y, v[:, 0])),
          [r(3, 4), r(3, 4), torch.rand(3, 1)]),
+    Case("segments", lambda x: tuple(torch.segment_reduce(x, kind, lengths=LENGTHS, unsafe=True, initial=first)
+                                     for kind, first in (("sum", None), ("mean", None), ("max", 0.5), ("prod", 2))),
+         [r(6, 3)], {0: [1]}, opset=11),
     Case("batch norm, written", batch_norm, [r(6, 4, 3), r(4), torch.rand(4)], {0: [0]}),
 ]  # fmt: skip
 
