@@ -6,7 +6,7 @@
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
-#   make test-libs     networks of forty libraries, in an environment of its own; writes docs/libraries.md
+#   make test-libs     networks of fifty libraries, in an environment of its own; writes docs/libraries.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md

@@ -50,7 +50,7 @@ def kept() -> dict[str, Any]:
 def keep(exporter: str, name: str, result: dict[str, Any]) -> None:
     """Enter one result among those that are kept."""
     results = kept()
-    told = " ".join(result["told"].split())[:300]
+    told = "".join(result["told"].strip().splitlines()[:1])[:300]
     results.setdefault(name, {})[exporter] = {"outcome": result["outcome"], "told": told}
     ordered = {name: results[name] for name in registry.cases() if name in results}
     RESULTS.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
