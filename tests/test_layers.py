@@ -24,6 +24,7 @@ LEVELS = (
     ("tonnx.benching",),
     ("tonnx.reporting",),  # with timings, and asked for by an export
     ("tonnx.api",),
+    ("tonnx.packages",),  # several exports, and what belongs beside them
     ("tonnx.paddle",),  # the drop-in for paddle.onnx
     ("tonnx.cli",),
     ("tonnx", "tonnx.__main__"),

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         UnsupportedOp,
         VerificationFailed,
     )
+    from tonnx.packages.export import PackageResult, export_package
     from tonnx.reporting import report
     from tonnx.run.model import Model, load
+    from tonnx.run.package import Package
 
 __version__ = "0.1.0"
 
@@ -39,6 +41,7 @@ _LATER = {
     "bench": "tonnx.benching",
     "CaptureError": "tonnx.errors",
     "export": "tonnx.api.export",
+    "export_package": "tonnx.packages.export",
     "ExportResult": "tonnx.api.result",
     "InvalidArgument": "tonnx.errors",
     "InvalidModel": "tonnx.errors",
@@ -49,6 +52,8 @@ _LATER = {
     "Model": "tonnx.run.model",
     "register_container": "tonnx.api.custom",
     "register_custom_op_symbolic": "tonnx.api.custom",
+    "Package": "tonnx.run.package",
+    "PackageResult": "tonnx.packages.export",
     "report": "tonnx.reporting",
     "retarget": "tonnx.api.retarget",
     "RetargetError": "tonnx.errors",
@@ -73,6 +78,8 @@ __all__ = [
     "LoweringError",
     "MissingDependency",
     "Model",
+    "Package",
+    "PackageResult",
     "RetargetError",
     "RetargetResult",
     "TonnxError",
@@ -83,6 +90,7 @@ __all__ = [
     "__version__",
     "bench",
     "export",
+    "export_package",
     "load",
     "lower",
     "register_container",

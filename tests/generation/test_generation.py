@@ -11,10 +11,10 @@ pytest.importorskip("transformers")
 from tests.generation.case import COLUMNS, Case
 from tests.generation.suite import is_right
 
-pytestmark = pytest.mark.models
+_LONG = [pytest.param(family, marks=pytest.mark.models) for family in ("gpt2", "gemma2", "mamba")]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gemma2", "mamba"])
+@pytest.mark.parametrize("family", ["llama", *_LONG])
 def test_family(family: str, tmp_path: Path) -> None:
     case = Case(family, tmp_path)
     results = {name: column(case) for name, column in COLUMNS.items()}

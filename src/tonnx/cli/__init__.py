@@ -25,6 +25,7 @@ COMMANDS = {
     "retarget": "any ONNX file to another opset, proven",
     "verify": "any ONNX file compared with its model; where it departs",
     "run": "run an ONNX file on pictures or arrays",
+    "generate": "continue a text with a package",
     "bench": "time ONNX files side by side",
     "report": "a page about an ONNX file",
     "view": "look at an ONNX file in the browser",

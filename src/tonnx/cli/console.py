@@ -30,6 +30,8 @@ class Report:
     details: Callable[[], str] | None = None
     failed: bool = False
     """The command did its work, and what it found is bad: exit code 1."""
+    pieces: Iterator[str] | None = None
+    """Text that is shown as it comes, in the place of ``text``."""
 
 
 class Console:
@@ -91,6 +93,10 @@ class Console:
         """The result of a command that succeeded."""
         if self.json:
             _print_json({"ok": not report.failed, **report.data()})
+        elif report.pieces is not None:
+            for piece in report.pieces:
+                print(piece, end="", flush=True)
+            print()
         elif not self.quiet:
             print(report.text)
             if self.verbose and report.details is not None:

@@ -7,17 +7,21 @@ MODEL is one of
   model.pt, program.pt2  an archive of torch.jit.save (any name) or torch.export.save
   inference.json         a saved Paddle model: inference.json, inference.pdmodel, __model__, or the folder of one;
                          paddle need not be installed, but only with it the file is compared with the model
+  checkpoint/            a folder of transformers (config.json, safetensors, tokenizer), which becomes a package: a
+                         folder that `tonnx generate` and `tonnx.load` use
 
 Examples:
   tonnx export net.py:make_model -o net.onnx --input "x:float32[batch,3,224,224]" --opset 18
   tonnx export net.py:Net -o net.onnx --input "ids:int64[batch,seq=16]" --input "mask:bool[batch,seq]"
   tonnx export net.py:Net -o net.onnx --inputs data.npz --dynamic x:0=batch,2=height
   tonnx export ocr_model/ -o ocr.onnx --opset 11 --input-shapes x:1,3,48,320
+  tonnx export SmolLM-135M/ -o smollm-onnx --task text-generation
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
@@ -40,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
     _add_inputs(parser.add_argument_group("inputs"))
     _add_making(parser.add_argument_group("how the file is made"))
+    _add_package(parser.add_argument_group("packages of transformers' checkpoints"))
     proof = parser.add_argument_group("proof")
     proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
     proof.add_argument(
@@ -48,6 +53,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
     proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+
+
+def _add_package(package: argparse._ArgumentGroup) -> None:
+    package.add_argument("--task", metavar="T", help="what it is for, such as text-generation; by default the config's")
+    package.add_argument("--layout", choices=("plain", "optimum"), default="plain", help="where the file is in it")
+    package.add_argument(
+        "--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given"
+    )
+    package.add_argument("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
+    package.add_argument("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
 
 
 def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
@@ -142,6 +157,8 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Load, export, report."""
+    if _is_checkpoint(options):
+        return _export_package(options, console)
     input_specs = [*options.input, *options.input_shapes]
     try:
         _check_twice(input_specs)
@@ -155,6 +172,30 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     except argparse.ArgumentTypeError as error:
         options.fail(str(error))
     return Report(str(result), result.data, lambda: _details(result))
+
+
+def _is_checkpoint(options: argparse.Namespace) -> bool:
+    """A folder with a config, or one that a task is given for: then it is said what it lacks."""
+    folder = Path(options.model)
+    return folder.is_dir() and (options.task is not None or (folder / "config.json").is_file())
+
+
+def _export_package(options: argparse.Namespace, console: Console) -> Report:
+    from tonnx.packages.export import export_package
+
+    result = export_package(
+        options.model,
+        options.output,
+        task=options.task,
+        opset_version=options.opset,
+        layout=options.layout,
+        verify=not options.no_verify,
+        tokens=options.tokens,
+        trust_remote_code=options.trust_remote_code,
+        allow_pickle=options.allow_pickle,
+        progress=console.stage,
+    )
+    return Report(str(result), result.data, lambda: str(result.export))
 
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:

@@ -38,8 +38,8 @@ def load(
     recipe: str | os.PathLike[str] | Mapping[str, Any] | Recipe | None = None,
     providers: str | Sequence[str] | None = None,
     threads: int | None = None,
-) -> Model:
-    """Load an ONNX file to call it.
+) -> Any:
+    """Load an ONNX file to call it, or a package to use it.
 
     Example::
 
@@ -47,9 +47,10 @@ def load(
         model(x)["output"]                  # arrays, torch and paddle tensors, lists
         model(input=x, mask=m)              # by name
         model.predict("cat.jpg").lines      # pictures, through the recipe in the file or ``recipe=``
+        tonnx.load("package").generate("Once upon")  # a folder: `tonnx.run.package.Package`
 
     Args:
-        path: the file; external data is found beside it.
+        path: the file, a `Model`; external data is found beside it. Or the folder of a package, a `Package`.
         recipe: a ready recipe's name, a TOML or YAML file, or a dict; by default the one in the model's metadata.
         providers: ONNX Runtime's execution providers in order of preference, also in short (``"cuda"``); the CPU
             if not given.
@@ -58,11 +59,15 @@ def load(
     if not isinstance(path, (str, os.PathLike)):
         raise InvalidArgument(f"tonnx.load takes the path of a file, not {type(path).__name__}")
     text = os.fspath(path)
-    if not os.path.isfile(text):
+    if not os.path.exists(text):
         raise InvalidModel(f"there is no file {text}")
     if threads is not None and threads < 1:
         raise InvalidArgument(f"threads must be at least 1, not {threads}")
     provider_names = [provider_name(name) for name in ([providers] if isinstance(providers, str) else providers or ())]
+    if os.path.isdir(text):
+        from tonnx.run.package import Package
+
+        return Package(path, provider_names or None, threads)
     return Model(Session(path, provider_names or None, threads), None if recipe is None else read_recipe(recipe), path)
 
 

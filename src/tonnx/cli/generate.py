@@ -1,0 +1,69 @@
+"""Continue a text with a package, token by token.
+
+Examples:
+  tonnx generate smollm-onnx "Once upon"
+  tonnx generate smollm-onnx "Once upon" "The end" --max-new-tokens 20 --sample --temperature 0.8 --top-p 0.9
+  tonnx generate smollm-onnx "Once upon" --beams 4 --json
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from tonnx.cli.console import Console, Report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of ``tonnx generate``."""
+    parser.add_argument("package", metavar="PACKAGE", help="the folder that `tonnx export FOLDER` wrote")
+    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="texts to continue; one is shown as it comes")
+    parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="at most so many; 64 if not given")
+    choice = parser.add_argument_group("how tokens are chosen; the likeliest one if nothing is given")
+    choice.add_argument("--sample", action="store_true", help="draw them by their probabilities")
+    choice.add_argument("--temperature", type=float, default=1.0, metavar="T", help="below 1: likely ones more often")
+    choice.add_argument("--top-k", type=int, default=0, metavar="K", help="draw of the K likeliest only")
+    choice.add_argument("--top-p", type=float, default=1.0, metavar="P", help="and of those that together have P")
+    choice.add_argument("--seed", type=int, default=0, metavar="N", help="repeats the draws")
+    choice.add_argument("--beams", type=int, default=1, metavar="N", help="keep so many candidates")
+    parser.add_argument("--provider", action="append", metavar="P", help="an execution provider of ONNX Runtime")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads for one operator; all cores by default")
+
+
+def run(options: argparse.Namespace, console: Console) -> Report:
+    """Load, generate."""
+    console.stage("load")
+    from tonnx.errors import InvalidArgument
+    from tonnx.run.model import load
+    from tonnx.run.package import Package
+
+    package = load(options.package, providers=options.provider, threads=options.threads)
+    if not isinstance(package, Package):
+        raise InvalidArgument(f"{options.package} is a file, not a package", hint="tonnx run runs a file")
+    asked: dict[str, Any] = {
+        "max_new_tokens": options.max_new_tokens,
+        "do_sample": options.sample,
+        "temperature": options.temperature,
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "num_beams": options.beams,
+        "seed": options.seed,
+    }
+    if len(options.prompts) == 1 and options.beams == 1 and not options.json and not options.quiet:
+        prompt = options.prompts[0]
+        stream = package.stream(prompt, **asked)
+        first = next(stream, "")  # what is wrong with the options is said before anything is shown
+        return Report("", dict, pieces=_after(prompt + first, stream))
+    console.stage("generate")
+    results = package.generate(options.prompts, **asked)
+    data = [
+        {"prompt": prompt, "text": result.text, "tokens": result.tokens}
+        for prompt, result in zip(options.prompts, results, strict=True)
+    ]
+    lines = [f"{prompt}{result}" for prompt, result in zip(options.prompts, results, strict=True)]
+    return Report("\n".join(lines), lambda: {"results": data})
+
+
+def _after(first: str, pieces: Any) -> Any:
+    yield first
+    yield from pieces

@@ -1,0 +1,146 @@
+"""A local checkpoint of transformers: is all of it there, what is it for, and its model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
+
+TASKS = {"text-generation": "AutoModelForCausalLM"}
+"""What a package can be for, and which of transformers' classes loads its model."""
+
+PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
+TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
+             "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")  # fmt: skip
+"""Files of a tokenizer, copied as they are."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A folder that was looked at: everything that its model needs is there."""
+
+    folder: Path
+    config: dict[str, Any]
+    task: str
+    trust_remote_code: bool = False
+    allow_pickle: bool = False
+
+    def load(self) -> Any:
+        """The model, in evaluation mode and float32. Every weight must be in the checkpoint."""
+        import transformers
+
+        try:
+            model, told = getattr(transformers, TASKS[self.task]).from_pretrained(
+                self.folder,
+                local_files_only=True,
+                trust_remote_code=self.trust_remote_code,
+                use_safetensors=not self.allow_pickle or None,
+                output_loading_info=True,
+            )
+        except Exception as error:  # whatever transformers, safetensors or the model's own code raise
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            raise InvalidModel(
+                f"transformers {transformers.__version__} does not load {self.folder}",
+                why=f"{type(error).__name__}: {first}"[:300],
+            ) from error
+        if told["missing_keys"]:
+            missing = sorted(told["missing_keys"])
+            raise InvalidModel(
+                f"{len(missing)} weights are not in the checkpoint: {', '.join(missing[:3])}"
+                + (" …" if len(missing) > 3 else ""),
+                where=str(self.folder),
+                why=f"a {type(model).__name__} needs them, and would have random ones",
+                hint=f"is it a checkpoint for {self.task}?",
+            )
+        return model.float().eval()
+
+
+def read_checkpoint(
+    folder: Path, task: str | None = None, *, trust_remote_code: bool = False, allow_pickle: bool = False
+) -> Checkpoint:
+    """Look at a folder without loading weights. Refuses what is not whole, and what does not fit the task."""
+    if not folder.is_dir():
+        raise InvalidArgument(f"there is no folder {folder}")
+    config = _read_json(folder / "config.json", f"{folder} is no checkpoint: it has no config.json")
+    try:
+        import transformers  # noqa: F401 (asked for here, so that nothing is done in vain)
+    except ImportError as error:
+        raise MissingDependency("a checkpoint is loaded by transformers", hint="pip install transformers") from error
+    _check_weights(folder, allow_pickle)
+    if config.get("auto_map") and not trust_remote_code:
+        raise InvalidModel(
+            f"{folder} brings Python code of its own",
+            why=f"its config.json names {', '.join(sorted(map(str, config['auto_map'].values())))[:200]}",
+            hint="--trust-remote-code runs it; look at it first",
+        )
+    return Checkpoint(folder, config, _task_of(config, task, trust_remote_code), trust_remote_code, allow_pickle)
+
+
+def _check_weights(folder: Path, allow_pickle: bool) -> None:
+    names = [*WEIGHTS, *(PICKLES if allow_pickle else ())]
+    found = next((folder / name for name in names if (folder / name).is_file()), None)
+    if found is None:
+        pickles = [name for name in PICKLES if (folder / name).is_file()]
+        raise InvalidModel(
+            f"{folder} has no weights",
+            why=f"there is {pickles[0]}, a pickle, which can run code when it is read" if pickles
+            else "there is neither model.safetensors nor model.safetensors.index.json",
+            hint="--allow-pickle reads it" if pickles else None,
+        )  # fmt: skip
+    if found.suffix == ".json":
+        index = _read_json(found, f"{found} is not there")
+        files = sorted({str(file) for file in dict(index.get("weight_map", {})).values()})
+        missing = [file for file in files if not (folder / file).is_file()]
+        if missing or not files:
+            raise InvalidModel(
+                f"{len(missing)} of {len(files)} files with weights are missing: {', '.join(missing[:3])}",
+                where=str(found),
+            )
+
+
+def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> str:
+    """The task that was asked for, or the one that the config speaks of."""
+    if asked is not None and asked not in TASKS:
+        raise InvalidArgument(f"there is no task {asked!r}", why=f"tonnx makes packages for {', '.join(TASKS)}")
+    fitting = [task for task in TASKS if remote or _fits(config, task)]
+    if asked is not None and asked not in fitting:
+        raise InvalidArgument(
+            f"the task {asked} does not fit {_described(config)}",
+            why=f"{TASKS[asked]} has no class for it",
+        )
+    if not fitting:
+        raise InvalidModel(
+            f"there is no package for {_described(config)}", why=f"tonnx makes packages for {', '.join(TASKS)}"
+        )
+    return asked or fitting[0]
+
+
+def _fits(config: dict[str, Any], task: str) -> bool:
+    from transformers.models.auto import modeling_auto
+
+    mapping: dict[str, Any] = {"text-generation": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}[task]
+    named = mapping.get(str(config.get("model_type")))
+    classes = (named,) if isinstance(named, str) else tuple(named or ())
+    architectures = config.get("architectures") or classes
+    return any(name in classes for name in architectures)
+
+
+def _described(config: dict[str, Any]) -> str:
+    architectures = ", ".join(config.get("architectures") or ()) or "no architecture"
+    return f"the model type {config.get('model_type')!r} ({architectures})"
+
+
+def _read_json(file: Path, missing: str) -> dict[str, Any]:
+    if not file.is_file():
+        raise InvalidModel(missing)
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InvalidModel(f"{file} cannot be read", why=str(error)) from error
+    if not isinstance(content, dict):
+        raise InvalidModel(f"{file} is no JSON object")
+    return content

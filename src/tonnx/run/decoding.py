@@ -1,0 +1,195 @@
+"""From a decoder's scores to tokens: greedy, drawn, or by beams. Plain numpy around one ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument
+from tonnx.proof.session import Session, numpy_dtype
+
+State = dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """How tokens are chosen, and how many."""
+
+    max_new_tokens: int = 64
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        wrong = [
+            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
+            ("temperature", self.temperature > 0, "above 0"),
+            ("top_k", self.top_k >= 0, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0 and at most 1"),
+            ("num_beams", self.num_beams >= 1, "at least 1"),
+        ]
+        for name, is_right, wanted in wrong:
+            if not is_right:
+                raise InvalidArgument(f"{name} must be {wanted}, not {getattr(self, name)}")
+        if self.do_sample and self.num_beams > 1:
+            raise InvalidArgument("beams are not drawn", hint="give do_sample or num_beams")
+
+
+class Decoder:
+    """A file that takes tokens and a state, and gives scores and the next state."""
+
+    def __init__(self, session: Session, manifest: Mapping[str, Any]) -> None:
+        self._session = session
+        self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
+        self._one_token = bool(manifest.get("one_token"))
+
+    def start(self, batch: int) -> State:
+        """The state before the first token."""
+        return {name: self._empty(name, batch) for name in self._handed_on}
+
+    def reordered(self, state: State, order: Sequence[int]) -> State:
+        """The state of other rows: each is one of these."""
+        axes = {name: list(self._session.shapes[name]).index("batch") for name in state}
+        return {name: np.take(array, order, axes[name]) for name, array in state.items()}
+
+    def _empty(self, name: str, batch: int) -> np.ndarray:
+        sizes = {"batch": batch, "past": 0}
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else int(dim or 1) for dim in self._session.shapes[name]]
+        return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
+
+    def step(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        """Scores after the last of some more tokens, and the state. ``mask`` is of all tokens up to them."""
+        if not self._one_token or ids.shape[1] == 1:
+            return self._run(ids, mask, state)
+        scores, first = np.empty(0), mask.shape[1] - ids.shape[1]
+        for place in range(ids.shape[1]):
+            here = mask[:, first + place] > 0
+            new_scores, after = self._run(ids[:, place : place + 1], mask[:, : first + place + 1], state)
+            # A recurrent state does not move with padding.
+            state = {name: _chosen(here, after[name], array) for name, array in state.items()}
+            scores = new_scores if not scores.size else _chosen(here, new_scores, scores)
+        return scores, state
+
+    def _run(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        length, new = mask.shape[1], ids.shape[1]
+        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, length - new :]
+        known = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "position_ids": positions,
+            "cache_position": np.arange(length - new, length),
+        }
+        feeds = {**state, **{name: known[name].astype(np.int64) for name in known if name in self._session.inputs}}
+        outputs = self._session.run(feeds)
+        return outputs["logits"][:, -1], {name: outputs[after] for name, after in self._handed_on.items()}
+
+
+def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
+    return np.where(here.reshape([-1] + [1] * (new.ndim - 1)), new, old)
+
+
+def decode(decoder: Decoder, rows: Sequence[Sequence[int]], asked: Asked, ends: Sequence[int]) -> list[list[int]]:
+    """The tokens after each of some prompts, up to an end token."""
+    if asked.num_beams > 1:
+        return [_beams(decoder, row, asked, ends) for row in rows]
+    results: list[list[int]] = [[] for _ in rows]
+    for tokens in token_steps(decoder, rows, asked, ends):
+        for result, token in zip(results, tokens, strict=True):
+            result += [] if token is None else [token]
+    return results
+
+
+def token_steps(
+    decoder: Decoder, rows: Sequence[Sequence[int]], asked: Asked, ends: Sequence[int]
+) -> Iterator[list[int | None]]:
+    """One token for each prompt at a time; None after its end. Shorter prompts are padded in front."""
+    ids, mask = padded(rows)
+    rng = np.random.default_rng(asked.seed)
+    scores, state = decoder.step(ids, mask, decoder.start(len(rows)))
+    running = np.ones(len(rows), bool)
+    for count in range(asked.max_new_tokens):
+        tokens = _drawn(scores, asked, rng) if asked.do_sample else scores.argmax(-1)
+        yield [int(token) if runs else None for token, runs in zip(tokens, running, strict=True)]
+        running &= ~np.isin(tokens, list(ends))
+        if not running.any() or count + 1 == asked.max_new_tokens:
+            return
+        mask = np.concatenate([mask, np.ones((len(rows), 1), np.int64)], axis=1)
+        scores, state = decoder.step(tokens[:, None], mask, state)
+
+
+def padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Prompts of different lengths in one array, padded in front, and what of it are tokens."""
+    longest = max(map(len, rows))
+    ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
+    for place, row in enumerate(rows):
+        ids[place, longest - len(row) :] = row
+        mask[place, longest - len(row) :] = 1
+    return ids, mask
+
+
+def _drawn(scores: np.ndarray, asked: Asked, rng: np.random.Generator) -> np.ndarray:
+    logits = scores.astype(np.float64) / asked.temperature
+    if 0 < asked.top_k < logits.shape[1]:
+        lowest = np.partition(logits, -asked.top_k, axis=1)[:, -asked.top_k]
+        logits[logits < lowest[:, None]] = -np.inf
+    probabilities = np.exp(_log_softmax(logits))
+    if asked.top_p < 1:
+        order = np.argsort(-probabilities, axis=1, kind="stable")
+        before = np.cumsum(np.take_along_axis(probabilities, order, 1), axis=1)
+        before = np.concatenate([np.zeros((len(before), 1)), before[:, :-1]], axis=1)
+        dropped = np.zeros_like(probabilities, bool)
+        np.put_along_axis(dropped, order, before >= asked.top_p, axis=1)
+        probabilities[dropped] = 0
+        probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return np.array([rng.choice(len(row), p=row) for row in probabilities])
+
+
+def _log_softmax(logits: np.ndarray) -> np.ndarray:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
+
+
+def _beams(decoder: Decoder, row: Sequence[int], asked: Asked, ends: Sequence[int]) -> list[int]:
+    """One prompt by beams: candidates are ended by an end token, and ranked by their probability for their length."""
+    count = asked.num_beams
+    ids, mask = padded([row] * count)
+    scores, state = decoder.step(ids, mask, decoder.start(count))
+    totals = np.full(count, -1e9)
+    totals[0] = 0.0  # all beams are the same at first
+    beams: list[list[int]] = [[] for _ in range(count)]
+    finished: list[tuple[float, list[int]]] = []
+    for length in range(1, asked.max_new_tokens + 1):
+        candidates = (totals[:, None] + _log_softmax(scores.astype(np.float64))).reshape(-1)
+        vocabulary = scores.shape[1]
+        best = np.argsort(-candidates, kind="stable")[: count * (1 + max(1, len(ends)))]
+        kept: list[tuple[int, int]] = []
+        for rank, place in enumerate(best):
+            beam, token = divmod(int(place), vocabulary)
+            if token in ends:
+                if rank < count:
+                    finished.append((candidates[place] / length**asked.length_penalty, [*beams[beam], token]))
+            elif len(kept) < count:
+                kept.append((beam, token))
+        if not kept:
+            break
+        totals = np.array([candidates[beam * vocabulary + token] for beam, token in kept])
+        beams = [[*beams[beam], token] for beam, token in kept]
+        finished = sorted(finished, key=lambda item: -item[0])[:count]
+        if len(finished) == count and finished[-1][0] >= totals.max() / length**asked.length_penalty:
+            break
+        if length < asked.max_new_tokens:
+            order = [beam for beam, _ in kept]
+            state = decoder.reordered(state, order)
+            mask = np.concatenate([mask[order], np.ones((len(kept), 1), np.int64)], axis=1)
+            scores, state = decoder.step(np.array([[token] for _, token in kept]), mask, state)
+    else:
+        finished += [(total / length**asked.length_penalty, beam) for total, beam in zip(totals, beams, strict=True)]
+    return max(finished, key=lambda item: item[0])[1]

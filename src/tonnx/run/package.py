@@ -1,0 +1,141 @@
+"""A package in use: a folder with ONNX files, a tokenizer and settings, as `tonnx export FOLDER` writes it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
+from tonnx.proof.session import Session
+from tonnx.run.decoding import Asked, Decoder, decode, token_steps
+
+MANIFEST = "tonnx_package.json"
+"""What is in a package: the task, the files, and which output is which input of the next step."""
+
+Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray
+
+
+@dataclass(frozen=True)
+class Generation:
+    """What was generated for one prompt."""
+
+    tokens: list[int]
+    """Without those of the prompt."""
+    text: str | None
+    """None: the package has no tokenizer."""
+
+    def __str__(self) -> str:
+        return self.text if self.text is not None else " ".join(map(str, self.tokens))
+
+
+class Package:
+    """A loaded package; `tonnx.load` gives it for a folder."""
+
+    def __init__(
+        self, folder: str | os.PathLike[str], providers: Sequence[str] | None = None, threads: int | None = None
+    ) -> None:
+        self.folder = Path(folder)
+        self.manifest = _read_json(self.folder / MANIFEST)
+        self.task = str(self.manifest.get("task"))
+        self.settings: dict[str, Any] = {}
+        if (self.folder / "generation_config.json").is_file():
+            self.settings = _read_json(self.folder / "generation_config.json")
+        file = self.folder / str(self.manifest.get("decoder"))
+        if self.task != "text-generation" or not file.is_file():
+            raise InvalidModel(f"{self.folder} has no decoder for the task {self.task}", where=str(file))
+        self.decoder = Decoder(Session(file, providers, threads), self.manifest)
+
+    def __repr__(self) -> str:
+        return f"<tonnx package: {self.task}, {self.folder}>"
+
+    def generate(self, prompts: Prompts, **options: Any) -> list[Generation]:
+        """Continue prompts: texts, or lists of token ids. Greedy unless sampling or beams are asked for.
+
+        Args:
+            prompts: one or several.
+            options: ``max_new_tokens`` (64): at most so many for each prompt; fewer where an end token comes.
+                ``do_sample``: draw tokens by their probabilities, at this ``temperature``, of the ``top_k`` likeliest
+                (0: all), and of the likeliest that together have the probability ``top_p``; ``seed`` repeats the draws.
+                ``num_beams``: keep so many candidates of the highest total probability, ranked by their log
+                probability over length to the power of ``length_penalty``.
+        """
+        results = decode(self.decoder, self.token_ids(prompts), _asked(options), self._ends())
+        return [Generation(tokens, self.text(tokens) if self.has_tokenizer else None) for tokens in results]
+
+    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+        """The text after one prompt, piece by piece as it comes; options as of `generate`, without beams."""
+        asked = _asked(options)
+        if asked.num_beams > 1:
+            raise InvalidArgument("beams are known at the end only", hint="generate gives them")
+        rows = self.token_ids(prompt)
+        tokens: list[int] = []
+        shown = ""
+        for step in token_steps(self.decoder, rows, asked, self._ends()):
+            tokens += [token for token in step if token is not None]
+            text = self.text(tokens)
+            if not text.endswith("\ufffd"):  # else a letter is not complete
+                yield text.removeprefix(shown)
+                shown = text
+        yield self.text(tokens).removeprefix(shown)
+
+    def _ends(self) -> list[int]:
+        ends = self.settings.get("eos_token_id")
+        return [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+
+    @property
+    def has_tokenizer(self) -> bool:
+        return (self.folder / "tokenizer.json").is_file()
+
+    def token_ids(self, prompts: Prompts) -> list[list[int]]:
+        """Prompts as token ids, with the special tokens that the tokenizer puts in front."""
+        given = [prompts] if isinstance(prompts, str) else list(prompts)
+        if not given:
+            raise InvalidArgument("there is no prompt")
+        if isinstance(given[0], str):
+            return [list(encoding.ids) for encoding in self._tokenizer().encode_batch(given)]
+        rows = [[int(token) for token in row] for row in given]
+        if not all(rows):
+            raise InvalidArgument("a prompt has no tokens")
+        return rows
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return str(self._tokenizer().decode(list(tokens), skip_special_tokens=True))
+
+    def _tokenizer(self) -> Any:
+        if not self.has_tokenizer:
+            raise InvalidModel(f"{self.folder} has no tokenizer.json", hint="give token ids")
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise MissingDependency("texts need a tokenizer", hint="pip install tokenizers") from error
+        if "_loaded_tokenizer" not in vars(self):
+            self._loaded_tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+        return self._loaded_tokenizer
+
+
+def _asked(options: Mapping[str, Any]) -> Asked:
+    unknown = sorted(options.keys() - {each.name for each in fields(Asked)})
+    if unknown:
+        names = ", ".join(each.name for each in fields(Asked))
+        raise InvalidArgument(f"generate has no option {unknown[0]!r}", why=f"it has {names}")
+    return Asked(**options)
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InvalidModel(
+            f"{file.parent} is no package: it has no {file.name}", hint="tonnx export FOLDER -o PACKAGE makes one"
+        ) from None
+    except (ValueError, OSError) as error:
+        raise InvalidModel(f"{file} cannot be read", why=str(error)) from error
+    if not isinstance(content, dict):
+        raise InvalidModel(f"{file} is no JSON object")
+    return content

@@ -1,0 +1,184 @@
+"""A checkpoint becomes a package that generates the model's tokens; what is not whole is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+pytest.importorskip("tokenizers")
+
+import tokenizers
+import torch
+
+import tonnx
+from tests.generation.families import tiny_model
+from tonnx.cli import main
+from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
+from tonnx.packages import proof
+from tonnx.packages.export import export_package
+
+PROMPT = "Hello"
+
+
+def write_tokenizer(folder: Path) -> None:
+    """One token for each letter."""
+    vocabulary = {"<pad>": 0, "<s>": 1, "</s>": 2} | {chr(29 + place): place for place in range(3, 97)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary, unk_token="<pad>"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
+    tokenizer.decoder = tokenizers.decoders.Fuse()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("checkpoint") / "llama"
+    tiny_model("llama").save_pretrained(folder, max_shard_size="20KB")
+    write_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def package(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("package") / "llama-onnx"
+    result = export_package(checkpoint, folder)
+    assert result.task == "text-generation" and result.proof is not None and result.proof.tokens == 16
+    return folder
+
+
+def test_texts(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = tonnx.load(package)
+    rows = loaded.token_ids([PROMPT])
+    model = tiny_model("llama")
+    model.generation_config.eos_token_id = loaded.settings.get("eos_token_id")
+    wanted = model.generate(torch.tensor(rows), do_sample=False, max_new_tokens=12)[0, len(rows[0]) :].tolist()
+    (generated,) = loaded.generate(PROMPT, max_new_tokens=12)
+    assert generated.tokens == wanted
+    assert "".join(loaded.stream(PROMPT, max_new_tokens=12)) == generated.text
+    beams = model.generate(torch.tensor(rows), do_sample=False, max_new_tokens=8, num_beams=3)[0, len(rows[0]) :]
+    assert loaded.generate(PROMPT, max_new_tokens=8, num_beams=3)[0].tokens == beams.tolist()
+    assert main(["generate", str(package), PROMPT, "--max-new-tokens", "12"]) == 0
+    assert capsys.readouterr().out == f"{PROMPT}{generated.text}\n"
+    assert main(["generate", str(package), PROMPT, "Hi", "--max-new-tokens", "12", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["tokens"] == wanted
+
+
+def test_layout_and_a_second_time(checkpoint: Path, tmp_path: Path) -> None:
+    for _ in range(2):  # an older package is replaced
+        export_package(checkpoint, tmp_path / "out", layout="optimum", verify=False)
+        assert (tmp_path / "out" / "onnx" / "model.onnx").is_file()
+    assert tonnx.load(tmp_path / "out").generate([[3, 4]], max_new_tokens=2)[0].tokens
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def no_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def no_weights(folder: Path) -> None:
+    for file in folder.glob("*.safetensors*"):
+        file.unlink()
+
+
+def only_a_pickle(folder: Path) -> None:
+    no_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps({}))
+
+
+def no_shard(folder: Path) -> None:
+    next(folder.glob("model-00002*.safetensors")).unlink()
+
+
+def cut_shard(folder: Path) -> None:
+    file = next(folder.glob("model-00001*.safetensors"))
+    file.write_bytes(file.read_bytes()[:100])
+
+
+def no_lm_head(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = {name: t for file in sorted(folder.glob("*.safetensors")) for name, t in load_file(file).items()}
+    no_weights(folder)
+    save_file({n: t for n, t in tensors.items() if "layers.1" not in n}, folder / "model.safetensors", {"format": "pt"})
+
+
+def config(**changed: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        (folder / "config.json").write_text(json.dumps({**content, **changed}), encoding="utf-8")
+
+    return change
+
+
+def broken_config(folder: Path) -> None:
+    (folder / "config.json").write_text("{", encoding="utf-8")
+
+
+HARMED = [
+    (no_config, "no config.json"),
+    (broken_config, "cannot be read"),
+    (no_weights, "has no weights"),
+    (only_a_pickle, "--allow-pickle"),
+    (no_shard, "files with weights are missing"),
+    (cut_shard, "does not load"),
+    (no_lm_head, "are not in the checkpoint"),
+    (config(model_type="unknown"), "no package for the model type 'unknown'"),
+    (config(architectures=["LlamaForTokenClassification"]), "no package for"),
+    (config(auto_map={"AutoModel": "code.Net"}), "--trust-remote-code"),
+]
+
+
+@pytest.mark.parametrize(("harm", "message"), HARMED, ids=[getattr(h, "__name__", m) for h, m in HARMED])
+def test_what_is_not_whole_is_refused(
+    harm: Callable[[Path], None], message: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(checkpoint, tmp_path / "source")
+    harm(tmp_path / "source")
+    with pytest.raises(TonnxError) as raised:
+        export_package(tmp_path / "source", tmp_path / "out")
+    assert message in str(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+def test_wrong_calls(checkpoint: Path, package: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "thesis.tex").write_text("x", encoding="utf-8")
+    calls: list[tuple[dict[str, Any], str]] = [
+        ({"source": tmp_path / "nowhere"}, "there is no folder"),
+        ({"task": "dancing"}, "there is no task 'dancing'"),
+        ({"layout": "round"}, "layout must be one of"),
+        ({"tokens": 0}, "tokens must be at least 1"),
+        ({"output": tmp_path / "taken"}, "is no package"),
+        ({"output": tmp_path / "no" / "out"}, "does not exist"),
+    ]
+    for changed, message in calls:
+        with pytest.raises(TonnxError, match=message):
+            export_package(**{"source": checkpoint, "output": tmp_path / "out", **changed})
+    with pytest.raises(InvalidModel, match="is no package"):
+        tonnx.load(tmp_path)
+    with pytest.raises(TonnxError, match="no option 'beams'"):
+        tonnx.load(package).generate(PROMPT, beams=2)
+    assert main(["export", str(tmp_path / "taken"), "-o", str(tmp_path / "out"), "--task", "text-generation"]) == 1
+
+
+def test_without_a_tokenizer(package: Path, tmp_path: Path) -> None:
+    shutil.copytree(package, tmp_path / "out")
+    (tmp_path / "out" / "tokenizer.json").unlink()
+    loaded = tonnx.load(tmp_path / "out")
+    assert loaded.generate([[3, 4, 5]], max_new_tokens=3)[0].text is None
+    with pytest.raises(InvalidModel, match="give token ids"):
+        loaded.generate(PROMPT)
+
+
+def test_another_model_is_found_out(package: Path) -> None:
+    other = tiny_model("llama")
+    with torch.no_grad():
+        other.lm_head.weight[7] += 1.0
+    with pytest.raises(VerificationFailed, match="scores differ"):
+        proof.prove_package(tonnx.load(package), other, 4)

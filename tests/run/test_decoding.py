@@ -1,0 +1,109 @@
+"""Tokens from scores: a decoder whose next scores depend on the last two tokens, and what must come of it."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tonnx.errors import InvalidArgument
+from tonnx.run.decoding import Asked, decode, padded
+
+VOCABULARY = 6
+TABLE = np.random.default_rng(3).standard_normal((VOCABULARY, VOCABULARY, VOCABULARY)) * 2
+END = 5
+
+
+class Pairs:
+    """Scores by the last two tokens; its state is the last one. Padding does not count."""
+
+    def start(self, batch: int) -> dict[str, np.ndarray]:
+        return {"last": np.zeros(batch, np.int64)}
+
+    def reordered(self, state: dict[str, np.ndarray], order: Any) -> dict[str, np.ndarray]:
+        return {"last": state["last"][order]}
+
+    def step(self, ids: np.ndarray, mask: np.ndarray, state: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        last, before = state["last"], state["last"]
+        for place, column in enumerate(ids.T):
+            here = mask[:, mask.shape[1] - ids.shape[1] + place] > 0
+            before, last = np.where(here, last, before), np.where(here, column, last)
+        return TABLE[before, last], {"last": last}
+
+
+def scores_of(row: list[int]) -> np.ndarray:
+    padded_row = [0, *row]
+    return TABLE[padded_row[-2], padded_row[-1]]
+
+
+def log_probability(row: list[int], tokens: tuple[int, ...]) -> float:
+    total, so_far = 0.0, list(row)
+    for token in tokens:
+        scores = scores_of(so_far)
+        total += scores[token] - np.log(np.exp(scores).sum())
+        so_far.append(token)
+    return float(total)
+
+
+def test_greedy_with_prompts_of_several_lengths() -> None:
+    rows = [[1, 2, 3], [4], [2, 2]]
+    results = decode(Pairs(), rows, Asked(max_new_tokens=8), [END])  # type: ignore[arg-type]
+    for row, result in zip(rows, results, strict=True):
+        so_far = list(row)
+        for token in result:
+            assert token == scores_of(so_far).argmax()
+            so_far.append(token)
+        assert len(result) == 8 or (result[-1] == END and END not in result[:-1])
+
+
+@pytest.mark.parametrize("row", [[1, 2], [3, 4], [0]])
+def test_enough_beams_find_the_likeliest(row: list[int]) -> None:
+    asked = Asked(max_new_tokens=3, num_beams=VOCABULARY**2)
+    (result,) = decode(Pairs(), [row], asked, [])  # type: ignore[arg-type]
+    best = max(product(range(VOCABULARY), repeat=3), key=lambda tokens: log_probability(row, tokens))
+    assert tuple(result) == best
+
+
+def test_beams_end_at_an_end_token() -> None:
+    asked = Asked(max_new_tokens=6, num_beams=4, length_penalty=0.0)
+    (result,) = decode(Pairs(), [[1]], asked, list(range(VOCABULARY)))  # type: ignore[arg-type]
+    assert result == [int(scores_of([1]).argmax())]
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [({"top_k": 2}, 2), ({"top_p": 1e-6}, 1), ({"temperature": 1e-3}, 1), ({}, VOCABULARY)],
+    ids=["top_k", "top_p", "cold", "all"],
+)
+def test_drawn_tokens_are_among_the_likeliest(options: dict[str, Any], allowed: int) -> None:
+    likeliest = set(np.argsort(-scores_of([2, 3]))[:allowed].tolist())
+    drawn = set()
+    for seed in range(200):
+        asked = Asked(max_new_tokens=1, do_sample=True, seed=seed, **options)
+        drawn |= set(decode(Pairs(), [[2, 3]], asked, [])[0])  # type: ignore[arg-type]
+    assert drawn <= likeliest and (len(drawn) > 1 or allowed == 1)
+
+
+def test_a_seed_repeats_the_draws() -> None:
+    one, other = (
+        decode(Pairs(), [[1], [2, 3]], Asked(max_new_tokens=9, do_sample=True, seed=4), [])
+        for _ in range(2)  # type: ignore[arg-type]
+    )
+    assert one == other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_new_tokens": 0}, {"temperature": 0.0}, {"top_k": -1}, {"top_p": 0.0}, {"num_beams": 0},
+     {"num_beams": 2, "do_sample": True}],
+)  # fmt: skip
+def test_wrong_options(options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        Asked(**options)
+
+
+def test_padding_is_in_front() -> None:
+    ids, mask = padded([[7, 8, 9], [5]])
+    assert ids.tolist() == [[7, 8, 9], [0, 0, 5]] and mask.tolist() == [[1, 1, 1], [0, 0, 1]]
