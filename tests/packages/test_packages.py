@@ -69,6 +69,17 @@ def test_texts(package: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["results"][0]["tokens"] == wanted
 
 
+def test_genai_config_names_what_is_in_the_file(package: Path) -> None:
+    decoder = json.loads((package / "genai_config.json").read_text(encoding="utf-8"))["model"]["decoder"]
+    model = tonnx.load(package / decoder["filename"])
+    layers = range(decoder["num_hidden_layers"])
+    for port, side in ((model.inputs, decoder["inputs"]), (model.outputs, decoder["outputs"])):
+        assert {name % i if "%d" in name else name for name in side.values() for i in layers} == set(port)
+    assert model.inputs["past_key_values.0.key"].shape == (
+        "batch", decoder["num_key_value_heads"], "past", decoder["head_size"],
+    )  # fmt: skip
+
+
 def test_layout_and_a_second_time(checkpoint: Path, tmp_path: Path) -> None:
     for _ in range(2):  # an older package is replaced
         export_package(checkpoint, tmp_path / "out", layout="optimum", verify=False)

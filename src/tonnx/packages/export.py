@@ -16,6 +16,7 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
+from tonnx.packages.genai import genai_config
 from tonnx.packages.proof import PackageProof, prove_package
 from tonnx.run.package import MANIFEST, Package
 
@@ -91,7 +92,7 @@ def export_package(
         file.parent.mkdir(parents=True)
         options = {} if opset_version is None else {"opset_version": opset_version}
         result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
-        notes = _write_beside(checkpoint, model, folder, LAYOUTS[layout], step)
+        notes = _write_beside(checkpoint, model, folder, LAYOUTS[layout], step, result)
         stage("generate")
         proof = prove_package(Package(folder), model, tokens) if verify else None
         with writing(destination):
@@ -112,7 +113,9 @@ def _is_package(folder: Path) -> bool:
     return (folder / MANIFEST).is_file()
 
 
-def _write_beside(checkpoint: Checkpoint, model: Any, folder: Path, decoder: str, step: Step) -> list[str]:
+def _write_beside(
+    checkpoint: Checkpoint, model: Any, folder: Path, decoder: str, step: Step, result: ExportResult
+) -> list[str]:
     """Everything but the file of the decoder."""
     notes = []
     copied = [name for name in TOKENIZER if (checkpoint.folder / name).is_file()]
@@ -126,6 +129,10 @@ def _write_beside(checkpoint: Checkpoint, model: Any, folder: Path, decoder: str
             "one_token": step.one_token,
         }  # fmt: skip
         _write_json(folder / MANIFEST, manifest)
+        shapes = {str(value.name): list(value.shape or ()) for value in result.model.graph.inputs}
+        genai = genai_config(model.config, settings, decoder, shapes, step.handed_on)
+        if genai is not None:
+            _write_json(folder / "genai_config.json", genai)
     if "tokenizer.json" not in copied:
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes token ids, not texts")
     if step.one_token:
