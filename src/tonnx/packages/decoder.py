@@ -33,6 +33,8 @@ class Step:
     """Inputs that are the state, and the outputs that are the next one."""
     one_token: bool = False
     """Whether it takes one token at a time: a part of the state does not grow."""
+    first_position: int = 0
+    """What a recurrent model is told as the position of the first token: it takes small ones for a prompt's."""
 
 
 def export_decoder(model: Any, path: Path, **options: Any) -> tuple[ExportResult, Step]:
@@ -71,7 +73,8 @@ def decoder_step(model: Any) -> Step:
     kwargs |= {name: state, "use_cache": True}
     if not grows and "cache_position" in parameters:  # it has no other way to know that there is a past
         kwargs["cache_position"] = torch.arange(_PAST, _PAST + 1)
-    return Step(kwargs, axes, _handed_on(model, name, state), one_token)
+    first = _PAST if "cache_position" in kwargs else 0
+    return Step(kwargs, axes, _handed_on(model, name, state), one_token, first)
 
 
 def _tokens(model: Any, batch: int, length: int) -> torch.Tensor:

@@ -126,7 +126,7 @@ def _write_beside(
         _write_json(folder / "generation_config.json", settings)
         manifest = {
             "format": 1, "task": checkpoint.task, "decoder": decoder, "state": step.handed_on,
-            "one_token": step.one_token,
+            "one_token": step.one_token, "first_position": step.first_position,
         }  # fmt: skip
         _write_json(folder / MANIFEST, manifest)
         shapes = {str(value.name): list(value.shape or ()) for value in result.model.graph.inputs}

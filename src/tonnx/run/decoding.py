@@ -49,6 +49,7 @@ class Decoder:
         self._session = session
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
+        self._first_position = int(manifest.get("first_position", 0))
 
     def start(self, batch: int) -> State:
         """The state before the first token."""
@@ -84,7 +85,7 @@ class Decoder:
             "input_ids": ids,
             "attention_mask": mask,
             "position_ids": positions,
-            "cache_position": np.arange(length - new, length),
+            "cache_position": np.arange(length - new, length) + self._first_position,
         }
         feeds = {**state, **{name: known[name].astype(np.int64) for name in known if name in self._session.inputs}}
         outputs = self._session.run(feeds)
