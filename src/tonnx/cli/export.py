@@ -189,7 +189,7 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
         task=options.task,
         opset_version=options.opset,
         layout=options.layout,
-        verify=not options.no_verify,
+        verify=False if options.no_verify else options.verify,
         tokens=options.tokens,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,

@@ -52,7 +52,7 @@ def export_package(
     task: str | None = None,
     opset_version: int | None = None,
     layout: str = "plain",
-    verify: bool = True,
+    verify: bool | str | float = True,
     tokens: int = 16,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
@@ -70,7 +70,8 @@ def export_package(
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
         layout: ``"plain"`` has model.onnx beside the settings, ``"optimum"`` in the folder onnx.
-        verify: prove the file, and the package by its use: so many greedy ``tokens`` must be the model's.
+        verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
+            the model's.
         trust_remote_code: run Python code that the checkpoint brings.
         allow_pickle: read weights from pickles, which can run code.
         progress: called with the name of each stage.
@@ -94,7 +95,7 @@ def export_package(
         result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
         notes = _write_beside(checkpoint, model, folder, LAYOUTS[layout], step, result)
         stage("generate")
-        proof = prove_package(Package(folder), model, tokens) if verify else None
+        proof = prove_package(Package(folder), model, tokens) if verify is not False else None
         with writing(destination):
             if destination.exists():
                 shutil.rmtree(destination)

@@ -73,9 +73,9 @@ class Task:
             ) from error
 
     def _failure(self, tensors: list[torch.Tensor]) -> Exception | None:
+        args, kwargs = self.call.with_tensors(tensors)  # what cannot be copied is said as such
         try:
             with torch.random.fork_rng(devices=[]), state_kept(self.module):
-                args, kwargs = self.call.with_tensors(tensors)
                 self.module(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 (the user's code, which may not be made for this; told)
             return error
