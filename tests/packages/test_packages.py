@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("transformers")
@@ -140,7 +141,8 @@ HARMED = [
     (cut_shard, "does not load"),
     (no_lm_head, "are not in the checkpoint"),
     (config(model_type="unknown"), "no package for the model type 'unknown'"),
-    (config(architectures=["LlamaForTokenClassification"]), "no package for"),
+    (config(architectures=["LlamaForTokenClassification"]), "are not in the checkpoint"),
+    (config(architectures=["LlamaForDancing"]), "no package for"),
     (config(auto_map={"AutoModel": "code.Net"}), "--trust-remote-code"),
 ]
 
@@ -163,6 +165,7 @@ def test_wrong_calls(checkpoint: Path, package: Path, tmp_path: Path) -> None:
     calls: list[tuple[dict[str, Any], str]] = [
         ({"source": tmp_path / "nowhere"}, "there is no folder"),
         ({"task": "dancing"}, "there is no task 'dancing'"),
+        ({"task": "fill-mask"}, "does not fit the model type 'llama'"),
         ({"layout": "round"}, "layout must be one of"),
         ({"tokens": 0}, "tokens must be at least 1"),
         ({"output": tmp_path / "taken"}, "is no package"),
@@ -185,6 +188,33 @@ def test_without_a_tokenizer(package: Path, tmp_path: Path) -> None:
     assert loaded.generate([[3, 4, 5]], max_new_tokens=3)[0].text is None
     with pytest.raises(InvalidModel, match="give token ids"):
         loaded.generate(PROMPT)
+
+
+@pytest.mark.parametrize(
+    ("kind", "task"),
+    [("BertModel", "feature-extraction"), ("BertForSequenceClassification", "text-classification")],
+)
+def test_whole_texts(kind: str, task: str, tmp_path: Path) -> None:
+    import transformers
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 97, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "num_labels": 3}
+    model = getattr(transformers, kind)(transformers.BertConfig(**sizes, intermediate_size=48)).eval()
+    model.save_pretrained(tmp_path / "source")
+    write_tokenizer(tmp_path / "source")
+    assert export_package(tmp_path / "source", tmp_path / "out").task == task
+    package = tonnx.load(tmp_path / "out")
+    texts = ["Hello", "Hi"]
+    for text, row in zip(texts, package.token_ids(texts), strict=True):
+        with torch.no_grad():
+            wanted = model(torch.tensor([row]))[0][0].numpy()
+        if task == "feature-extraction":
+            assert np.allclose(package.encode(texts)[texts.index(text)], wanted.mean(axis=0), atol=1e-4)
+        else:
+            chances = package.classify(texts)[texts.index(text)]
+            assert next(iter(chances)) == f"LABEL_{wanted.argmax()}" and abs(sum(chances.values()) - 1) < 1e-6
+    with pytest.raises(TonnxError, match="generate is for text-generation"):
+        package.generate("Hello")
 
 
 def test_another_model_is_found_out(package: Path) -> None:

@@ -9,14 +9,22 @@ from typing import Any
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 
-TASKS = {"text-generation": "AutoModelForCausalLM"}
-"""What a package can be for, and which of transformers' classes loads its model."""
+TASKS = {
+    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
+    "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
+    "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
+    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
+    "feature-extraction": ("AutoModel", "MODEL_MAPPING_NAMES"),
+}
+"""What a package can be for: which of transformers' classes loads its model, and where it lists those that it has."""
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
-             "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json")  # fmt: skip
-"""Files of a tokenizer, copied as they are."""
+             "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+             "1_Pooling/config.json")  # fmt: skip
+"""Files of a tokenizer, and how its tokens become one vector; copied as they are."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,7 @@ class Checkpoint:
         import transformers
 
         try:
-            model, told = getattr(transformers, TASKS[self.task]).from_pretrained(
+            model, told = getattr(transformers, TASKS[self.task][0]).from_pretrained(
                 self.folder,
                 local_files_only=True,
                 trust_remote_code=self.trust_remote_code,
@@ -106,27 +114,26 @@ def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> str:
     """The task that was asked for, or the one that the config speaks of."""
     if asked is not None and asked not in TASKS:
         raise InvalidArgument(f"there is no task {asked!r}", why=f"tonnx makes packages for {', '.join(TASKS)}")
-    fitting = [task for task in TASKS if remote or _fits(config, task)]
-    if asked is not None and asked not in fitting:
+    if asked is not None and not remote and not _classes(config, asked):
         raise InvalidArgument(
-            f"the task {asked} does not fit {_described(config)}",
-            why=f"{TASKS[asked]} has no class for it",
+            f"the task {asked} does not fit {_described(config)}", why=f"{TASKS[asked][0]} has no class for it"
         )
-    if not fitting:
+    named = config.get("architectures") or ()
+    fitting = [task for task in TASKS if remote or any(name in _classes(config, task) for name in named)]
+    if asked is None and not fitting:
         raise InvalidModel(
             f"there is no package for {_described(config)}", why=f"tonnx makes packages for {', '.join(TASKS)}"
         )
     return asked or fitting[0]
 
 
-def _fits(config: dict[str, Any], task: str) -> bool:
+def _classes(config: dict[str, Any], task: str) -> tuple[str, ...]:
+    """The classes that transformers has for this type of model and this task."""
     from transformers.models.auto import modeling_auto
 
-    mapping: dict[str, Any] = {"text-generation": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES}[task]
+    mapping: dict[str, Any] = getattr(modeling_auto, TASKS[task][1])
     named = mapping.get(str(config.get("model_type")))
-    classes = (named,) if isinstance(named, str) else tuple(named or ())
-    architectures = config.get("architectures") or classes
-    return any(name in classes for name in architectures)
+    return (named,) if isinstance(named, str) else tuple(named or ())
 
 
 def _described(config: dict[str, Any]) -> str:

@@ -60,7 +60,7 @@ def decoder_step(model: Any) -> Step:
     axes = _moving_axes(name, state, other)
     one_token = not all("past" in named.values() for named in axes.values())
     count = 1 if one_token else _NEW
-    kwargs: dict[str, Any] = {"input_ids": _tokens(model, _BATCH, count)}
+    kwargs: dict[str, Any] = {"input_ids": random_tokens(model, _BATCH, count)}
     axes["input_ids"] = {0: "batch"} if one_token else {0: "batch", 1: "sequence"}
     total = "past + 1" if one_token else "past + sequence"
     grows = any("past" in named.values() for named in axes.values())
@@ -77,7 +77,8 @@ def decoder_step(model: Any) -> Step:
     return Step(kwargs, axes, _handed_on(model, name, state), one_token, first)
 
 
-def _tokens(model: Any, batch: int, length: int) -> torch.Tensor:
+def random_tokens(model: Any, batch: int, length: int) -> torch.Tensor:
+    """Token ids of the model's vocabulary, the same for the same sizes."""
     top = int(getattr(model.config.get_text_config(), "vocab_size", 2))
     generator = torch.Generator().manual_seed(batch * 100 + length)
     return torch.randint(0, top, (batch, length), generator=generator)
@@ -88,7 +89,7 @@ def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
     from transformers import DynamicCache
 
     parameters = inspect.signature(model.forward).parameters
-    ids = _tokens(model, batch, length)
+    ids = random_tokens(model, batch, length)
     if "past_key_values" in parameters:
         # One that keeps everything: a window is the mask's business, and the file needs no count of what was dropped.
         cache = DynamicCache()

@@ -16,12 +16,13 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
+from tonnx.packages.encoder import export_encoder, prove_encoder
 from tonnx.packages.genai import genai_config
 from tonnx.packages.proof import PackageProof, prove_package
-from tonnx.run.package import MANIFEST, Package
+from tonnx.run.package import GENERATION, MANIFEST, Package
 
 LAYOUTS = {"plain": "model.onnx", "optimum": "onnx/model.onnx"}
-"""Where the file of a decoder is: beside the settings, or where optimum and transformers.js look for it."""
+"""Where the file is: beside the settings, or where optimum and transformers.js look for it."""
 
 
 @dataclass(frozen=True)
@@ -31,17 +32,21 @@ class PackageResult:
     folder: Path
     task: str
     export: ExportResult
-    proof: PackageProof | None
+    proof: PackageProof | float | None
+    """Of a decoder what was compared; else the largest difference, as a part of the largest value."""
     notes: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
         """For JSON."""
-        proof = None if self.proof is None else vars(self.proof)
+        proof = vars(self.proof) if isinstance(self.proof, PackageProof) else self.proof
         return {"folder": str(self.folder), "task": self.task, "proof": proof, "export": self.export.data()}
 
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.task}, opset {self.export.opset}"]
-        lines += [f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model"]
+        if isinstance(self.proof, float):
+            lines.append(f"  [✓] texts of several lengths in one batch, within {self.proof:.2g} of the largest value")
+        else:
+            lines.append(f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
 
 
@@ -92,10 +97,17 @@ def export_package(
         file = folder / LAYOUTS[layout]
         file.parent.mkdir(parents=True)
         options = {} if opset_version is None else {"opset_version": opset_version}
-        result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
+        step = None
+        if checkpoint.task == GENERATION:
+            result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
+        else:
+            result = export_encoder(model, file, verify=verify, progress=progress, **options)
         notes = _write_beside(checkpoint, model, folder, LAYOUTS[layout], step, result)
-        stage("generate")
-        proof = prove_package(Package(folder), model, tokens) if verify is not False else None
+        stage("use")
+        proof: PackageProof | float | None = None
+        if verify is not False:
+            package = Package(folder)
+            proof = prove_package(package, model, tokens) if step is not None else prove_encoder(package, model)
         with writing(destination):
             if destination.exists():
                 shutil.rmtree(destination)
@@ -115,28 +127,27 @@ def _is_package(folder: Path) -> bool:
 
 
 def _write_beside(
-    checkpoint: Checkpoint, model: Any, folder: Path, decoder: str, step: Step, result: ExportResult
+    checkpoint: Checkpoint, model: Any, folder: Path, file: str, step: Step | None, result: ExportResult
 ) -> list[str]:
-    """Everything but the file of the decoder."""
+    """Everything but the ONNX file."""
     notes = []
     copied = [name for name in TOKENIZER if (checkpoint.folder / name).is_file()]
     with writing(folder):
         for name in ("config.json", *copied):
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, folder / name)
-        settings = model.generation_config.to_diff_dict() if model.generation_config is not None else {}
-        _write_json(folder / "generation_config.json", settings)
-        manifest = {
-            "format": 1, "task": checkpoint.task, "decoder": decoder, "state": step.handed_on,
-            "one_token": step.one_token, "first_position": step.first_position,
-        }  # fmt: skip
+        manifest: dict[str, Any] = {"format": 1, "task": checkpoint.task, "file": file}
+        if step is not None:
+            settings = model.generation_config.to_diff_dict() if model.generation_config is not None else {}
+            _write_json(folder / "generation_config.json", settings)
+            shapes = {str(value.name): list(value.shape or ()) for value in result.model.graph.inputs}
+            if (genai := genai_config(model.config, settings, file, shapes, step.handed_on)) is not None:
+                _write_json(folder / "genai_config.json", genai)
+            manifest |= {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
         _write_json(folder / MANIFEST, manifest)
-        shapes = {str(value.name): list(value.shape or ()) for value in result.model.graph.inputs}
-        genai = genai_config(model.config, settings, decoder, shapes, step.handed_on)
-        if genai is not None:
-            _write_json(folder / "genai_config.json", genai)
     if "tokenizer.json" not in copied:
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes token ids, not texts")
-    if step.one_token:
+    if step is not None and step.one_token:
         notes.append("takes one token at a time: a part of its state does not grow with the past")
     return notes
 

@@ -125,13 +125,14 @@ def token_steps(
         scores, state = decoder.step(tokens[:, None], mask, state)
 
 
-def padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Prompts of different lengths in one array, padded in front, and what of it are tokens."""
+def padded(rows: Sequence[Sequence[int]], *, in_front: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    """Texts of different lengths in one array, padded in front or at the end, and what of it are tokens."""
     longest = max(map(len, rows))
     ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
     for place, row in enumerate(rows):
-        ids[place, longest - len(row) :] = row
-        mask[place, longest - len(row) :] = 1
+        first = longest - len(row) if in_front else 0
+        ids[place, first : first + len(row)] = row
+        mask[place, first : first + len(row)] = 1
     return ids, mask
 
 

@@ -13,10 +13,12 @@ import numpy as np
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.proof.session import Session
-from tonnx.run.decoding import Asked, Decoder, decode, token_steps
+from tonnx.run.decoding import Asked, Decoder, decode, padded, token_steps
 
 MANIFEST = "tonnx_package.json"
 """What is in a package: the task, the files, and which output is which input of the next step."""
+
+GENERATION = "text-generation"
 
 Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray
 
@@ -46,10 +48,11 @@ class Package:
         self.settings: dict[str, Any] = {}
         if (self.folder / "generation_config.json").is_file():
             self.settings = _read_json(self.folder / "generation_config.json")
-        file = self.folder / str(self.manifest.get("decoder"))
-        if self.task != "text-generation" or not file.is_file():
-            raise InvalidModel(f"{self.folder} has no decoder for the task {self.task}", where=str(file))
-        self.decoder = Decoder(Session(file, providers, threads), self.manifest)
+        file = self.folder / str(self.manifest.get("file"))
+        if not file.is_file():
+            raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(file))
+        self._session = Session(file, providers, threads)
+        self.decoder = Decoder(self._session, self.manifest)
 
     def __repr__(self) -> str:
         return f"<tonnx package: {self.task}, {self.folder}>"
@@ -65,11 +68,13 @@ class Package:
                 ``num_beams``: keep so many candidates of the highest total probability, ranked by their log
                 probability over length to the power of ``length_penalty``.
         """
+        self._check_task("generate", GENERATION)
         results = decode(self.decoder, self.token_ids(prompts), _asked(options), self._ends())
         return [Generation(tokens, self.text(tokens) if self.has_tokenizer else None) for tokens in results]
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """The text after one prompt, piece by piece as it comes; options as of `generate`, without beams."""
+        self._check_task("stream", GENERATION)
         asked = _asked(options)
         if asked.num_beams > 1:
             raise InvalidArgument("beams are known at the end only", hint="generate gives them")
@@ -83,6 +88,40 @@ class Package:
                 yield text.removeprefix(shown)
                 shown = text
         yield self.text(tokens).removeprefix(shown)
+
+    def encode(self, prompts: Prompts) -> np.ndarray:
+        """One vector for each text: the mean over its tokens, or the first one's where the checkpoint says so."""
+        self._check_task("encode", "feature-extraction")
+        outputs, mask = self.outputs(self.token_ids(prompts))
+        hidden = next(iter(outputs.values()))
+        pooling = self.folder / "1_Pooling" / "config.json"
+        if pooling.is_file() and _read_json(pooling).get("pooling_mode_cls_token"):
+            return np.asarray(hidden[:, 0])
+        weights = mask[:, :, None].astype(hidden.dtype)
+        return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
+
+    def classify(self, prompts: Prompts) -> list[dict[str, float]]:
+        """The labels of each text with their probabilities, the likeliest first."""
+        self._check_task("classify", "text-classification")
+        outputs, _ = self.outputs(self.token_ids(prompts))
+        labels = _read_json(self.folder / "config.json").get("id2label") or {}
+        results = []
+        for scores in outputs["logits"].astype(np.float64):
+            chances = np.exp(scores - scores.max())
+            order = np.argsort(-chances, kind="stable")
+            total = chances.sum()
+            results.append({str(labels.get(str(i), f"LABEL_{i}")): float(chances[i] / total) for i in order})
+        return results
+
+    def outputs(self, rows: Sequence[Sequence[int]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """What the file gives for texts as token ids, and which places are tokens: padding is at the end."""
+        ids, mask = padded(rows, in_front=False)
+        known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        return self._session.run({name: array for name, array in known.items() if name in self._session.inputs}), mask
+
+    def _check_task(self, name: str, task: str) -> None:
+        if self.task != task:
+            raise InvalidArgument(f"{name} is for {task}; {self.folder} is for {self.task}")
 
     def _ends(self) -> list[int]:
         ends = self.settings.get("eos_token_id")
