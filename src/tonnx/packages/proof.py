@@ -67,7 +67,7 @@ def _compare_scores(package: Package, model: Any, rows: list[list[int]], past: i
     if past:
         _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
     scores, _ = package.decoder.step(ids[:, past:], mask, state)
-    with torch.no_grad():
+    with torch.no_grad(), model_runs(model, f"{len(rows)} prompts without a past"):
         wanted = model(torch.from_numpy(ids)).logits[:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
     if not difference <= _RTOL:  # NaN is not within anything
