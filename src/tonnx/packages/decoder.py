@@ -6,8 +6,9 @@ when they do.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,18 @@ def decoder_step(model: Any) -> Step:
     return Step(kwargs, axes, _handed_on(model, name, state), one_token, first)
 
 
+@contextlib.contextmanager
+def model_runs(model: Any, given: str) -> Iterator[None]:
+    """What goes wrong inside is the model's own failure, and is told as such."""
+    try:
+        yield
+    except Exception as error:  # the code of transformers, or of the checkpoint
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        raise CaptureError(
+            f"{type(model).__name__} itself fails on {given}", why=f"{type(error).__name__}: {first}"[:300]
+        ) from error
+
+
 def random_tokens(model: Any, batch: int, length: int) -> torch.Tensor:
     """Token ids of the model's vocabulary, the same for the same sizes."""
     top = int(getattr(model.config.get_text_config(), "vocab_size", 2))
@@ -99,7 +112,8 @@ def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
             cache = DynamicCache()
         if tree_of(cache).tensors():
             return "past_key_values", cache
-    result = model(ids, use_cache=True)
+    with model_runs(model, f"{batch} texts of {length} tokens"):
+        result = model(ids, use_cache=True)
     for name in result:
         if name in parameters and any(tree_of(result[name]).objects()):
             return name, result[name]

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from tonnx.errors import VerificationFailed
+from tonnx.packages.decoder import model_runs
 from tonnx.run.decoding import padded
 from tonnx.run.package import Package
 
@@ -66,7 +67,7 @@ def _compare_scores(package: Package, model: Any, rows: list[list[int]], past: i
     if past:
         _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
     scores, _ = package.decoder.step(ids[:, past:], mask, state)
-    with torch.no_grad():
+    with torch.no_grad(), model_runs(model, f"{len(rows)} prompts without a past"):
         wanted = model(torch.from_numpy(ids)).logits[:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
     if not difference <= _RTOL:  # NaN is not within anything
@@ -82,7 +83,7 @@ def _generated(model: Any, ids: torch.Tensor, mask: torch.Tensor, count: int) ->
     plain: Any = type(model.generation_config)
     settings, model.generation_config = model.generation_config, plain(pad_token_id=0)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), model_runs(model, f"generate for {len(ids)} prompts"):
             return model.generate(
                 ids, attention_mask=mask, do_sample=False, max_new_tokens=count, output_scores=True,
                 return_dict_in_generate=True,
