@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import tonnx
-from tonnx.proof.trials.prove import Verification
+from tonnx.proof.trials.verification import Verification
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lowering.harness import assert_compared
 from tonnx.proof.compare import compare
-from tonnx.proof.trials.prove import Trial, Verification
+from tonnx.proof.trials.verification import Trial, Verification
 
 
 def trial(label: str, n: int, rows: int = 3, **more: Any) -> Trial:

@@ -3,7 +3,8 @@
 from tonnx.proof.compare import Comparison, Tolerance, compare, default_tolerance
 from tonnx.proof.session import Session, check_model
 from tonnx.proof.trials.inputs import other_sizes, resize
-from tonnx.proof.trials.prove import OutputSummary, Trial, Verification, prove
+from tonnx.proof.trials.prove import prove
+from tonnx.proof.trials.verification import OutputSummary, Trial, Verification
 
 __all__ = [
     "Comparison",

@@ -9,7 +9,7 @@ from tonnx.proof.compare import EDGES, Comparison
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.located import Difference
-    from tonnx.proof.trials.prove import Verification
+    from tonnx.proof.trials.verification import Verification
 
 
 def finite(number: float) -> float | None:

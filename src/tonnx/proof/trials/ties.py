@@ -19,7 +19,7 @@ from tonnx.proof.subject import Arrays, Reference, copies
 from tonnx.proof.trials.inputs import Ranges, Sizes, following, other_sizes
 
 if TYPE_CHECKING:
-    from tonnx.proof.trials.prove import Trial
+    from tonnx.proof.trials.verification import Trial
 
 Tie = tuple[str, SizeExpression]
 """A size, and what it is computed of."""
