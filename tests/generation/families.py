@@ -6,6 +6,10 @@ from typing import Any
 
 import torch
 
+from tests.models import torchvision_schemas
+
+torchvision_schemas.declare()  # transformers imports torchvision, where it is installed
+
 FAMILIES = """
 llama qwen2 qwen3 gemma2 gemma3_text phi3 gpt2 gpt_neox mistral mixtral qwen3_moe bloom falcon mamba
 """.split()

@@ -127,10 +127,11 @@ def _clean_functions() -> None:
 def _cached_functions() -> Iterator[Any]:
     """The functions of files and classes that are neither PyTorch's nor ours; a look at all objects takes too long."""
     for name, module in list(sys.modules.items()):
-        if not is_users(getattr(module, "__file__", None) or "__main__"):
+        file = getattr(module, "__dict__", {}).get("__file__")  # asked of the dict: modules may do anything else
+        if name != "__main__" and (not isinstance(file, str) or not is_users(file)):
             continue
         for value in list(vars(module).values()):
             if type(value) is _LRU:
                 yield value
-            elif isinstance(value, type) and value.__module__ == name:
+            elif issubclass(type(value), type) and vars(value).get("__module__") == name:
                 yield from (method for method in list(vars(value).values()) if type(method) is _LRU)
