@@ -188,14 +188,19 @@ def verify(
     with stages("verify"):
         proof = prove(path, subject, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
     result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
-    if not proof.ok and subject.state is not None:
-        result.foreign = foreign_weights(reading.reader(path)(), subject.state())
-    if result.foreign:
-        notes.append(f"[!] {result.foreign}")
-    elif locate or (locate is None and not proof.ok):
+    _tell_weights(result, subject)
+    if not result.foreign and (locate or (locate is None and not proof.ok)):
         with stages("locate"):
             _locate(result, subject, where)
     return result
+
+
+def _tell_weights(result: VerifyResult, subject: Subject) -> None:
+    """Say so if a file that differs has other weights than the model: no node is to blame then."""
+    if not result.verification.ok and subject.state is not None:
+        result.foreign = foreign_weights(reading.reader(result.path)(), subject.state())
+    if result.foreign:
+        result.notes.append(f"[!] {result.foreign}")
 
 
 def _checked_file(path: Path) -> Path:

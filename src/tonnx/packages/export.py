@@ -81,12 +81,8 @@ def export_package(
         allow_pickle: read weights from pickles, which can run code.
         progress: called with the name of each stage.
     """
-    if layout not in LAYOUTS:
-        raise InvalidArgument(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
-    if tokens < 1:
-        raise InvalidArgument(f"tokens must be at least 1, not {tokens}")
     destination = Path(output)
-    _check_destination(destination)
+    _check(layout, tokens, destination)
     stage = progress or (lambda name: None)
     stage("look")
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
@@ -113,6 +109,14 @@ def export_package(
                 shutil.rmtree(destination)
             os.replace(folder, destination)
     return PackageResult(destination, checkpoint.task, result, proof, notes)
+
+
+def _check(layout: str, tokens: int, destination: Path) -> None:
+    if layout not in LAYOUTS:
+        raise InvalidArgument(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
+    if tokens < 1:
+        raise InvalidArgument(f"tokens must be at least 1, not {tokens}")
+    _check_destination(destination)
 
 
 def _check_destination(destination: Path) -> None:
