@@ -41,8 +41,8 @@ class Budget:
         """What has to be said of it."""
         if not self.left_out:
             return []
-        trials = "1 trial" if self.left_out == 1 else f"{self.left_out} trials"
-        return [f"for lack of time {trials} of other sizes or values were left out (verify={THOROUGH!r} makes them)"]
+        trials = "1 trial was" if self.left_out == 1 else f"{self.left_out} trials were"
+        return [f"for lack of time {trials} left out, of other sizes or values (verify={THOROUGH!r} leaves out none)"]
 
 
 def budget_of(verify: Any) -> Budget | None:
