@@ -20,6 +20,7 @@ READS_THE_OPSET = {
     "io/read.py": "onnx infers no types of old files, and a file may leave its opset out",
     "api/request.py": "takes the default where none is given",
     "api/retarget.py": "brings functions of a file to the opset of the file",
+    "passes/kernels.py": "which kernels ONNX Runtime has for a dtype depends on it",
     "proof/judge.py": "onnx's reference evaluator may be too old for a file",
     "proof/session.py": "onnx's checker may be too old for a file",
     "proof/upward.py": "a file below opset 7 is brought up to be run",

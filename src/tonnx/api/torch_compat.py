@@ -106,17 +106,17 @@ def _member(option: str, value: Any, names: Sequence[str], default: str) -> str:
     return name
 
 
-def _opsets(opsets: Any) -> dict[str, int]:
-    if opsets is None:
+def _opsets(by_domain: Any) -> dict[str, int]:
+    if by_domain is None:
         return {}
-    if not isinstance(opsets, Mapping):
-        raise InvalidArgument(f'custom_opsets must be a dict such as {{"my.domain": 1}}, not {opsets!r}')
-    for domain, version in opsets.items():
+    if not isinstance(by_domain, Mapping):
+        raise InvalidArgument(f'custom_opsets must be a dict such as {{"my.domain": 1}}, not {by_domain!r}')
+    for domain, version in by_domain.items():
         if not isinstance(domain, str) or isinstance(version, bool) or not isinstance(version, int) or version < 1:
             raise InvalidArgument(f"custom_opsets[{domain!r}] must be a version, a number from 1, not {version!r}")
         if domain in ("", "ai.onnx"):
             raise InvalidArgument("custom_opsets is for other domains", hint="opset_version is that of ONNX itself")
-    return dict(opsets)
+    return dict(by_domain)
 
 
 def _nearest(name: str) -> str | None:

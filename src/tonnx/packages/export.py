@@ -92,7 +92,7 @@ def export_package(
         folder = Path(hidden) / destination.name
         file = folder / LAYOUTS[layout]
         file.parent.mkdir(parents=True)
-        options = {} if opset_version is None else {"opset_version": opset_version}
+        options = {"opset_version": opset_version}
         step = None
         if checkpoint.task == GENERATION:
             result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
