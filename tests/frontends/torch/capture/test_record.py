@@ -176,3 +176,20 @@ def test_declined(model: Any, axes: Any, reason: str) -> None:
     with pytest.raises(Declined, match=reason) as caught:
         recorded(model, axes=axes)
     assert caught.value.__cause__ is None and caught.value.__context__ is None  # nothing holds the model's frames
+
+
+class Reshaped(nn.Module):
+    """Reshapes a buffer of its own in place, and asks it for a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("size", torch.tensor([2.0]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.size.detach().unsqueeze_(0).item() + self.size.squeeze_().item()
+
+
+def test_weights_stay_as_they_are() -> None:
+    model = Reshaped()
+    assert "aten.mul.Tensor" in calls(recorded(model))
+    assert model.size.shape == (1,)

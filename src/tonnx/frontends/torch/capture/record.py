@@ -247,9 +247,10 @@ class _Recorder(TorchDispatchMode):
         """The tensor will look at its memory in another way: what was recorded of it says how it did until now."""
         before = fake.detach()
         self._kept.append(fake)
-        for node in self._graph.nodes:
-            if node.meta.get("val") is fake:
-                node.meta["val"] = before
+        node: Any = self._nodes[id(fake)]
+        while isinstance(node, Node) and node.meta.get("val") is fake:  # and what gave back its very argument
+            node.meta["val"] = before
+            node = node.args[0] if node.args else None
 
     def _note_writes(self, func: Any, args: Any, kwargs: Any) -> None:
         for index, argument in enumerate(func._schema.arguments):
@@ -346,12 +347,13 @@ class _WeightValues:
     """The values of what a graph computes from weights alone, as long as nobody writes to them."""
 
     def __init__(self) -> None:
+        self._weights: dict[Node, torch.Tensor] = {}
         self._values: dict[Node, Any] = {}
         self._written: set[int] = set()
 
     def add(self, node: Node, tensor: torch.Tensor) -> None:
         """A weight."""
-        self._values[node] = tensor
+        self._weights[node] = tensor
 
     def wrote(self, tensor: torch.Tensor) -> None:
         """A model writes to a tensor."""
@@ -369,6 +371,8 @@ class _WeightValues:
         fake = node.meta.get("val")
         if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata in self._written:
             raise _Unknown
+        if node in self._weights:
+            return self._weights[node].detach()  # what reshapes it in place must not reach the user's own
         if node not in self._values:
             target: Any = node.target
             is_random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
