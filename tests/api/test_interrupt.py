@@ -9,9 +9,11 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tonnx
 from tests.like_windows import move_like_windows, on_linux
@@ -38,6 +40,18 @@ EXAMPLE = (torch.randn(2, 20_000),)
 
 def export_torch(path: Path) -> object:
     return tonnx.export(Net(), EXAMPLE, path, dynamic_axes={"x": {0: "n"}}, external_data=True)
+
+
+class Looped(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x[0]
+        for row in range(x.shape[0]):
+            total = total * 0.5 + x[row]
+        return total
+
+
+def export_looped(path: Path) -> object:
+    return tonnx.export(Looped(), (torch.randn(3, 4),), path, dynamic_axes={"x": {0: "n"}})
 
 
 def export_scripted(path: Path) -> object:
@@ -179,6 +193,35 @@ def test_signals(
     assert signal.getsignal(signal.SIGTERM) is handler
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"error: {word}\n")
+
+
+@pytest.mark.usefixtures("ctrl_c")
+@pytest.mark.skipif(threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread")
+@pytest.mark.parametrize("work", [export_torch, export_looped])
+@pytest.mark.parametrize("times", [1, 2])
+def test_in_the_middle_of_an_operator(
+    work: Callable[[Path], object], times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyTorch ends the process if an exception leaves it there. Whoever asks twice wants it now."""
+    calls: list[str] = []
+    inner = FakeTensorMode._cached_dispatch_impl
+
+    def interrupt_and_go_on(*args: Any, **kwargs: Any) -> Any:
+        calls.append("begun")
+        for _ in range(times):
+            signal.raise_signal(signal.SIGINT)
+        calls.append("went on")
+        return inner(*args, **kwargs)
+
+    path = tmp_path / "net.onnx"
+    path.write_bytes(b"older")
+    with all_as_before(tmp_path, monkeypatch), monkeypatch.context() as patches:
+        patches.setattr(FakeTensorMode, "_cached_dispatch_impl", interrupt_and_go_on)
+        with pytest.raises(KeyboardInterrupt):
+            work(path)
+    assert calls == ["begun", "went on"][: 3 - times]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    work(path)
 
 
 @on_linux

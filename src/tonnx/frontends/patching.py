@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from inspect import getattr_static
 from types import CodeType, FunctionType
 from typing import Any, Protocol
@@ -156,6 +156,42 @@ def uninterrupted(step: Callable[[], Any]) -> None:
         signal.signal(signal.SIGINT, handler)
         if arrived:
             handler(*arrived[0])
+
+
+_arrived: list[Callable[[], Any]] = []
+"""Ctrl-C that waits for the next `interruption_point`."""
+
+
+@contextlib.contextmanager
+def interrupted_between_operators() -> Iterator[None]:
+    """Ctrl-C waits for the next `interruption_point`, or for the end; a second one comes at once.
+
+    PyTorch changes in several steps what calls are dispatched to. An exception between two of them ends the process.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+
+    def wait(*arguments: Any) -> None:
+        if _arrived:
+            _arrived.clear()
+            handler(*arguments)
+        else:
+            _arrived.append(partial(handler, *arguments))
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        interruption_point()
+
+
+def interruption_point() -> None:
+    """Where nothing is half done: what has arrived is heard now."""
+    while _arrived:
+        _arrived.pop()()
 
 
 # What is changed

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.converted import Converted
+from tonnx.frontends.patching import interrupted_between_operators, patched
 from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.call.counters import tie_counters
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
@@ -43,6 +44,7 @@ from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
+from tonnx.frontends.torch.versions import process_patches
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
@@ -55,10 +57,11 @@ def convert(request: ModelRequest, stages: Stages) -> Converted:
     """Capture and lower."""
     table = checked_table(request.custom_translation_table)
     settings = Settings(request.target.opset, request.training, request.operator_export_type, table)
-    with stages("capture"):
-        captured = _capture(request)
-    with stages("lower"):
-        model, kept, notes = _lower(captured, settings)
+    with patched(process_patches()), interrupted_between_operators():
+        with stages("capture"):
+            captured = _capture(request)
+        with stages("lower"):
+            model, kept, notes = _lower(captured, settings)
     subject = _subject(captured, model, kept, settings.training)
     graph = captured.graph
     return Converted(model, subject, [*graph.notes, *notes], graph.how, graph.passed_over)

@@ -12,7 +12,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.patching import How, Patch, interruption_point
 from tonnx.ir.build import Builder
 from tonnx.versions import release
 
@@ -106,6 +106,22 @@ def patches() -> Iterator[Patch]:
             yield Patch(fakes, operator, partial(fake, fakes[operator]), reason, How.VALUE)
 
 
+def _interruptible(original: Any, *args: Any, **kwargs: Any) -> Any:
+    interruption_point()
+    return original(*args, **kwargs)
+
+
+def process_patches() -> Iterator[Patch]:
+    """What a conversion needs as a whole, wherever it makes tensors without data."""
+    yield Patch(
+        "torch._subclasses.fake_tensor.FakeTensorMode", "dispatch", _interruptible,
+        "before an operator begins nothing is half done, and Ctrl-C may come",
+    )  # fmt: skip
+    if VERSION < (2, 13) and not torch.cuda.is_available():
+        reason = "2.10 keeps for the process what belongs to the first thread that asks, and dies once that has ended"
+        yield Patch("torch._C", "_ensureCUDADeviceGuardSet", lambda original: None, reason, optional=True)
+
+
 def fake_mode(env: Any) -> Any:
     """The mode in which tensors have no values, as torch.export has it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -118,6 +134,16 @@ def function_overrides() -> Any:
     from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
 
     return _NonStrictTorchFunctionHandler()
+
+
+def tree_child(spec: Any, index: int) -> Any:
+    """A part of how PyTorch says what a tree of arguments is like; it was a field up to 2.8."""
+    return spec.child(index) if hasattr(spec, "child") else spec.children_specs[index]
+
+
+def source_name(source: Any) -> str:
+    """What a capture calls the place that a size comes from; it was a method up to 2.9."""
+    return str(source.name() if callable(source.name) else source.name)
 
 
 def example_sizes(env: Any) -> dict[Any, Any]:
@@ -210,7 +236,7 @@ PRIVATE = {
     "torch._ops.OpOverloadPacket": "custom_translation_table",
     "torch._subclasses.FakeTensor": _FLOW,
     "torch._subclasses.fake_impls.op_implementations_dict": "every capture",
-    "torch._subclasses.fake_tensor.FakeTensorMode": "operators of TorchScript without a rule",
+    "torch._subclasses.fake_tensor.FakeTensorMode": "every capture, and operators of TorchScript without a rule",
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": _FLOW,
     "torch.fx.experimental.proxy_tensor.get_proxy_slot": _FLOW,
     "torch.fx.experimental.proxy_tensor.make_fx": "operators without a rule",

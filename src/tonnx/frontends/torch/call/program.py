@@ -15,6 +15,7 @@ from tonnx.errors import InvalidArgument
 from tonnx.frontends.torch.call.containers import Node, Step
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall, as_call, rename_inputs
+from tonnx.frontends.torch.versions import tree_child
 
 
 def program_call(
@@ -54,7 +55,7 @@ def _spec(program: ExportedProgram) -> pytree.TreeSpec:
 
 def _in_order(program: ExportedProgram, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Keyword arguments in the order of the program, which is that of its placeholders."""
-    order = [name for name in _spec(program).child(1).context or () if name in kwargs]
+    order = [name for name in tree_child(_spec(program), 1).context or () if name in kwargs]
     return {name: kwargs[name] for name in [*order, *(name for name in kwargs if name not in order)]}
 
 

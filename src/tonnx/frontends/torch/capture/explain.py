@@ -23,6 +23,7 @@ from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.source import is_users, outside_the_model, shorten
+from tonnx.frontends.torch.versions import source_name
 
 Spot = tuple[str, int, str]
 """A file, a line and the function's name."""
@@ -78,7 +79,7 @@ class Frozen:
             frame = self._spot()
             line = None if frame is None else line_of(frame, frame.f_lineno)
             for source in env.var_to_sources.get(symbol, ()):
-                self.places.setdefault(source.name, (int(value), line))
+                self.places.setdefault(source_name(source), (int(value), line))
         return original(env, symbol, value, *rest)
 
     def _number_asked(self, original: Any, node: Any, *rest: Any) -> Any:
