@@ -380,12 +380,13 @@ def test_aten_and_fallthrough() -> None:
     for asked in ({"operator_export_type": "ONNX_ATEN"}, {"aten": True}):
         result = tonnx.export(Odd(), x, **asked)
         assert set(kinds(result.model)) == {"org.pytorch.aten::ATen"}
-        operators = [node.attributes["operator"].as_string() for node in result.model.graph]
-        assert operators == ["relu", "tonnx_classic::odd", "unsqueeze", "add"]
-        assert list(result.model.graph)[3].attributes["overload_name"].as_string() == "Tensor"
+        operators = {node.attributes["operator"].as_string(): node for node in result.model.graph}
+        operators.pop("slice", None)  # of everything, which torch leaves out from 2.9 on
+        assert list(operators) == ["relu", "tonnx_classic::odd", "unsqueeze", "add"]
+        assert operators["add"].attributes["overload_name"].as_string() == "Tensor"
     for asked in ({"operator_export_type": OperatorExportTypes.ONNX_FALLTHROUGH}, {"export_raw_ir": True}):
         result = tonnx.export(Odd(), x, **asked)
-        assert kinds(result.model) == ["Relu", "tonnx_classic::odd", "Unsqueeze", "Add"]
+        assert [kind for kind in kinds(result.model) if kind != "Slice"] == ["Relu", "tonnx_classic::odd", "Unsqueeze", "Add"]
 
 
 # Doc strings, and what no longer makes sense

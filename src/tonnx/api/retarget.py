@@ -197,7 +197,7 @@ def _inlined(model: ir.Model) -> str:
         legalise(model, Target(source))
     try:
         InlinePass()(model)
-    except Exception as error:  # functions that call each other in a circle, or import other versions of a domain
+    except Exception as error:  # functions that import other versions of a domain
         raise InvalidModel("the functions of the model cannot be inlined", why=str(error)) from error
     return f"inlined {count} function{'s' if count != 1 else ''}"
 

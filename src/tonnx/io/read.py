@@ -238,8 +238,28 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
     if (model.ir_version or 0) < OVERRIDABLE_SINCE:
         unlist_initializers(model)
     provenance.load(model)
+    _check_calls(model)
     if "" not in model.opset_imports:
         raise InvalidModel(
             "the model imports no version of the default operator set", why="it has none of its operators to retarget"
         )
     return model
+
+
+def _check_calls(model: ir.Model) -> None:
+    """No function may call itself: inlining would not end, and onnx's shape inference overflows the stack up to 1.18."""
+    done: set[ir.OperatorIdentifier] = set()
+    for start in model.functions:
+        path: list[tuple[ir.OperatorIdentifier, Iterator[ir.Node]]] = [(start, model.functions[start].all_nodes())]
+        while path:
+            name, nodes = path[-1]
+            node = next(nodes, None)
+            called = None if node is None else node.op_identifier()
+            if called is None:
+                done.add(name)
+                path.pop()
+            elif any(called == other for other, _ in path):
+                circle = " → ".join(f"{domain}::{name}" for domain, name, _ in [*(other for other, _ in path), called])
+                raise InvalidModel("the functions of the model call each other in a circle", why=circle)
+            elif called in model.functions and called not in done:
+                path.append((called, model.functions[called].all_nodes()))

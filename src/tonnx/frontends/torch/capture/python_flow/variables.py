@@ -56,9 +56,9 @@ class Variables:
             self.set(name, value)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Content:
-    """A list or dict, and what was in it."""
+    """A list or dict, and what was in it. With slots it is what refers to it, not a dict of its own."""
 
     owner: Any
     held: Any
@@ -95,9 +95,18 @@ def _held_by(module: torch.nn.Module) -> Iterator[Any]:
         yield from (value for name, value in vars(part).items() if type(value) in (list, dict) and name not in _BASE)
 
 
+def _references(value: Any) -> int:
+    return sys.getrefcount(value)
+
+
+_HOLDER: list[list[Any]] = [[]]
+_BY_ONE_HOLDER = _references(_HOLDER[0])
+"""Those of the holder, of the argument of the function that counts, and of getrefcount's: up to 3.10 one more."""
+
+
 def held_elsewhere(value: Any, references: int) -> bool:
     """Whether somebody else than one variable holds a list; ``references`` are those that the caller knows of."""
-    references += 3  # the variable's cell, the argument of this function, that of getrefcount
+    references += _BY_ONE_HOLDER
     if sys.getrefcount(value) <= references:
         return False
     ours = sum(isinstance(holder, (Snapshot, Content)) for holder in gc.get_referrers(value))
