@@ -129,6 +129,10 @@ def isclose(
 # A number beside the operand
 
 direct("increment(x, *, value: float = 1.0)", lambda op, x, value: op.Add(x, _of(op, x, value)))
+direct(
+    "clip_by_norm(x, *, max_norm: float)",
+    lambda op, x, most: x * op.Min(op.Div(most, op.ReduceL2(x, keepdims=0)), 1.0),
+)
 
 
 @lower("scale")
@@ -173,11 +177,6 @@ def power(op: Builder, x: Value, *, y: Number = 1.0) -> ir.Value:
 def clip(op: Builder, x: Value, min: Number | None = None, max: Number | None = None) -> ir.Value:
     low, high = (None if bound is None else _of(op, x, bound) for bound in (min, max))
     return op.Clip(x, low, high)
-
-
-@lower("clip_by_norm")
-def clip_by_norm(op: Builder, x: Value, *, max_norm: float) -> ir.Value:
-    return x * op.Min(op.Div(max_norm, op.ReduceL2(x, keepdims=0)), 1.0)
 
 
 # One operand

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import pad as like_torch
 
 
-@lower("pad3d", rows_first=False)
-@lower("pad2d", rows_first=True)
+@lower("pad3d", rows_first=False, layout="data_format")
+@lower("pad2d", rows_first=True, layout="data_format")
 def pad_spatial(
-    op: Builder,
-    x: Value,
-    paddings: Sizes,
-    *,
-    mode: str = "constant",
-    pad_value: float = 0.0,
-    data_format: str = "NCHW",
-    rows_first: bool,
+    op: Builder, x: Value, paddings: Sizes, *, mode: str = "constant", pad_value: float = 0.0, rows_first: bool
 ) -> ir.Value:
     """Pairs from the last axis to the first, as torch has them; or top, bottom, left, right (``rows_first``)."""
     pairs = [*paddings[2:], *paddings[:2]] if rows_first else list(paddings)
     mode = "replicate" if mode == "edge" else mode
-    y = like_torch.pad(op, channels_first(op, x, data_format), pairs, mode, pad_value if mode == "constant" else None)
-    return channels_back(op, y, data_format)
+    return like_torch.pad(op, x, pairs, mode, pad_value if mode == "constant" else None)
 
 
 @lower("pad")

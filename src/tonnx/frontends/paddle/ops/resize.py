@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import elements
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Floats, Sizes, Value, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import resize as like_torch
@@ -16,8 +15,8 @@ from tonnx.lowering.ops import resize as like_torch
 T = ir.DataType
 
 
-@lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp")
-@lower("nearest_interp_v1", "bilinear_interp_v1")
+@lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", layout="data_format")
+@lower("nearest_interp_v1", "bilinear_interp_v1", layout="data_format")
 def interpolate(
     op: Builder,
     x: Value,
@@ -25,7 +24,6 @@ def interpolate(
     size_tensor: Sizes | None = None,
     scale_tensor: Value | None = None,
     *,
-    data_format: str = "NCHW",
     out_d: int = 0,
     out_h: int = 0,
     out_w: int = 0,
@@ -34,7 +32,6 @@ def interpolate(
     align_corners: bool = True,
     align_mode: int = 1,
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
     axes = op.rank(x) - 2
     # Tensors of sizes win over the scale, and the scale over sizes in numbers.
     target: Sequence[Size] | None = size_tensor or out_size
@@ -43,7 +40,7 @@ def interpolate(
         target = [size for size in (out_d, out_h, out_w)[3 - axes :] if size > 0]
         if len(target) != axes:
             raise UnsupportedArgument("an interpolation that names neither size nor scale")
-    return channels_back(op, _resized(op, x, target, factors, interp_method, align_corners, align_mode), data_format)
+    return _resized(op, x, target, factors, interp_method, align_corners, align_mode)
 
 
 def _factors(scale: Floats, tensor: ir.Value | None, axes: int) -> list[float] | None:
