@@ -33,14 +33,10 @@ direct("equal_all(x, y)", lambda op, x, y: op.cast(op.ReduceMin(op.cast(op.Equal
 direct("bitwise_left_shift(x, y)", torch_compare.left_shift, unused="is_arithmetic")
 
 
-def _binary(*names: str, by: Binary) -> None:
-    @lower(*names)
+def _binary(name: str, by: Binary) -> None:
+    @lower(name)
     def binary(op: Builder, x: Value, y: Value, *, axis: int = -1) -> ir.Value:
         return by(op, *aligned(op, x, y, axis))
-
-
-def _quotient(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return op.Div(x, y)  # integers too: towards zero, as in C
 
 
 def _sized(size_op: Callable[..., Size], by: Binary) -> Binary:
@@ -72,7 +68,7 @@ def _elements(value: ir.Value) -> list[object] | None:
 _binary("add", by=_sized(sizes.add, like_torch.add))
 _binary("subtract", by=_sized(sizes.subtract, like_torch.sub))
 _binary("multiply", by=_sized(sizes.multiply, like_torch.mul))
-_binary("divide", by=_quotient)
+_binary("divide", by=lambda op, x, y: op.Div(x, y))  # integers too: towards zero, as in C
 _binary("floor_divide", by=_sized(sizes.divide, like_torch.floor_divide))
 _binary("remainder", by=like_torch.remainder)
 _binary("elementwise_pow", by=like_torch.power)
@@ -194,17 +190,14 @@ _OF_INTEGERS = {"Abs", "Sign"}
 _ROUNDING = {"Ceil", "Floor"}
 
 
-def _unary(name: str, op_type: str) -> None:
-    @lower(name)
-    def unary(op: Builder, x: Value) -> ir.Value:
-        if op_type in _ROUNDING and not is_float(x.dtype):
-            return x
-        return getattr(op, op_type)(x if op_type in _OF_INTEGERS else to_float(op, x))
+def unary(op: Builder, x: Value, *, op_type: str) -> ir.Value:
+    if op_type in _ROUNDING and not is_float(x.dtype):
+        return x
+    return getattr(op, op_type)(x if op_type in _OF_INTEGERS else to_float(op, x))
 
 
 for _name, _op_type in _UNARY.items():
-    _unary(_name, _op_type)
-
+    lower(_name, op_type=_op_type)(unary)
 
 direct("square(x)", lambda op, x: op.Mul(x, x))
 direct("rsqrt(x)", like_torch.rsqrt)

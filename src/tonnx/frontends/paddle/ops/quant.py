@@ -169,15 +169,11 @@ def _by_hand(op: Builder, x: ir.Value, scale: ir.Value, axis: int, bits: int, *,
     return op.Div(op.Mul(whole, wide), most) if back else whole
 
 
-def _vector(op: Builder, scale: ir.Value) -> ir.Value:
-    return op.Reshape(scale, [1]) if not op.rank(scale) else scale
-
-
 @lower("fake_quantize_abs_max", back=False, unused="round_type")
 @lower("fake_quantize_dequantize_abs_max", back=True, unused="round_type")
 def fake_quantize_abs_max(op: Builder, x: Value, *, bit_length: int = 8, back: bool) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x)
-    return _by_hand(op, x, scale, 0, bit_length, back=back), _vector(op, scale)
+    return _by_hand(op, x, scale, 0, bit_length, back=back), op.Reshape(scale, [1])
 
 
 @lower("fake_channel_wise_quantize_abs_max", back=False, unused="round_type is_test")

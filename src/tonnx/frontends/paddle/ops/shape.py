@@ -40,11 +40,8 @@ def numel(op: Builder, x: Value) -> ir.Value:
 def reshape(op: Builder, x: Value, shape: Sizes, *, dims: Ints = ()) -> ir.Value:
     """0 keeps a size, -1 is what remains."""
     target = list(shape) if len(shape) else list(dims)
-    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
-
-
-def _kept(op: Builder, x: ir.Value, axis: int) -> Size:
-    return op.size(x, axis) if axis < op.rank(x) else 0
+    own = [*op.sizes(x), *[0] * len(target)]
+    return op.reshape(x, [own[i] if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
 
 
 @lower("flatten_at")
@@ -88,13 +85,10 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
 @lower("concat")
 def concat(op: Builder, x: Values, axis: int = 0) -> ir.Value:
     joined = torch_parts.cat(op, list(x), axis)
-    if joined.const_value is None and op.rank(joined) == 1 and all(_is_known(part) for part in x):
+    are_known = all(part.const_value is not None or part in facts.PADDLE_SIZES for part in x)
+    if joined.const_value is None and op.rank(joined) == 1 and are_known:
         facts.PADDLE_SIZES[joined] = [size for part in x for size in _known(part)]
     return joined
-
-
-def _is_known(part: ir.Value) -> bool:
-    return part.const_value is not None or part in facts.PADDLE_SIZES
 
 
 def _known(part: ir.Value) -> list[Size]:
