@@ -19,8 +19,7 @@ from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.converted import Converted
-from tonnx.frontends.request import ModelRequest
+from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.frontends.torch.call.counters import tie_counters
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call

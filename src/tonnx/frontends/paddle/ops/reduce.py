@@ -12,7 +12,6 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import axes_of
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.ir.build import Builder, Size
-from tonnx.lowering.ops import cumulate as torch_cumulate
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import reduce as like_torch
 from tonnx.lowering.ops import sort as torch_sort
@@ -269,7 +268,7 @@ def logcumsumexp(
 ) -> ir.Value:
     if exclusive or reverse:
         raise UnsupportedArgument("logcumsumexp that is exclusive or reversed is not supported")
-    return torch_cumulate.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
+    return like_torch.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
 
 
 @lower("cummax", better="GreaterOrEqual")
@@ -277,5 +276,5 @@ def logcumsumexp(
 def running_extreme(
     op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None, better: str
 ) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_cumulate.running_extreme(op, x, axis, better=better)
+    values, places = like_torch.running_extreme(op, x, axis, better=better)
     return values, op.cast(places, dtype or T.INT64)
