@@ -17,9 +17,7 @@ class TonnxError(Exception):
     ``what`` is one line; ``where`` a place in the user's code; ``why`` the cause; ``hint`` the way out.
     """
 
-    def __init__(
-        self, what: str, *, where: str | None = None, why: str | None = None, hint: str | None = None
-    ) -> None:
+    def __init__(self, what: str, *, where: str | None = None, why: str | None = None, hint: str | None = None) -> None:
         self.what, self.where, self.why, self.hint = what, where, why, hint
         super().__init__(what)
 
@@ -48,16 +46,8 @@ class CaptureError(TonnxError):
     ``data_dependent``: because its control flow depends on the values of a tensor.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        why: str | None = None,
-        hint: str | None = None,
-        data_dependent: bool = False,
-    ) -> None:
-        super().__init__(what, where=where, why=why, hint=hint)
+    def __init__(self, what: str, *, data_dependent: bool = False, **told: str | None) -> None:
+        super().__init__(what, **told)
         self.data_dependent = data_dependent
 
 
@@ -142,16 +132,8 @@ class InvalidModel(TonnxError):
 class VerificationFailed(TonnxError):
     """The file does not compute what the model computes."""
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str | None = None,
-        why: str | None = None,
-        hint: str | None = None,
-        verification: Verification | None = None,
-    ) -> None:
-        super().__init__(what, where=where, why=why, hint=hint)
+    def __init__(self, what: str, *, verification: Verification | None = None, **told: str | None) -> None:
+        super().__init__(what, **told)
         self.verification = verification
         self.located: Located | None = None
         """The first node that differs, where it could be found."""

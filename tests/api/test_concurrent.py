@@ -27,8 +27,7 @@ from tonnx.frontends import patching
 from tonnx.frontends.patching import ABSENT, How
 from tonnx.frontends.torch.capture.explain import Frozen
 from tonnx.frontends.torch.capture.patches.table import FOREIGN
-from tonnx.frontends.torch.reference.mode import FAST_PATH
-from tonnx.frontends.torch.reference.no_dropout import NO_DROPOUT
+from tonnx.frontends.torch.reference.mode import FAST_PATH, NO_DROPOUT
 
 fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded", "ignore:.*torch.jit.*deprecated")

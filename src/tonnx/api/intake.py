@@ -14,7 +14,7 @@ from tonnx.stages import Stages
 from tonnx.versions import tested
 
 if TYPE_CHECKING:
-    from tonnx.frontends.converted import Converted
+    from tonnx.frontends.request import Converted
 
 _TORCH_ONLY = ("training", "custom_translation_table", "dynamic_shapes")
 

@@ -56,17 +56,8 @@ def _drawn(inputs: dict[str, Any], specs: Sequence[InputSpec], seed: int) -> dic
             raise InvalidArgument(
                 f"the file has no input {name!r}", why=f"its inputs are {', '.join(inputs) or 'none'}"
             )
-        dtype = ir.DataType[_ONNX[spec.dtype]] if spec.dtype else inputs[name].dtype
+        dtype = ir.DataType.from_numpy(np.dtype(spec.dtype)) if spec.dtype else inputs[name].dtype
         kind = None if dtype is None else ir.TensorType(dtype)
         value = ir.Value(name=name, type=kind, shape=ir.Shape([dim.size or 0 for dim in spec.dims]))
         arrays[name] = random_array(value, {}, 2, (0, 2), np.random.default_rng([seed, place]))
     return arrays
-
-
-_ONNX = {
-    "float32": "FLOAT", "float64": "DOUBLE", "float16": "FLOAT16", "bfloat16": "BFLOAT16", "bool": "BOOL",
-    "float8_e4m3fn": "FLOAT8E4M3FN", "float8_e4m3fnuz": "FLOAT8E4M3FNUZ", "float8_e5m2": "FLOAT8E5M2",
-    "float8_e5m2fnuz": "FLOAT8E5M2FNUZ", "int8": "INT8", "int16": "INT16", "int32": "INT32", "int64": "INT64",
-    "uint8": "UINT8", "uint16": "UINT16", "uint32": "UINT32", "uint64": "UINT64",
-    "complex64": "COMPLEX64", "complex128": "COMPLEX128",
-}  # fmt: skip

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.status import Status
 
+    from tonnx.proof import Verification
+
 T = TypeVar("T")
 
 
@@ -120,6 +122,16 @@ class Console:
             _print_json({"ok": False, "error": {"type": "Usage", "what": message, "hint": usage}})
         else:
             print(f"{usage}\nerror: {message}", file=sys.stderr)
+
+
+def trial_lines(verification: Verification) -> list[str]:
+    """Every size that a proof tried."""
+    lines = ["  trials:"]
+    for trial in verification.trials:
+        mark = "-" if trial.skipped else "✓" if trial.ok else "✗"
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in trial.shapes.items())
+        lines.append(f"    [{mark}] {trial.label}: {shapes}")
+    return lines
 
 
 def _print_json(data: dict[str, Any]) -> None:

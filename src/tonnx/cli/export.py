@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
-from tonnx.cli.console import Console, Report
+from tonnx.cli.console import Console, Report, trial_lines
 from tonnx.cli.paddle import export_layer, export_paddle
 from tonnx.frontends.named import is_paddle
 from tonnx.ir.target import CANON, DEFAULT, OLDEST, ORT_CPU
@@ -259,9 +259,5 @@ def _details(result: ExportResult) -> str:
     width = max(map(len, counts), default=0)
     lines = ["  operators:", *(f"    {name:<{width}}  {count:>5}" for name, count in counts.items())]
     if result.verification is not None:
-        lines.append("  trials:")
-        for trial in result.verification.trials:
-            mark = "-" if trial.skipped else "✓" if trial.ok else "✗"
-            shapes = ", ".join(f"{name} {list(shape)}" for name, shape in trial.shapes.items())
-            lines.append(f"    [{mark}] {trial.label}: {shapes}")
+        lines += trial_lines(result.verification)
     return "\n".join(lines)

@@ -8,14 +8,10 @@ Examples:
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.ir.target import CANON, OLDEST
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

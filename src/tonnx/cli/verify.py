@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
-from tonnx.cli.console import Console, Report
+from tonnx.cli.console import Console, Report, trial_lines
 
 if TYPE_CHECKING:
     from tonnx.api.verify import VerifyResult
@@ -106,11 +106,7 @@ def _reproducer(options: argparse.Namespace, path: Path) -> Path | None:
 
 
 def _details(result: VerifyResult) -> str:
-    lines = ["  trials:"]
-    for trial in result.verification.trials:
-        mark = "-" if trial.skipped else "✓" if trial.ok else "✗"
-        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in trial.shapes.items())
-        lines.append(f"    [{mark}] {trial.label}: {shapes}")
+    lines = trial_lines(result.verification)
     if result.differences:
         lines.append("  values inside:")
     lines += [f"    {_line(difference)}" for difference in result.differences]

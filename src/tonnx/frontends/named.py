@@ -56,15 +56,20 @@ def load(target: str) -> Loaded:
         import torch  # noqa: F401
     except ImportError as error:
         raise MissingDependency("a PyTorch model needs torch", hint='pip install "tonnx[torch]"') from error
-    file, module, name = split_target(target)
-    if file is not None and file.suffix != ".py":
-        return Loaded(_archive(file))
-    with _blamed(f"importing {file or module}"):
-        imported = _import_file(file) if file is not None else importlib.import_module(str(module))
-    candidate = _attribute(imported, name, target)
+    candidate = _imported(target)
     if callable(candidate) and not isinstance(candidate, _kinds()):
         candidate = _called(candidate, target)  # a class or a function
     return _unpacked(candidate, target)
+
+
+def _imported(target: str) -> Any:
+    """What is called so in the user's file or module; or what an archive holds."""
+    file, module, name = split_target(target)
+    if file is not None and file.suffix != ".py":
+        return _archive(file)
+    with _blamed(f"importing {file or module}"):
+        imported = _import_file(file) if file is not None else importlib.import_module(str(module))
+    return _attribute(imported, name, target)
 
 
 def _kinds() -> tuple[type, ...]:
@@ -76,12 +81,7 @@ def _kinds() -> tuple[type, ...]:
 
 def load_any(target: str) -> Loaded:
     """Import a model of any kind. A function without parameters makes it; one with parameters is the model itself."""
-    file, module, name = split_target(target)
-    if file is not None and file.suffix != ".py":
-        return Loaded(_archive(file))
-    with _blamed(f"importing {file or module}"):
-        imported = _import_file(file) if file is not None else importlib.import_module(str(module))
-    candidate = _attribute(imported, name, target)
+    candidate = _imported(target)
     if inspect.isclass(candidate) or (inspect.isroutine(candidate) and _needs_nothing(candidate)):
         candidate = _called(candidate, target)
     model, *rest = candidate if isinstance(candidate, (tuple, list)) and candidate else (candidate,)
@@ -95,9 +95,7 @@ def load_any(target: str) -> Loaded:
 def _needs_nothing(function: Any) -> bool:
     try:
         inspect.signature(function).bind()
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
+    except (TypeError, ValueError):  # ValueError: a builtin without a signature
         return False
     return True
 

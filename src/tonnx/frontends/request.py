@@ -1,4 +1,4 @@
-"""What a front end is asked for."""
+"""What a front end is asked for, and what it hands over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import onnx_ir as ir
+
 from tonnx.ir.target import Target
+from tonnx.proof.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -34,3 +37,19 @@ class ModelRequest:
     capture: str = "auto"
     verify: bool | str | float = True
     """False: nothing will be compared, and no reference need be started."""
+
+
+# What every front end hands over
+
+
+@dataclass(frozen=True)
+class Converted:
+    """A model at CANON, and what is needed to prove it."""
+
+    model: ir.Model
+    subject: Subject
+    notes: list[str] = field(default_factory=list)
+    capture: str = ""
+    """How the graph was had: the name of one of PyTorch's capture strategies; empty for saved programs."""
+    passed_over: list[str] = field(default_factory=list)
+    """The strategies that were not taken before it, and why."""

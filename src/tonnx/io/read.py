@@ -247,7 +247,7 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
 
 
 def _check_calls(model: ir.Model) -> None:
-    """No function may call itself: inlining would not end, and onnx's shape inference overflows the stack up to 1.18."""
+    """No function may call itself: inlining would not end, and onnx's shape inference overflows the stack in 1.18."""
     done: set[ir.OperatorIdentifier] = set()
     for start in model.functions:
         path: list[tuple[ir.OperatorIdentifier, Iterator[ir.Node]]] = [(start, model.functions[start].all_nodes())]

@@ -70,10 +70,6 @@ def _mod(x: Array, y: Array, fmod: int = 0) -> Array | None:
     return np.fmod(x, y) if fmod else np.mod(x, y)
 
 
-def _concat(*parts: Array, axis: int) -> Array:
-    return np.concatenate(parts, axis=axis)
-
-
 def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     def reduce(x: Array, axes: Array | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         if axes is not None and axes.size == 0:
@@ -90,10 +86,6 @@ def _range(start: Array, limit: Array, delta: Array) -> Array | None:
         return None
     count = max(0, int(np.ceil((limit.item() - start.item()) / delta.item())))
     return (start + np.arange(count, dtype=start.dtype) * delta).astype(start.dtype)
-
-
-def _squeeze(x: Array, axes: Array | None = None) -> Array:
-    return np.squeeze(x, _axes(axes, x.ndim))
 
 
 def _pow(x: Array, y: Array) -> Array | None:
@@ -142,9 +134,9 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Or": np.logical_or,
     "Not": np.logical_not,
     "Where": np.where,
-    "Concat": _concat,
+    "Concat": lambda *parts, axis: np.concatenate(parts, axis=axis),
     "Reshape": _reshape,
-    "Squeeze": _squeeze,
+    "Squeeze": lambda x, axes=None: np.squeeze(x, _axes(axes, x.ndim)),
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Gather": lambda x, indices, axis=0: np.take(x, indices, axis=axis),

@@ -14,14 +14,9 @@ T = ir.DataType
 # into a float here: a rule that hands one to a function of real numbers has forgotten to promote it.
 _INSTEAD: dict[ir.DataType, tuple[ir.DataType, ...]] = {
     T.BOOL: (T.INT32, T.UINT8, T.INT64),
-    T.INT8: (T.INT32, T.INT64),
-    T.UINT8: (T.INT32, T.INT64),
-    T.INT16: (T.INT32, T.INT64),
-    T.UINT16: (T.INT32, T.INT64),
-    T.INT32: (T.INT64,),
-    T.UINT32: (T.INT64,),
-    T.BFLOAT16: (T.FLOAT,),
-    T.DOUBLE: (T.FLOAT,),
+    **dict.fromkeys((T.INT8, T.UINT8, T.INT16, T.UINT16), (T.INT32, T.INT64)),
+    **dict.fromkeys((T.INT32, T.UINT32), (T.INT64,)),
+    **dict.fromkeys((T.BFLOAT16, T.DOUBLE), (T.FLOAT,)),
 }
 
 

@@ -155,8 +155,8 @@ def directly(op: Builder, name: str, function: Callable[..., Any], arguments: Ma
         return None
     rank = op.rank(x) - 1
     kwargs = dict(arguments)
-    if name in ("view", "reshape", "_unsafe_view") and (key := next((k for k in ("size", "shape") if k in kwargs), "")):
-        kwargs[key] = [*kwargs[key], 2]
+    if name in ("view", "reshape", "_unsafe_view") and "size" in kwargs:
+        kwargs["size"] = [*kwargs["size"], 2]
     elif name == "expand":
         kwargs["size"] = [*kwargs["size"], -1]
     elif name in ("select", "slice", "squeeze", "flip", "roll") and _axes(kwargs) and rank:

@@ -16,7 +16,7 @@ A rule that is one short expression is written as one, and stands at the head of
 
 A name without overload serves every overload that has no rule of its own. ``x`` is the schema's first argument; all
 other parameters carry the schema's names. What a rule does not name must keep its default, or the export is refused;
-``unused`` names arguments that play no part, whatever they say.
+``unused`` names arguments that play no part, whatever they say, ``renamed`` those that have another name in the schema.
 Parameters that are called as in `CAPTURED` get what only the capture knows.
 """
 
@@ -25,8 +25,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -54,6 +54,8 @@ class Rule:
     """Arguments that change nothing in what is computed."""
     required: tuple[str, ...] = ()
     """Arguments that the function has no default for."""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    """From the schema's names to those of the function, where they differ."""
 
 
 RULES: Registry[Rule] = Registry("lowering")
@@ -62,11 +64,15 @@ USERS: dict[str, Rule] = {}
 """Rules that `tonnx.lower` entered: they come before tonnx's own, and the last one for a name counts."""
 
 
-def lower(*names: str, unused: str = "", **settled: Any) -> Callable[[Lowering], Lowering]:
-    """Enter a function as the lowering of the operators ``names``, which give it the ``settled`` arguments."""
+def lower(*names: str, unused: str = "", renamed: str = "", **settled: Any) -> Callable[[Lowering], Lowering]:
+    """Enter a function as the lowering of the operators ``names``, which give it the ``settled`` arguments.
+
+    ``renamed`` is written ``"mat2=other vec=other"``, the schema's names first.
+    """
+    own_names = dict(pair.split("=") for pair in renamed.split())
 
     def enter(function: Lowering) -> Lowering:
-        rule = replace(rule_of(function, **settled), unused=frozenset(unused.split()))
+        rule = replace(rule_of(function, **settled), unused=frozenset(unused.split()), renamed=own_names)
         for name in names:
             RULES.add(name, rule)
         return function

@@ -82,16 +82,6 @@ def _moved_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any])
     return movedim(op, value, source=a["destination"], destination=a["source"])
 
 
-def _select_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    return select_scatter(op, base, src=value, dim=a["dim"], index=a["index"])
-
-
-def _slice_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    return slice_scatter(
-        op, base, src=value, dim=a.get("dim", 0), start=a.get("start"), end=a.get("end"), step=a.get("step", 1)
-    )
-
-
 def _narrow_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
     start, length = a["start"], a["length"]
     if isinstance(start, ir.Value):
@@ -102,14 +92,8 @@ def _narrow_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]
     return slice_scatter(op, base, src=value, dim=a["dim"], start=start, end=end, step=1)
 
 
-def _diagonal_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    return diagonal_scatter(
-        op, base, src=value, offset=a.get("offset", 0), dim1=a.get("dim1", 0), dim2=a.get("dim2", 1)
-    )
-
-
-def _unbind_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
-    return _select_back(op, base, value, {"dim": a.get("dim", 0), "index": a["index_of_output"]})
+def _only(arguments: dict[str, Any], names: str) -> dict[str, Any]:
+    return {name: arguments[name] for name in names.split() if name in arguments}
 
 
 def _split_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
@@ -127,24 +111,20 @@ def _split_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any])
     return slice_scatter(op, base, src=value, dim=dim, start=start, end=end, step=1)
 
 
+def _last_two_back(op: Builder, base: ir.Value, value: ir.Value, a: dict[str, Any]) -> ir.Value:
+    return _permuted_back(op, base, value, {"dim0": -1, "dim1": -2})
+
+
 INVERSES: dict[str, Inverse] = {
-    "transpose": _permuted_back,
+    **dict.fromkeys(("transpose", "swapdims", "t", "permute"), _permuted_back),
     "swapaxes": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": a["axis0"], "dim1": a["axis1"]}),
-    "swapdims": _permuted_back,
-    "adjoint": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "mH": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "t": _permuted_back,
+    **dict.fromkeys(("adjoint", "mH", "mT"), _last_two_back),
     "numpy_T": lambda op, base, value, a: op.Transpose(value),
-    "mT": lambda op, base, value, a: _permuted_back(op, base, value, {"dim0": -1, "dim1": -2}),
-    "permute": _permuted_back,
-    "movedim": _moved_back,
-    "moveaxis": _moved_back,
-    "select": _select_back,
-    "slice": _slice_back,
+    **dict.fromkeys(("movedim", "moveaxis"), _moved_back),
+    "select": lambda op, base, value, a: select_scatter(op, base, value, a["dim"], a["index"]),
+    "slice": lambda op, base, value, a: slice_scatter(op, base, value, **_only(a, "dim start end step")),
     "narrow": _narrow_back,
-    "diagonal": _diagonal_back,
-    "unbind": _unbind_back,
-    "split": _split_back,
-    "split_with_sizes": _split_back,
-    "chunk": _split_back,
+    "diagonal": lambda op, base, value, a: diagonal_scatter(op, base, value, **_only(a, "offset dim1 dim2")),
+    "unbind": lambda op, base, value, a: select_scatter(op, base, value, a.get("dim", 0), a["index_of_output"]),
+    **dict.fromkeys(("split", "split_with_sizes", "chunk"), _split_back),
 }

@@ -122,12 +122,9 @@ def _check(layout: str, tokens: int, destination: Path) -> None:
 def _check_destination(destination: Path) -> None:
     if not destination.resolve().parent.is_dir():
         raise TonnxError(f"cannot write {destination}", why=f"the folder {destination.parent} does not exist")
-    if destination.is_file() or (destination.is_dir() and any(destination.iterdir()) and not _is_package(destination)):
+    is_package = (destination / MANIFEST).is_file()
+    if destination.is_file() or (destination.is_dir() and any(destination.iterdir()) and not is_package):
         raise TonnxError(f"cannot write {destination}", why="it exists, and is no package", hint="choose another name")
-
-
-def _is_package(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file()
 
 
 def _write_beside(

@@ -139,7 +139,7 @@ def _resize(
         raise InvalidArgument(f"resize: the filter {filter!r} cannot be embedded", why=f"{', '.join(modes)} can")
     if size is not None:
         pair = list(size) if isinstance(size, (list, tuple)) else [size, size]
-        sides: list[Size] = [side if multiple_of == 1 else _multiple(side, multiple_of) for side in pair]
+        sides: list[Size] = [max(multiple_of, round(side / multiple_of) * multiple_of) for side in pair]
     else:
         h, w = (_number(op, op.size(x, axis)) for axis in (2, 3))
         if factor is not None:
@@ -168,10 +168,6 @@ def _resize(
         )
         x = op.Clip(op.Floor(resized + 0.5), 0.0, 255.0)
     return x
-
-
-def _multiple(side: int, of: int) -> int:
-    return max(of, round(side / of) * of)
 
 
 def _number(op: Builder, size: Size) -> ir.Value:
@@ -233,10 +229,6 @@ def _pad(
     return op.Pad(x, pads, float(value), _shape=shape)
 
 
-def _scale(op: Builder, x: ir.Value, factor: float = 1 / 255) -> ir.Value:
-    return x * float(np.float32(factor))
-
-
 def _normalize(op: Builder, x: ir.Value, mean: Any = 0.0, std: Any = 1.0) -> ir.Value:
     shift, divisor = (np.asarray(v, np.float32).reshape(1, -1, 1, 1) for v in (mean, std))
     return op.Div(op.Sub(x, op.constant(shift)), op.constant(divisor))
@@ -247,7 +239,7 @@ _STEPS: dict[str, Callable[..., ir.Value]] = {
     "resize": _resize,
     "crop": _crop,
     "pad": _pad,
-    "scale": _scale,
+    "scale": lambda op, x, factor=1 / 255: x * float(np.float32(factor)),
     "normalize": _normalize,
 }
 

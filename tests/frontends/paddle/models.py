@@ -22,8 +22,7 @@ import numpy as np
 
 from tests.frontends.paddle import nets
 from tonnx.errors import TonnxError
-from tonnx.frontends.converted import Converted
-from tonnx.frontends.request import ModelRequest
+from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.io import write as onnx_writer
 from tonnx.ir.target import ORT_CPU, Target
 from tonnx.legalise import legalise

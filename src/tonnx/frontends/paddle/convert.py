@@ -12,14 +12,13 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError
-from tonnx.frontends.converted import Converted
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, name_axes, unknown_axes_name
 from tonnx.frontends.paddle.lower.dims import Inputs, apart, example, inputs_of, usual_sizes, zeros
 from tonnx.frontends.paddle.lower.unify_batch_dims import fits, joined, one_by_one
 from tonnx.frontends.paddle.lower.walk import ProgramWalk
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
-from tonnx.frontends.request import ModelRequest
+from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.proof.subject import Reference, Subject

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
-from tonnx.frontends.converted import Converted
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes
 from tonnx.frontends.paddle.convert import Original, lower
 from tonnx.frontends.paddle.read.load import Loaded, load
@@ -25,7 +24,7 @@ from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import LayerCall, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
 from tonnx.frontends.patching import How, Patch, patched, restored
-from tonnx.frontends.request import ModelRequest
+from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.stages import Stages
 
 

@@ -18,10 +18,9 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import InvalidArgument
-from tonnx.frontends.converted import Converted
+from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.patching import interrupted_between_operators, patched
-from tonnx.frontends.request import ModelRequest
+from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.frontends.torch.call.counters import tie_counters
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
@@ -109,7 +108,12 @@ def _capture(request: ModelRequest) -> _Capture:
 def _lower(capture: _Capture, settings: Settings) -> tuple[ir.Model, list[int], list[str]]:
     names, axes = capture.output_names, capture.output_axes
     if isinstance(capture.graph, Scripted):
-        return lower_script(capture.graph, capture.module, capture.call, names, axes, settings, lower_graph)
+        try:
+            return lower_script(capture.graph, capture.module, capture.call, names, axes, settings, lower_graph)
+        except TonnxError as error:
+            if capture.graph.instead_of is not None:
+                raise capture.graph.instead_of from error
+            raise
     return _lower_program(capture.graph, names, axes, replace(settings, weight_names=capture.call.weights))
 
 

@@ -10,20 +10,13 @@ import onnx_ir as ir
 from tonnx.ir.schema import Signature
 
 # Outputs whose dtype is named by an attribute: the attribute, and the dtype when it is absent.
-_DTYPE_ATTRIBUTE = {
-    "Cast": ("to", None),
-    "BitCast": ("to", None),
-    "EyeLike": ("dtype", None),
-    "RandomNormal": ("dtype", ir.DataType.FLOAT),
-    "RandomUniform": ("dtype", ir.DataType.FLOAT),
-    "RandomNormalLike": ("dtype", None),
-    "RandomUniformLike": ("dtype", None),
-    "Bernoulli": ("dtype", None),
+_FLOAT = ir.DataType.FLOAT
+_DTYPE_ATTRIBUTE: dict[str, tuple[str, ir.DataType | None]] = {
+    **dict.fromkeys(("Cast", "BitCast"), ("to", None)),
+    **dict.fromkeys(("EyeLike", "RandomNormalLike", "RandomUniformLike", "Bernoulli"), ("dtype", None)),
+    **dict.fromkeys(("RandomNormal", "RandomUniform"), ("dtype", _FLOAT)),
     "Multinomial": ("dtype", ir.DataType.INT32),
-    "HannWindow": ("output_datatype", ir.DataType.FLOAT),
-    "HammingWindow": ("output_datatype", ir.DataType.FLOAT),
-    "BlackmanWindow": ("output_datatype", ir.DataType.FLOAT),
-    "MelWeightMatrix": ("output_datatype", ir.DataType.FLOAT),
+    **dict.fromkeys(("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix"), ("output_datatype", _FLOAT)),
 }
 
 

@@ -10,7 +10,7 @@ from tonnx.ir.fold import LIMIT
 from tonnx.ir.schema import signature
 from tonnx.legalise.axes import never_negative
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
-from tonnx.legalise.table import down
+from tonnx.legalise.table import attributes_go, down
 from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 
 T = ir.DataType
@@ -150,3 +150,11 @@ def expand(op: Builder, node: NodeView) -> ir.Value:
 def where(op: Builder, node: NodeView) -> ir.Value:
     """The choice as arithmetic; a NaN in the part that is not chosen shows through."""
     return select(op, node.need("condition"), node.need("X"), node.need("Y"))
+
+
+# Cast and CastLike: attributes that only matter for 8-bit floats, which older versions do not have
+
+
+for _since in (19, 24):  # saturate, round_mode
+    _step = down(("Cast", "CastLike"), _since, up="a new attribute with the old behaviour as its default")
+    _step(attributes_go)

@@ -1,4 +1,4 @@
-"""Sequences and optionals: below their birth only those whose every element is known by name."""
+"""Sequences and optionals: below their birth only those whose every element is known by name; and strings."""
 
 from __future__ import annotations
 
@@ -234,3 +234,13 @@ def has_element_of_a_plain_value(op: Builder, node: NodeView) -> ir.Value | None
     if value.type is not None and not isinstance(value.type, ir.OptionalType):
         return op.constant(True)
     return None
+
+
+# Strings: nothing computes with them but the operators made for it
+
+
+impossible("StringConcat", 20, "nothing older joins strings")
+impossible("StringSplit", 20, "nothing older splits strings")
+impossible("RegexFullMatch", 20, "nothing older matches strings against a pattern")
+impossible("StringNormalizer", 10, "nothing older changes strings")
+impossible("TfIdfVectorizer", 9, "nothing older counts n-grams")

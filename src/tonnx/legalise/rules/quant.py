@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -80,6 +81,18 @@ def in_blocks(op: Builder, x: ir.Value, parameter: ir.Value | None, axis: int, b
     return op.Slice(merged, [0], op.vector([op.size(x, axis)]), [axis])
 
 
+Shaping = Callable[..., ir.Value | None]
+
+
+def _shaped(
+    how: Shaping, op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value | None, *where: int
+) -> tuple[ir.Value, ir.Value | None]:
+    """Scale and zero point by `along_axis` or `in_blocks`."""
+    scales = how(op, x, scale, *where)
+    assert scales is not None
+    return scales, how(op, x, zero_point, *where)
+
+
 def _target(node: NodeView) -> ir.DataType:
     zero_point = node["y_zero_point"]
     if zero_point is not None and zero_point.dtype is not None:
@@ -106,10 +119,9 @@ def quantize_blocks(op: Builder, node: NodeView) -> ir.Value:
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     axis, block, dtype = node.attr("axis", 1), node.attr("block_size", 0), _target(node)
     if block:
-        scales, zeros = (in_blocks(op, x, value, axis, block) for value in (scale, zero_point))
-        return quantize(op, x, _there(scales), zeros, dtype)
+        return quantize(op, x, *_shaped(in_blocks, op, x, scale, zero_point, axis, block), dtype)
     if dtype in (T.INT16, T.UINT16):
-        return quantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis), dtype)
+        return quantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, axis), dtype)
     if zero_point is None and dtype != T.UINT8:
         zero_point = _zeros_like(op, scale, dtype)
     return op.QuantizeLinear(x, scale, zero_point, **node.attributes("block_size", "output_dtype"))
@@ -120,11 +132,6 @@ def _zeros_like(op: Builder, scale: ir.Value, dtype: ir.DataType) -> ir.Value:
         return op.constant(np.zeros([1] * op.rank(scale), dtype.numpy()))
     zero = op.constant(np.zeros([1], dtype.numpy()))
     return op.Expand(zero, op.vector(op.sizes(scale)))
-
-
-def _there(value: ir.Value | None) -> ir.Value:
-    assert value is not None
-    return value
 
 
 @down("QuantizeLinear", 19)
@@ -141,10 +148,8 @@ def quantize_per_tensor(op: Builder, node: NodeView) -> ir.Value:
     """One scale for each slice along an axis is written out."""
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     if not is_per_tensor(scale):
-        axis = node.attr("axis", 1)
-        return quantize(
-            op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis), _target(node)
-        )
+        shaped = _shaped(along_axis, op, x, scale, zero_point, node.attr("axis", 1))
+        return quantize(op, x, *shaped, _target(node))
     return op.QuantizeLinear(x, _as_scalar(op, scale), None if zero_point is None else _as_scalar(op, zero_point))
 
 
@@ -175,10 +180,9 @@ def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value:
     if zero_point is not None:
         zero_point = _without_nibbles(op, zero_point)
     if block:
-        scales, zeros = (in_blocks(op, x, value, axis, block) for value in (scale, zero_point))
-        return dequantize(op, x, _there(scales), zeros)
+        return dequantize(op, x, *_shaped(in_blocks, op, x, scale, zero_point, axis, block))
     if x.dtype in (T.INT16, T.UINT16):
-        return dequantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis))
+        return dequantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, axis))
     return op.DequantizeLinear(x, scale, zero_point, **node.attributes("block_size"))
 
 
@@ -205,8 +209,7 @@ def dequantize_per_tensor(op: Builder, node: NodeView) -> ir.Value:
     """One scale for each slice along an axis is written out."""
     x, scale, zero_point = node.need("x"), node.need("x_scale"), node["x_zero_point"]
     if not is_per_tensor(scale):
-        axis = node.attr("axis", 1)
-        return dequantize(op, x, _there(along_axis(op, x, scale, axis)), along_axis(op, x, zero_point, axis))
+        return dequantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, node.attr("axis", 1)))
     return op.DequantizeLinear(x, _as_scalar(op, scale), None if zero_point is None else _as_scalar(op, zero_point))
 
 
@@ -253,10 +256,7 @@ def quantize_linear(op: Builder, node: NodeView) -> ir.Value:
 @down("DequantizeLinear", 10)
 def dequantize_linear(op: Builder, node: NodeView) -> ir.Value:
     """(x − zero_point)·scale."""
-    x = node.need("x")
-    if node.dtype("x") == T.INT32:  # 32 bits do not fit a float32
-        return op.Cast(_centred(op, x, node["x_zero_point"], T.INT32), to=int(T.FLOAT)) * node.need("x_scale")
-    return _centred(op, x, node["x_zero_point"], T.FLOAT) * node.need("x_scale")
+    return dequantize(op, node.need("x"), node.need("x_scale"), node["x_zero_point"])
 
 
 @down("MatMulInteger", 10)

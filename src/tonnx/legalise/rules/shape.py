@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import END, arange
@@ -192,18 +192,10 @@ def depth_to_space_columns(op: Builder, node: NodeView) -> ir.Value | None:
         return None
     x, block = node.need("input"), node.attr("blocksize")
     batch, channels, height, width = op.sizes(x)
-    inner = _divided(op, channels, block * block)
+    inner = channels // block**2 if isinstance(channels, int) else channels / block**2
     apart = op.Reshape(x, op.vector([batch, inner, block, block, height, width]))
     mixed = op.Transpose(apart, perm=[0, 1, 4, 2, 5, 3])
-    return op.Reshape(mixed, op.vector([batch, inner, _times(op, height, block), _times(op, width, block)]))
-
-
-def _divided(op: Builder, size: Size, by: int) -> Size:
-    return size // by if isinstance(size, int) else size / by
-
-
-def _times(op: Builder, size: Size, by: int) -> Size:
-    return op.product([size, by])
+    return op.Reshape(mixed, op.vector([batch, inner, op.product([height, block]), op.product([width, block])]))
 
 
 @down("GatherND", 12, up="no batch axes by default")

@@ -23,7 +23,7 @@ from tonnx.lowering.complex import (
     unmarked,
     with_pairs,
 )
-from tonnx.lowering.ops import cast, linear, parts, special
+from tonnx.lowering.ops import create, linear, parts, special
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Number, Operand, axes_of, to_float
 
@@ -77,8 +77,8 @@ def view_dtype(op: Builder, x: ir.Value, dtype: ir.DataType) -> ir.Value:
 def copy(op: Builder, x: ir.Value, src: ir.Value) -> ir.Value:
     """A real tensor takes the real part."""
     if is_complex(x):
-        return marked(op, cast.copy(op, x, as_pairs(op, src)))
-    return cast.copy(op, x, part(op, src, 0))
+        return marked(op, create.copy(op, x, as_pairs(op, src)))
+    return create.copy(op, x, part(op, src, 0))
 
 
 @lower("aten.real@complex", which=0)
@@ -296,18 +296,9 @@ def _products(op: Builder, x: ir.Value, other: ir.Value, multiply: Any) -> ir.Va
     return join(op, real, op.Add(multiply(a, d), multiply(b, c)))
 
 
-@lower("aten.mm@complex", "aten.bmm@complex", "aten.mv@complex", "aten.dot@complex", "aten.matmul@complex")
-@lower("aten.linalg_matmul@complex")
-def matmul(
-    op: Builder,
-    x: ir.Value,
-    other: ir.Value | None = None,
-    mat2: ir.Value | None = None,
-    vec: ir.Value | None = None,
-    tensor: ir.Value | None = None,
-) -> ir.Value:
-    second = next(v for v in (other, mat2, vec, tensor) if v is not None)
-    return _products(op, x, second, lambda a, b: linear.matmul(op, a, b))
+@lower(*(f"aten.{name}@complex" for name in "mm bmm mv dot matmul linalg_matmul".split()), renamed=linear.SECOND)
+def matmul(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    return _products(op, x, other, lambda a, b: linear.matmul(op, a, b))
 
 
 @lower("aten.linear@complex")

@@ -51,6 +51,14 @@ def _pads(padding: Ints | str, weight: ir.Value, stride: list[int], dilation: li
     return spread(padding, axes, "padding") * 2
 
 
+def _data(op: Builder, x: ir.Value, weight: ir.Value) -> tuple[int, ir.Value, bool]:
+    """The number of axes that windows slide along, the data with a batch axis, and whether it had none."""
+    if not is_float(x.dtype):
+        raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
+    axes = op.rank(weight) - 2
+    return axes, *batched(op, x, axes + 2)
+
+
 @lower("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution_mode")
 def conv(
     op: Builder,
@@ -62,10 +70,7 @@ def conv(
     dilation: Ints = 1,
     groups: int = 1,
 ) -> ir.Value:
-    if not is_float(x.dtype):
-        raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
-    axes = op.rank(weight) - 2
-    x, single = batched(op, x, axes + 2)
+    axes, x, single = _data(op, x, weight)
     strides, dilations = spread(stride, axes, "stride"), spread(dilation, axes, "dilation")
     y = op.Conv(
         x,
@@ -92,10 +97,7 @@ def conv_transpose(
     groups: int = 1,
     dilation: Ints = 1,
 ) -> ir.Value:
-    if not is_float(x.dtype):
-        raise UnsupportedArgument(f"a convolution of {x.dtype} has no exact equivalent in ONNX")
-    axes = op.rank(weight) - 2
-    x, single = batched(op, x, axes + 2)
+    axes, x, single = _data(op, x, weight)
     strides, pads = spread(stride, axes, "stride"), spread(padding, axes, "padding")
     extra = spread(output_padding, axes, "output_padding")
     ends, beyond = pads, [0] * axes

@@ -220,13 +220,9 @@ def resized(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
 # ``torch.fft``: transforms of signals that are cut or filled up to a length first
 
 
-def _rank(op: Builder, x: ir.Value) -> int:
-    return op.rank(x) - is_complex(x)
-
-
 def _axes(op: Builder, x: ir.Value, s: Sequence[Size] | None, dim: int | Sequence[int] | None) -> list[int]:
     """The axes to transform: those asked for, or the last ones that have a size, or all."""
-    rank = _rank(op, x)
+    rank = op.rank(x) - is_complex(x)
     if dim is None:
         return list(range(rank)) if s is None else list(range(rank - len(s), rank))
     return [d % rank for d in ([dim] if isinstance(dim, int) else dim)]

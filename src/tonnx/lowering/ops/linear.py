@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops.math import add, mul
+from tonnx.lowering.ops.math import mul
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
@@ -22,20 +22,18 @@ outer = lower("aten.outer", "aten.ger")(lambda op, x, vec2: mul(op, op.Unsqueeze
 chain_matmul = lower("aten.chain_matmul", "aten.linalg_multi_dot")(lambda op, x: reduce(op.MatMul, x))
 
 
-@lower("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.matmul", "aten.linalg_matmul")
-def matmul(
-    op: Builder,
-    x: ir.Value,
-    mat2: ir.Value | None = None,
-    vec: ir.Value | None = None,
-    tensor: ir.Value | None = None,
-    other: ir.Value | None = None,
-) -> ir.Value:
-    second = next(y for y in (mat2, vec, tensor, other) if y is not None)
-    return op.MatMul(x, second)
+SECOND = "mat2=other vec=other tensor=other"
+"""What the products call their second operand."""
 
 
+@lower("aten.mm", "aten.bmm", "aten.mv", "aten.dot", "aten.vdot", "aten.matmul", "aten.linalg_matmul", renamed=SECOND)
+def matmul(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    return op.MatMul(x, other)
+
+
+# The second is the same as an operator of that library, for dtypes that PyTorch's own does not take when captured.
 @lower("aten._grouped_mm", unused="out_dtype")
+@lower("transformers.grouped_mm_fallback", renamed="weight=mat2")
 def grouped_mm(
     op: Builder, x: ir.Value, mat2: ir.Value, offs: ir.Value | None = None, bias: ir.Value | None = None
 ) -> ir.Value:
@@ -55,12 +53,6 @@ def grouped_mm(
     left = op.Sub(op.vector([op.size(x, 0)]), bounds[-1])  # rows of no group: PyTorch leaves open what they give
     none = op.Expand(op.constant(0.0, products[0].dtype), op.Concat(left, op.vector([op.size(mat2, 2)]), axis=0))
     return op.Concat(*products, none, axis=0)
-
-
-@lower("transformers.grouped_mm_fallback")
-def grouped_mm_of_transformers(op: Builder, x: ir.Value, weight: ir.Value, offs: ir.Value) -> ir.Value:
-    """The same as an operator of that library, for dtypes that PyTorch's own does not take when captured."""
-    return grouped_mm(op, x, weight, offs)
 
 
 @lower("aten.linear")
@@ -101,19 +93,6 @@ def baddbmm(
 ) -> ir.Value:
     products = matmul(op, batch1, batch2)
     return _weighted_sum(op, x, op.ReduceSum(products, [0], keepdims=0) if summed else products, beta, alpha)
-
-
-@lower("aten.addmv")
-def addmv(op: Builder, x: ir.Value, mat: ir.Value, vec: ir.Value, beta: Number = 1, alpha: Number = 1) -> ir.Value:
-    return _weighted_sum(op, x, matmul(op, mat, vec), beta, alpha)
-
-
-@lower("aten.addr")
-def addr(op: Builder, x: ir.Value, vec1: ir.Value, vec2: ir.Value, beta: Number = 1, alpha: Number = 1) -> ir.Value:
-    product = outer(op, vec1, vec2)
-    if alpha != 1:
-        product = mul(op, product, alpha)
-    return product if beta == 0 else add(op, x if beta == 1 else mul(op, x, beta), product)
 
 
 @lower("aten.tensordot")

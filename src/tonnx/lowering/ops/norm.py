@@ -161,15 +161,6 @@ def layer_norm(
     return op.LayerNormalization(x, scale, shift, axis=-len(normalized_shape), epsilon=eps)
 
 
-@lower("aten.native_layer_norm")
-def native_layer_norm(
-    op: Builder, x: ir.Value, normalized_shape: Sequence[Size], weight: Parameter, bias: Parameter, eps: float
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    y = layer_norm(op, x, normalized_shape, weight, bias, eps)
-    _, mean, variance = _moments(op, x, range(-len(normalized_shape), 0))
-    return y, mean, op.Reciprocal(op.Sqrt(variance + eps))
-
-
 @lower("aten.rms_norm")
 def rms_norm(
     op: Builder, x: ir.Value, normalized_shape: Sequence[Size], weight: Parameter = None, eps: float | None = None
@@ -203,15 +194,6 @@ def group_norm(
     scale = parameter(op, weight, 1, channels, x.dtype)
     shift = parameter(op, bias, 0, channels, x.dtype)
     return op.GroupNormalization(x, scale, shift, num_groups=num_groups, epsilon=eps)
-
-
-@lower("aten.native_group_norm", unused="C HxW")
-def native_group_norm(
-    op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, N: Size, group: int, eps: float
-) -> tuple[ir.Value, ir.Value, ir.Value]:
-    y = group_norm(op, x, group, weight, bias, eps)
-    _, mean, variance = _moments(op, op.reshape(x, [N, group, -1]), [2])
-    return y, op.Squeeze(mean, [2]), op.Reciprocal(op.Sqrt(op.Squeeze(variance, [2]) + eps))
 
 
 # Normalised weights

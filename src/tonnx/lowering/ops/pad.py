@@ -53,10 +53,10 @@ def constant_pad(op: Builder, x: ir.Value, pad: Sequence[Size], value: Operand |
     return _padded(op, _cropped(op, x, before, after), before, after, "constant", fill)
 
 
-@lower("aten.reflection_pad1d", "aten.reflection_pad2d", "aten.reflection_pad3d", mode="reflect")
-@lower("aten.replication_pad1d", "aten.replication_pad2d", "aten.replication_pad3d", mode="edge")
-def repeating_pad(op: Builder, x: ir.Value, padding: Sequence[Size], *, mode: str) -> ir.Value:
-    before, after = _by_axis(op.rank(x), padding)
+@lower(*(f"aten.reflection_pad{axes}d" for axes in (1, 2, 3)), mode="reflect", renamed="padding=pad")
+@lower(*(f"aten.replication_pad{axes}d" for axes in (1, 2, 3)), mode="edge", renamed="padding=pad")
+def repeating_pad(op: Builder, x: ir.Value, pad: Sequence[Size], *, mode: str) -> ir.Value:
+    before, after = _by_axis(op.rank(x), pad)
     return _cropped(op, _padded(op, x, before, after, mode), before, after)
 
 

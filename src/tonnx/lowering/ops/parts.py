@@ -96,8 +96,6 @@ def kron(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
 
 # Apart
 
-split_sizes = lower("aten.split.sizes")(lambda op, x, split_size, dim=0: _split(op, x, split_size, axis_of(op, x, dim)))
-
 
 def _split(op: Builder, x: ir.Value, lengths: Sequence[Size], axis: int) -> list[ir.Value]:
     if len(lengths) == 1:
@@ -127,6 +125,7 @@ def split(op: Builder, x: ir.Value, split_size: Size, dim: int = 0, parts: int |
 
 
 @lower("aten.split_with_sizes", "aten.unsafe_split_with_sizes", "aten.split_with_sizes_copy")
+@lower("aten.split.sizes", renamed="split_size=split_sizes")
 def split_with_sizes(op: Builder, x: ir.Value, split_sizes: Sequence[Size], dim: int = 0) -> list[ir.Value]:
     return _split(op, x, split_sizes, axis_of(op, x, dim))
 

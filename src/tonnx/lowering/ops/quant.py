@@ -183,45 +183,33 @@ def int_repr(op: Builder, x: ir.Value) -> ir.Value:
 # Programs quantised by export (pt2e)
 
 
-@lower("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.quantize_per_channel")
+_BY_CHANNEL = "scales=scale zero_points=zero_point"
+
+
+@lower("quantized_decomposed.quantize_per_tensor", "quantized_decomposed.quantize_per_channel", renamed=_BY_CHANNEL)
 def decomposed_quantize(
     op: Builder,
     x: ir.Value,
     quant_min: int,
     quant_max: int,
     dtype: ir.DataType,
-    scale: Operand | None = None,
-    zero_point: Operand = 0,
-    scales: ir.Value | None = None,
-    zero_points: ir.Value | None = None,
+    scale: Operand,
+    zero_point: Operand | None = None,
     axis: int = 1,
 ) -> ir.Value:
-    step, zero = _of_overload(scale, zero_point, scales, zero_points)
-    return _quantise(op, x, step, zero, _fixed(quant_min), _fixed(quant_max), dtype, axis)
+    zero = 0 if zero_point is None else zero_point
+    return _quantise(op, x, scale, zero, _fixed(quant_min), _fixed(quant_max), dtype, axis)
 
 
-def _of_overload(
-    scale: Operand | None, zero: Operand, scales: ir.Value | None, zeros: ir.Value | None
-) -> tuple[Operand, Operand]:
-    """Scale and zero point of all, or of each channel."""
-    if scales is not None:
-        return scales, 0 if zeros is None else zeros
-    assert scale is not None
-    return scale, zero
+_OF_INTEGERS = "quant_min quant_max dtype out_dtype"
 
 
-@lower("quantized_decomposed.dequantize_per_tensor", unused="quant_min quant_max dtype out_dtype")
-@lower("quantized_decomposed.dequantize_per_channel", unused="quant_min quant_max dtype out_dtype")
+@lower("quantized_decomposed.dequantize_per_tensor", unused=_OF_INTEGERS)
+@lower("quantized_decomposed.dequantize_per_channel", unused=_OF_INTEGERS, renamed=_BY_CHANNEL)
 def decomposed_dequantize(
-    op: Builder,
-    x: ir.Value,
-    scale: Operand | None = None,
-    zero_point: Operand = 0,
-    scales: ir.Value | None = None,
-    zero_points: ir.Value | None = None,
-    axis: int = 1,
+    op: Builder, x: ir.Value, scale: Operand, zero_point: Operand | None = None, axis: int = 1
 ) -> ir.Value:
-    return _dequantise(op, x, *_of_overload(scale, zero_point, scales, zero_points), axis)
+    return _dequantise(op, x, scale, 0 if zero_point is None else zero_point, axis)
 
 
 @lower("quantized_decomposed.choose_qparams", unused="dtype")

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops.quantized import Pack, linear_dynamic, linear_half
-from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, by_direction, layers, stepped, stepped_once
+from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, by_direction, recurrent, stepped, stepped_once
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
@@ -35,12 +35,11 @@ def quantized_rnn(
     if train and dropout:
         raise UnsupportedArgument("a quantised recurrent layer in training")
     begin = [hx] if isinstance(hx, ir.Value) else list(hx)
-    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-    if params[0].settings["dynamic"]:
-        output, *states = _layers(op, kind, sequence, begin, params, num_layers, 2 if bidirectional else 1)
-    else:  # 16 bits: the usual layers, whose weights were rounded once
+    if not params[0].settings["dynamic"]:  # 16 bits: the usual layers, whose weights were rounded once
         weights = [v for pack in params for v in _plain(op, pack)]
-        output, *states = layers(op, kind, sequence, begin, weights, True, num_layers, bidirectional)
+        return recurrent(op, x, begin, weights, True, num_layers, bidirectional, batch_first, kind=kind)
+    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+    output, *states = _layers(op, kind, sequence, begin, params, num_layers, 2 if bidirectional else 1)
     return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
 
 

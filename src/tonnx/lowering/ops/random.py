@@ -22,7 +22,9 @@ randn = lower("aten.randn")(lambda op, size, dtype=None: op.cast(normal(op, size
 randn_like = lower("aten.randn_like")(lambda op, x, dtype=None: normal(op, op.sizes(x)))
 randint = lower("aten.randint")(lambda op, high, size, low=0, dtype=None: _whole(op, size, low, high))
 randint_like = lower("aten.randint_like")(lambda op, x, high, low=0, dtype=None: _whole(op, op.sizes(x), low, high))
-exponential = lower("aten.exponential")(lambda op, x, lambd=1: op.Div(op.Log(_positive(op, op.sizes(x))), -lambd))
+exponential = lower("aten.exponential")(  # of numbers over (0, 1], whose logarithm is finite
+    lambda op, x, lambd=1: op.Div(op.Log(op.Sub(1, uniform(op, op.sizes(x)))), -lambd)
+)
 
 
 def _draw(op: Builder, op_type: str, sizes: Sequence[Size], **parameters: float) -> ir.Value:
@@ -89,11 +91,6 @@ def _uniform(op: Builder, x: ir.Value, **bounds: Any) -> ir.Value:
 
 # The schema calls an argument `from`, which no Python function can: its parameters are entered by hand.
 RULES.add("aten.uniform", Rule(_uniform, ("x", "from", "to")))
-
-
-def _positive(op: Builder, sizes: Sequence[Size]) -> ir.Value:
-    """Evenly distributed over (0, 1]: its logarithm is finite."""
-    return op.Sub(1, uniform(op, sizes))
 
 
 @lower("aten.multinomial")

@@ -49,14 +49,25 @@ def recurrent(
     *,
     kind: Kind | str,
 ) -> list[ir.Value]:
-    """All layers of a recurrent module: its output, and the last states. A packed sequence is padded, with lengths."""
+    """All layers of a recurrent module, one after another: its output, and the last states.
+
+    ``params`` are, for each layer and in it for each direction, the weights of the input and of the state, then both
+    biases. A packed sequence is padded; ``lengths`` are those of the sequences of a batch.
+    """
     kind = KINDS[kind.upper()] if isinstance(kind, str) else kind
     sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
-    output, *states = layers(op, kind, sequence, hx, params, has_biases, num_layers, bidirectional, lengths)
-    return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
+    # Runtimes have these kernels for float32 only.
+    weights, states = ([op.cast(value, T.FLOAT) for value in values] for values in (params, hx))
+    is_projected = len(hx) == 2 and hx[0].shape[-1] != hx[1].shape[-1]  # type: ignore[index]
+    run = _projected if is_projected else _native
+    directions = 2 if bidirectional else 1
+    sequence = op.cast(sequence, T.FLOAT)
+    output, *last = run(op, kind, sequence, states, weights, has_biases, num_layers, directions, lengths)
+    results = [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *last]
+    return [op.cast(value, x.dtype) for value in results]
 
 
-def layers(
+def _native(
     op: Builder,
     kind: Kind,
     x: ir.Value,
@@ -64,46 +75,34 @@ def layers(
     params: Sequence[ir.Value],
     has_biases: bool,
     num_layers: int,
-    bidirectional: bool,
-    lengths: ir.Value | None = None,
+    directions: int,
+    lengths: ir.Value | None,
 ) -> list[ir.Value]:
-    """Layers one after another over [time, batch, features].
-
-    ``params`` are, for each layer and in it for each direction, the weights of the input and of the state, then both
-    biases; ``lengths`` are those of the sequences of a batch.
-    """
-    directions = 2 if bidirectional else 1
-    if len(hx) == 2 and hx[0].shape[-1] != hx[1].shape[-1]:  # type: ignore[index]
-        return _projected(op, x, hx, params, has_biases, num_layers, directions, lengths)
+    """By ONNX's own layers, over [time, batch, features]."""
     per_direction = 4 if has_biases else 2
     hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
-    dtype = x.dtype
-    assert dtype is not None
-    compute = T.FLOAT  # runtimes have these kernels for float32 only
-    sequence = op.cast(x, compute)
     last_states: list[list[ir.Value]] = [[] for _ in hx]
     for layer in range(num_layers):
         at = layer * directions * per_direction
-        weights = [op.cast(p, compute) for p in params[at : at + directions * per_direction]]
-        w, r, b = _packed(op, kind, weights, per_direction, hidden)
-        begin = [_slice_of_state(op, op.cast(s, compute), layer * directions, directions) for s in hx]
+        w, r, b = _packed(op, kind, params[at : at + directions * per_direction], per_direction, hidden)
+        begin = [_slice_of_state(op, state, layer * directions, directions) for state in hx]
         results = getattr(op, kind.op_type)(
-            sequence,
+            x,
             w,
             r,
             b,
             None if lengths is None else op.cast(lengths, T.INT32),
             *begin,
             hidden_size=hidden,
-            direction="bidirectional" if bidirectional else "forward",
+            direction="bidirectional" if directions == 2 else "forward",
             linear_before_reset=1 if kind.op_type == "GRU" else None,
             activations=[kind.activation] * directions if kind.activation else None,
             _outputs=1 + len(hx),
         )
-        sequence = _join_directions(op, results[0], directions)
+        x = _join_directions(op, results[0], directions)
         for collected, state in zip(last_states, results[1:], strict=True):
             collected.append(state)
-    return [op.cast(v, dtype) for v in (sequence, *(_stacked(op, states) for states in last_states))]
+    return [x, *(_stacked(op, states) for states in last_states)]
 
 
 def _stacked(op: Builder, parts: Sequence[ir.Value]) -> ir.Value:
@@ -181,6 +180,7 @@ def by_direction(
 
 def _projected(
     op: Builder,
+    kind: Kind,
     x: ir.Value,
     hx: Sequence[ir.Value],
     params: Sequence[ir.Value],
@@ -190,23 +190,18 @@ def _projected(
     lengths: ir.Value | None,
 ) -> list[ir.Value]:
     per_direction = 5 if has_biases else 3
-    dtype = x.dtype
-    assert dtype is not None
-    weights = [op.cast(p, T.FLOAT) for p in params]
 
     def layer(x: ir.Value, begin: Sequence[ir.Value], at: int, direction: int) -> list[ir.Value]:
-        w_ih, w_hh, *biases, w_hr = weights[at * per_direction : (at + 1) * per_direction]
+        w_ih, w_hh, *biases, w_hr = params[at * per_direction : (at + 1) * per_direction]
         b_ih, b_hh = biases or (None, None)
 
         def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
-            hidden, cell = stepped_once(op, LSTM, states, item, linear(op, states[0], w_hh, b_hh))
+            hidden, cell = stepped_once(op, kind, states, item, linear(op, states[0], w_hh, b_hh))
             return [linear(op, hidden, w_hr, None), cell]
 
         return stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
 
-    begin = [op.cast(state, T.FLOAT) for state in hx]
-    results = by_direction(op, op.cast(x, T.FLOAT), begin, num_layers, directions, layer)
-    return [op.cast(value, dtype) for value in results]
+    return by_direction(op, x, hx, num_layers, directions, layer)
 
 
 # One step of a recurrent layer

@@ -79,12 +79,8 @@ def scatter(op: Builder, x: ir.Value, dim: int, index: ir.Value, src: ir.Value, 
 def scatter_value(
     op: Builder, x: ir.Value, dim: int, index: ir.Value, value: Operand, reduce: str | None = None
 ) -> ir.Value:
-    return _elements(op, x, dim, index, _filled(op, value, x, index), _OLD_REDUCTIONS[reduce])
-
-
-def _filled(op: Builder, value: Operand, x: ir.Value, like: ir.Value) -> ir.Value:
-    """One number of the dtype of ``x``, as often as ``like`` has elements."""
-    return expand(op, as_value(op, value, x.dtype), op.sizes(like))
+    src = expand(op, as_value(op, value, x.dtype), op.sizes(index))
+    return _elements(op, x, dim, index, src, _OLD_REDUCTIONS[reduce])
 
 
 _OLD_REDUCTIONS = {None: "none", "add": "add", "multiply": "mul"}

@@ -39,20 +39,12 @@ atleast_1d = lower("aten.atleast_1d.default")(lambda op, x: op.reshape(x, [1]) i
 
 
 @lower("aten.view", "aten.view_copy", "aten._unsafe_view", "aten._reshape_alias", unused="stride")
-def view(op: Builder, x: ir.Value, size: Sequence[Size], result_dims: Sequence[int] | None = None) -> ir.Value:
-    return op.reshape(x, _without_rest(size, result_dims))
-
-
-@lower("aten.reshape")
-def reshape(op: Builder, x: ir.Value, shape: Sequence[Size], result_dims: Sequence[int] | None = None) -> ir.Value:
-    return op.reshape(x, _without_rest(shape, result_dims))
-
-
-def _without_rest(sizes: Sequence[Size], result_dims: Sequence[int] | None) -> Sequence[Size]:
-    """With the number that the capture knows for a -1: Reshape has only one -1, and a run-time size may need it."""
-    if result_dims is None or not any(isinstance(size, ir.Value) for size in sizes):
-        return sizes
-    return [result_dims[i] if isinstance(size, int) and size == -1 else size for i, size in enumerate(sizes)]
+@lower("aten.reshape", renamed="shape=size")
+def reshape(op: Builder, x: ir.Value, size: Sequence[Size], result_dims: Sequence[int] | None = None) -> ir.Value:
+    if result_dims is not None and any(isinstance(asked, ir.Value) for asked in size):
+        # The number that the capture knows for a -1: Reshape has only one -1, and a run-time size may need it.
+        size = [result_dims[i] if isinstance(asked, int) and asked == -1 else asked for i, asked in enumerate(size)]
+    return op.reshape(x, size)
 
 
 @lower("aten.view.dtype")
@@ -120,7 +112,6 @@ def atleast_3d(op: Builder, x: ir.Value) -> ir.Value:
 
 # Permuting axes
 
-swapaxes = lower("aten.swapaxes")(lambda op, x, axis0, axis1: transpose(op, x, axis0, axis1))
 transpose_last = lower("aten.mT", "aten.mH", "aten.adjoint")(lambda op, x: transpose(op, x, -2, -1))
 
 
@@ -135,6 +126,7 @@ def permute(op: Builder, x: ir.Value, dims: Sequence[int]) -> ir.Value:
 
 
 @lower("aten.transpose", "aten.swapdims", "aten.transpose_copy")
+@lower("aten.swapaxes", renamed="axis0=dim0 axis1=dim1")
 def transpose(op: Builder, x: ir.Value, dim0: int, dim1: int) -> ir.Value:
     order = list(range(op.rank(x)))
     if order:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -36,108 +37,91 @@ def _split_regions(op: Builder, rois: ir.Value) -> tuple[ir.Value, ir.Value]:
     return image, op.Slice(rois, [1], [5], [1])
 
 
-def _fixed(name: str, *sizes: Size) -> list[int]:
-    if not all(isinstance(size, int) for size in sizes):
-        raise UnsupportedArgument(f"{name} takes an output size that is known when exporting")
-    return [int(size) for size in sizes]  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _Bins:
+    """What is pooled of every region: so many rows and columns of bins."""
+
+    height: int
+    width: int
+    scale: float
+    """From the picture to the map."""
+    samples: int
+    """Points of a bin along each axis; 0: as many as there are pixels."""
+    aligned: bool
 
 
-def _only_first(name: str, used_outputs: Collection[int] | None) -> None:
-    """The second result is for the backward pass, and nothing in ONNX gives it."""
-    if 1 in (used_outputs or ()):
-        raise UnsupportedArgument(f"the second result of torchvision::{name} is for training only")
-
-
-@lower("torchvision.roi_align")
-def roi_align(
-    op: Builder,
-    x: ir.Value,
-    rois: ir.Value,
-    spatial_scale: float,
-    pooled_height: Size,
-    pooled_width: Size,
-    sampling_ratio: int,
-    aligned: bool,
-) -> ir.Value:
-    height, width = _fixed("roi_align", pooled_height, pooled_width)
+def _aligned(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
+    """The mean of points in each bin."""
     image, corners = _split_regions(op, rois)
     return op.RoiAlign(
-        op.cast(x, T.FLOAT),
-        op.cast(corners, T.FLOAT),
+        x,
+        corners,
         image,
-        output_height=height,
-        output_width=width,
-        sampling_ratio=max(sampling_ratio, 0),
-        spatial_scale=spatial_scale,
-        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
+        output_height=bins.height,
+        output_width=bins.width,
+        sampling_ratio=bins.samples,
+        spatial_scale=bins.scale,
+        coordinate_transformation_mode="half_pixel" if bins.aligned else "output_half_pixel",
     )
 
 
-@lower("torchvision.roi_pool")
-def roi_pool(
-    op: Builder,
-    x: ir.Value,
-    rois: ir.Value,
-    spatial_scale: float,
-    pooled_height: Size,
-    pooled_width: Size,
-    used_outputs: Collection[int] | None = None,
-) -> tuple[ir.Value, None]:
-    _only_first("roi_pool", used_outputs)
-    shape = _fixed("roi_pool", pooled_height, pooled_width)
-    regions = op.cast(rois, T.FLOAT)
-    return op.MaxRoiPool(op.cast(x, T.FLOAT), regions, pooled_shape=shape, spatial_scale=spatial_scale), None
+def _largest(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
+    return op.MaxRoiPool(x, rois, pooled_shape=[bins.height, bins.width], spatial_scale=bins.scale)
 
 
-@lower("torchvision.ps_roi_align")
-def ps_roi_align(
-    op: Builder,
-    x: ir.Value,
-    rois: ir.Value,
-    spatial_scale: float,
-    pooled_height: Size,
-    pooled_width: Size,
-    sampling_ratio: int,
-    used_outputs: Collection[int] | None = None,
-) -> tuple[ir.Value, None]:
+def _aligned_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
     """Every bin has channels of its own: pool all channels in all bins, and keep each channel's own bin."""
-    _only_first("ps_roi_align", used_outputs)
-    height, width = _fixed("ps_roi_align", pooled_height, pooled_width)
-    bins = height * width
-    pooled = roi_align(op, x, rois, spatial_scale, height, width, sampling_ratio, True)
-    channels = int(x.shape[1]) // bins  # type: ignore[index, arg-type]
-    flat = op.Reshape(pooled, [-1, channels, bins * bins], _shape=[rois.shape[0], channels, bins * bins])  # type: ignore[index]
-    own = op.Gather(flat, op.constant(np.arange(bins, dtype=np.int64) * (bins + 1)), axis=2)
-    return op.Reshape(own, [-1, channels, height, width]), None
+    count = bins.height * bins.width
+    pooled = _aligned(op, x, rois, bins)
+    channels = int(x.shape[1]) // count  # type: ignore[index, arg-type]
+    flat = op.Reshape(pooled, [-1, channels, count * count], _shape=[rois.shape[0], channels, count * count])  # type: ignore[index]
+    own = op.Gather(flat, op.constant(np.arange(count, dtype=np.int64) * (count + 1)), axis=2)
+    return op.Reshape(own, [-1, channels, bins.height, bins.width])
 
 
-@lower("torchvision.ps_roi_pool")
-def ps_roi_pool(
-    op: Builder,
-    x: ir.Value,
-    rois: ir.Value,
-    spatial_scale: float,
-    pooled_height: Size,
-    pooled_width: Size,
-    used_outputs: Collection[int] | None = None,
-) -> tuple[ir.Value, None]:
+def _mean_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
     """The mean of each bin in the bin's own channels, as a product with masks of its rows and columns."""
-    _only_first("ps_roi_pool", used_outputs)
-    height, width = _fixed("ps_roi_pool", pooled_height, pooled_width)
-    x = op.cast(x, T.FLOAT)
-    image, corners = _split_regions(op, op.cast(rois, T.FLOAT))
-    corners = _rounded(op, corners * spatial_scale)
-    channels = int(x.shape[1]) // (height * width)  # type: ignore[index, arg-type]
-    rows = _masks(op, corners, 1, height, op.size(x, 2))  # [regions, height, H]
-    columns = _masks(op, corners, 0, width, op.size(x, 3))
-    bins = [-1, channels, height, width]
-    own = op.Reshape(op.Gather(x, image, axis=0), op.vector([*bins, op.size(x, 2), op.size(x, 3)]))
+    image, corners = _split_regions(op, rois)
+    corners = _rounded(op, corners * bins.scale)
+    channels = int(x.shape[1]) // (bins.height * bins.width)  # type: ignore[index, arg-type]
+    rows = _masks(op, corners, 1, bins.height, op.size(x, 2))  # [regions, height, H]
+    columns = _masks(op, corners, 0, bins.width, op.size(x, 3))
+    shape = [-1, channels, bins.height, bins.width, op.size(x, 2), op.size(x, 3)]
+    own = op.Reshape(op.Gather(x, image, axis=0), op.vector(shape))
     by_row = op.MatMul(op.Unsqueeze(rows, [1, 3, 4]), own)  # [regions, channels, height, width, 1, W]
     total = op.Squeeze(op.MatMul(by_row, op.Unsqueeze(columns, [1, 2, 5])), [4, 5])
     count = op.Unsqueeze(op.ReduceSum(rows, [2]), [1]) * op.Unsqueeze(
         op.Transpose(op.ReduceSum(columns, [2]), perm=[0, 2, 1]), [1]
     )
-    return total / op.Max(count, 1.0), None
+    return total / op.Max(count, 1.0)
+
+
+@lower("torchvision.roi_align", pool=_aligned, is_alone=True)
+@lower("torchvision.roi_pool", pool=_largest)
+@lower("torchvision.ps_roi_align", pool=_aligned_by_channel)
+@lower("torchvision.ps_roi_pool", pool=_mean_by_channel)
+def pooled_regions(
+    op: Builder,
+    x: ir.Value,
+    rois: ir.Value,
+    spatial_scale: float,
+    pooled_height: Size,
+    pooled_width: Size,
+    sampling_ratio: int = 0,
+    aligned: bool = True,
+    used_outputs: Collection[int] | None = None,
+    *,
+    pool: Callable[[Builder, ir.Value, ir.Value, _Bins], ir.Value],
+    is_alone: bool = False,
+) -> ir.Value | tuple[ir.Value, None]:
+    """All but one have a second result for the backward pass, and nothing in ONNX gives it."""
+    if not isinstance(pooled_height, int) or not isinstance(pooled_width, int):
+        raise UnsupportedArgument("regions are pooled to an output size that is known when exporting")
+    if not is_alone and 1 in (used_outputs or ()):
+        raise UnsupportedArgument("the second result of a pooling of regions is for training only")
+    bins = _Bins(pooled_height, pooled_width, spatial_scale, max(sampling_ratio, 0), aligned)
+    pooled = pool(op, op.cast(x, T.FLOAT), op.cast(rois, T.FLOAT), bins)
+    return pooled if is_alone else (pooled, None)
 
 
 def _rounded(op: Builder, x: ir.Value) -> ir.Value:

@@ -12,8 +12,7 @@ from tests.models import torchvision_schemas
 from tonnx.frontends.patching import ABSENT, How, Patch
 from tonnx.frontends.torch.capture.explain import Frozen
 from tonnx.frontends.torch.capture.patches.table import FOREIGN
-from tonnx.frontends.torch.reference.mode import FAST_PATH
-from tonnx.frontends.torch.reference.no_dropout import NO_DROPOUT
+from tonnx.frontends.torch.reference.mode import FAST_PATH, NO_DROPOUT
 
 TABLE: list[Patch] = [*FOREIGN, *NO_DROPOUT, *Frozen().patches(), FAST_PATH]
 

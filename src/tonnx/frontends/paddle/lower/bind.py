@@ -53,8 +53,8 @@ def bind(node: Op, rule: Rule, op: Builder, resolve: Resolve) -> dict[str, Any]:
             value = _resolved(raw, resolve)
             bound[name] = _convert(value, rule.kinds[name], name, op)
         elif not _is_idle(name, raw) and not _is_switched_off(name, raw, arguments):
-            kind = where.get(name, "attribute")
-            raise UnsupportedArgument(f"{node.name}: the {kind} {name}={_shown(raw)} is not supported")
+            kind, shown = where.get(name, "attribute"), "(a tensor)" if hasattr(raw, "type") else repr(raw)[:60]
+            raise UnsupportedArgument(f"{node.name}: the {kind} {name}={shown} is not supported")
     if "node" in rule.kinds:
         bound["node"] = node
     return bound
@@ -100,10 +100,6 @@ def _is_switched_off(name: str, raw: Any, given: Mapping[str, Any]) -> bool:
     """Whether an argument is a number for a fused part that the operator does not have: ``fuse_brelu_threshold``."""
     part = name.rpartition("_")[0]
     return part.startswith("fuse_") and isinstance(raw, (int, float)) and raw is not True and not given.get(part)
-
-
-def _shown(raw: Any) -> str:
-    return repr(raw)[:60] if not hasattr(raw, "type") else "(a tensor)"
 
 
 def _resolved(raw: Any, resolve: Resolve) -> Any:

@@ -11,6 +11,7 @@ to the same parameters through the synonyms in `schema`. A parameter ``node`` ge
 the program knows: the type of the result, and how many parts there are.
 
 Attributes that play no part in inference are named by ``unused``; ``operands`` is PIR's order where it is another one.
+``layout`` is the attribute that says where the first operand has its channels: the rule gets them first.
 A rule that is a single call is entered as one (`direct`).
 
 A rule returns a value, a tuple with one entry for each result, or a list: the parts of one result.
@@ -29,6 +30,7 @@ from typing import Any
 
 import onnx_ir as ir
 
+from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.ir.build import Size
 from tonnx.ir.registry import Registry
 
@@ -61,7 +63,9 @@ class Rule:
 RULES: Registry[Rule] = Registry("lowering")
 
 
-def lower(*names: str, unused: str = "", operands: str = "", **settled: Any) -> Callable[[Lowering], Lowering]:
+def lower(
+    *names: str, unused: str = "", operands: str = "", layout: str = "", **settled: Any
+) -> Callable[[Lowering], Lowering]:
     """Enter a function as the lowering of the operators ``names``, given without dialect: ``conv2d``.
 
     Operators of one family share a function; ``settled`` are the arguments that tell them apart.
@@ -73,18 +77,29 @@ def lower(*names: str, unused: str = "", operands: str = "", **settled: Any) -> 
         if operands:
             rule = replace(rule, operands=tuple(operands.split()))
         for name in names:
-            RULES.add(name, rule)
+            RULES.add(name, _for_layouts(rule, layout) if layout else rule)
         return function
 
     return enter
 
 
-def direct(schema: str, function: Lowering, unused: str = "") -> None:
+def _for_layouts(rule: Rule, attribute: str) -> Rule:
+    data = rule.operands[0]
+
+    def function(op: Any, **arguments: Any) -> Any:
+        layout = arguments.pop(attribute, "NCHW")
+        arguments[data] = channels_first(op, arguments[data], layout)
+        return channels_back(op, rule.function(op, **arguments), layout)
+
+    return replace(rule, function=function, kinds=rule.kinds | {attribute: "str"})
+
+
+def direct(schema: str, function: Lowering, *, order: str = "", unused: str = "", layout: str = "") -> None:
     """Enter an operator by its signature, as text, and the function that gets its arguments in that order.
 
         direct("leaky_relu(x, *, negative_slope: float = 0.02)", lambda op, x, slope: op.LeakyRelu(x, alpha=slope))
 
-    What has no annotation is a Value.
+    What has no annotation is a Value. ``order`` names the arguments in the function's order where it is another one.
     """
     name, bracket, rest = schema.partition("(")
     (head,) = ast.parse(f"def rule{bracket}{rest}: ...").body
@@ -97,9 +112,10 @@ def direct(schema: str, function: Lowering, unused: str = "") -> None:
 
     def call(op: Any, **bound: Any) -> Any:
         arguments = values | bound
-        return function(op, *(arguments[argument] for argument in kinds))
+        return function(op, *(arguments[argument] for argument in order.split() or kinds))
 
-    RULES.add(name, Rule(call, tuple(a.arg for a in before), kinds | dict.fromkeys(unused.split(), "Unused")))
+    rule = Rule(call, tuple(a.arg for a in before), kinds | dict.fromkeys(unused.split(), "Unused"))
+    RULES.add(name, _for_layouts(rule, layout) if layout else rule)
 
 
 def _kind(annotation: str, where: str) -> str:

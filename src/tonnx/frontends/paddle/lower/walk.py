@@ -244,7 +244,7 @@ class ProgramWalk(GraphWalk):
         if own is not None and len(own) != len(declared.shape):
             # Paddle before 2.5 has no tensors of rank 0: what is a number elsewhere is a vector of one there.
             if (own, declared.shape) in (([], (1,)), ([1], ())):
-                before, value = value, self.op.Reshape(value, op_shape(self.op, declared.shape))
+                before, value = value, self.op.Reshape(value, self.op.constant(list(declared.shape), ir.DataType.INT64))
                 facts.copy(before, value)
                 forget(value)
             return value
@@ -274,11 +274,6 @@ def _takes_complex(node: Op) -> bool:
 def _same_kind(inferred: ir.DataType | None, declared: ir.DataType) -> bool:
     """Integers stay integers: programs call some results floats that never were (equal_all, unique, kthvalue)."""
     return (is_integer(inferred) and is_integer(declared)) or (is_float(inferred) and is_float(declared))
-
-
-def op_shape(op: Builder, shape: Sequence[int]) -> ir.Value:
-    """A target of Reshape, also the empty one."""
-    return op.constant(list(shape), ir.DataType.INT64)
 
 
 def _is_made(value: ir.Value) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
@@ -42,6 +44,8 @@ direct(
     lambda op, x, slope, offset: op.HardSigmoid(x, alpha=slope, beta=offset),
 )
 direct("softshrink(x, *, threshold: float = 0.5)", lambda op, x, edge: op.Shrink(x, bias=edge, lambd=edge))
+direct("softmax(x, *, axis: int = -1)", partial(torch_reduce.softmax, op_type="Softmax"))
+direct("log_softmax(x, *, axis: int = -1)", partial(torch_reduce.softmax, op_type="LogSoftmax"))
 direct("soft_relu(x, *, threshold: float = 40.0)", lambda op, x, t: op.Log(op.Exp(op.Clip(x, -t, t)) + 1.0))
 
 
@@ -82,12 +86,6 @@ def thresholded_relu(op: Builder, x: Value, *, threshold: float = 1.0, value: fl
     if value == 0:
         return op.ThresholdedRelu(x, alpha=threshold)
     return op.Where(op.Greater(x, threshold), x, value)
-
-
-@lower("softmax", op_type="Softmax")
-@lower("log_softmax", op_type="LogSoftmax")
-def softmax(op: Builder, x: Value, *, axis: int = -1, op_type: str) -> ir.Value:
-    return torch_reduce.softmax(op, x, axis, op_type=op_type)
 
 
 @lower("label_smooth")

@@ -6,16 +6,18 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.arrays import Array, Listed
-from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
 
 T = ir.DataType
 
-
-@lower("create_array", unused="dtype")
-def create_array(op: Builder) -> Array:
-    return Listed()
+direct("create_array()", lambda op: Listed(), unused="dtype")
+direct("assign@array(x: Array)", lambda op, x: x)
+direct("assign_out@array(x: Array, output: Array = None)", lambda op, x, output: x)
+direct("array_read(array: Array, i)", lambda op, array, i: array.read(op, i))
+direct("slice_array_dense(input: Array, starts)", lambda op, array, start: array.read(op, start))
+direct("slice_array(input: Array, starts: Size, ends: Size)", lambda op, array, start, end: array.part(op, start, end))
 
 
 @lower("create_array_like")
@@ -29,11 +31,6 @@ def create_array_like(op: Builder, x: Array, *, val: float = 0.0) -> Array:
 def array_write(op: Builder, array: Array | None = None, x: Value | None = None, i: Value | None = None) -> Array:
     assert x is not None and i is not None
     return (array or Listed()).write(op, i, x)  # old programs begin one by writing to it
-
-
-@lower("array_read")
-def array_read(op: Builder, array: Array, i: Value) -> ir.Value:
-    return array.read(op, i)
 
 
 @lower("array_length")
@@ -53,21 +50,6 @@ def array_pop(op: Builder, input: Array, *, index: int = -1) -> tuple[Array, ir.
     elements = list(input.elements)
     taken = elements.pop(index)
     return Listed(tuple(elements)), taken
-
-
-@lower("assign@array", "assign_out@array")
-def assign_array(op: Builder, x: Array, output: Array | None = None) -> Array:
-    return x
-
-
-@lower("slice_array")
-def slice_array(op: Builder, input: Array, starts: Size, ends: Size) -> Array:
-    return input.part(op, starts, ends)
-
-
-@lower("slice_array_dense")
-def slice_array_dense(op: Builder, input: Array, starts: Value) -> ir.Value:
-    return input.read(op, starts)
 
 
 @lower("slice@array", unused="axes")

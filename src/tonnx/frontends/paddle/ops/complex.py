@@ -43,6 +43,8 @@ direct("as_complex(x)", lambda op, x: x)
 direct("as_real@complex(x)", lambda op, x: x)
 direct("real(x)", lambda op, x: x)
 direct("conj(x)", lambda op, x: x)
+direct("real@complex(x)", lambda op, x: part(op, x, 0))
+direct("imag@complex(x)", lambda op, x: part(op, x, 1))
 direct("abs@complex(x)", lambda op, x: op.ReduceL2(x, [-1], keepdims=0))
 direct("angle@complex(x)", lambda op, x: torch_special.atan2(op, part(op, x, 1), part(op, x, 0)))
 direct("angle(x)", torch_special.angle)
@@ -51,12 +53,6 @@ direct("angle(x)", torch_special.angle)
 @lower("complex")
 def complex_(op: Builder, real: Value, imag: Value) -> ir.Value:
     return op.Concat(*(op.Unsqueeze(op.Add(p, op.Mul(q, 0.0)), [-1]) for p, q in ((real, imag), (imag, real))), axis=-1)
-
-
-@lower("real@complex", which=0)
-@lower("imag@complex", which=1)
-def real_or_imag(op: Builder, x: Value, *, which: int) -> ir.Value:
-    return part(op, x, which)
 
 
 @lower("cast@complex")

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -47,16 +46,21 @@ def windows(
     return {"pads": [0] * 2 * len(kernel) if algorithm == VALID else pads_of(paddings, len(kernel))}
 
 
-def _kernel(filter: ir.Value) -> list[int]:
+def _window(
+    filter: ir.Value, strides: Sequence[int], dilations: Sequence[int], algorithm: str
+) -> tuple[list[int], list[int], list[int]]:
+    """The sizes of a kernel, its steps and its dilations, one number an axis."""
     assert filter.shape is not None
-    sizes = list(filter.shape.dims[2:])
-    if not all(isinstance(size, int) for size in sizes):
+    kernel = [size for size in filter.shape.dims[2:] if isinstance(size, int)]
+    if len(kernel) < len(filter.shape) - 2:
         raise UnsupportedArgument("a convolution whose kernel has a size that is known only at run time")
-    return sizes  # type: ignore[return-value]
+    steps, spacing = (list(each) * len(kernel) if len(each) == 1 else list(each) for each in (strides, dilations))
+    # Paddle drops the dilation with SAME: UpdatePaddingAndDilation
+    return kernel, steps, [1] * len(kernel) if algorithm == SAME else spacing
 
 
-@lower("conv2d", "depthwise_conv2d", "conv3d")
-@lower("conv2d_bias", "depthwise_conv2d_bias", "conv3d_bias", "depthwise_conv3d_bias")
+@lower("conv2d", "depthwise_conv2d", "conv3d", layout="data_format")
+@lower("conv2d_bias", "depthwise_conv2d_bias", "conv3d_bias", "depthwise_conv3d_bias", layout="data_format")
 def conv(
     op: Builder,
     input: Value,
@@ -68,29 +72,22 @@ def conv(
     padding_algorithm: str = EXPLICIT,
     dilations: Ints = (1, 1),
     groups: int = 1,
-    data_format: str = "NCHW",
 ) -> ir.Value:
-    x = channels_first(op, input, data_format)
-    kernel = _kernel(filter)
-    steps = list(strides) * len(kernel) if len(strides) == 1 else list(strides)
-    spacing = list(dilations) * len(kernel) if len(dilations) == 1 else list(dilations)
-    if padding_algorithm == SAME:
-        spacing = [1] * len(kernel)  # Paddle drops the dilation then: UpdatePaddingAndDilation
-    y = op.Conv(
-        x,
+    kernel, steps, spacing = _window(filter, strides, dilations, padding_algorithm)
+    return op.Conv(
+        input,
         filter,
         bias_tensor,
         kernel_shape=kernel,
         strides=steps,
         dilations=spacing,
         group=groups,
-        **windows(op, x, kernel, steps, paddings, padding_algorithm),
+        **windows(op, input, kernel, steps, paddings, padding_algorithm),
     )
-    return channels_back(op, y, data_format)
 
 
-@lower("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose")
-@lower("conv2d_transpose_bias", operands="x filter bias output_size")
+@lower("conv2d_transpose", "depthwise_conv2d_transpose", "conv3d_transpose", layout="data_format")
+@lower("conv2d_transpose_bias", operands="x filter bias output_size", layout="data_format")
 def conv_transpose(
     op: Builder,
     x: Value,
@@ -104,14 +101,9 @@ def conv_transpose(
     padding_algorithm: str = EXPLICIT,
     groups: int = 1,
     dilations: Ints = (1, 1),
-    data_format: str = "NCHW",
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
-    kernel = _kernel(filter)
-    steps = list(strides) * len(kernel) if len(strides) == 1 else list(strides)
-    spacing = list(dilations) * len(kernel) if len(dilations) == 1 else list(dilations)
+    kernel, steps, spacing = _window(filter, strides, dilations, padding_algorithm)
     if padding_algorithm == SAME:
-        spacing = [1] * len(kernel)
         pads = same_pads(op, x, kernel, steps)
     else:
         pads = [0] * 2 * len(kernel) if padding_algorithm == VALID else pads_of(paddings, len(kernel))
@@ -120,10 +112,9 @@ def conv_transpose(
     if pads is None or (len(output_size) and not all(isinstance(size, int) for size in (*own_sizes, *output_size))):
         behind = [step - 1 for step in steps] if len(output_size) and max(steps) > 1 else None
         whole = op.ConvTranspose(x, filter, bias, output_padding=behind, **window)
-        return channels_back(op, _cut(op, whole, own_sizes, kernel, steps, pads, output_size), data_format)
+        return _cut(op, whole, own_sizes, kernel, steps, pads, output_size)
     extra = _rest(own_sizes, output_size, kernel, steps, pads, spacing) if len(output_size) else list(output_padding)
-    y = op.ConvTranspose(x, filter, bias, pads=pads, output_padding=extra if any(extra) else None, **window)
-    return channels_back(op, y, data_format)
+    return op.ConvTranspose(x, filter, bias, pads=pads, output_padding=extra if any(extra) else None, **window)
 
 
 def _cut(

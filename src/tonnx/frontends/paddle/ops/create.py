@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import onnx_ir as ir
 
@@ -64,6 +66,9 @@ direct("full_like(x, value: Number = 0.0, *, dtype: ir.DataType = None)", like_t
 direct("zeros_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
 direct("ones_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 1, dtype))
 direct("empty_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
+direct(
+    "full_with_tensor(value: Number, shape: Sizes, *, dtype: ir.DataType)", like_torch.full, order="shape value dtype"
+)
 direct("zeros(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
 direct("ones(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 1, dtype))
 direct("empty(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
@@ -72,11 +77,6 @@ direct("empty(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtyp
 @lower("full_int_array")
 def full_int_array(op: Builder, *, value: Ints, dtype: ir.DataType | None = None) -> ir.Value:
     return op.constant(list(value), dtype or T.INT64)
-
-
-@lower("full_with_tensor")
-def full_with_tensor(op: Builder, value: Number, shape: Sizes, *, dtype: ir.DataType) -> ir.Value:
-    return like_torch.full(op, list(shape), value, dtype)
 
 
 @lower("fill_constant")
@@ -166,23 +166,12 @@ def eye(op: Builder, num_rows: Size, num_columns: Size = -1, *, dtype: ir.DataTy
 
 # Triangles
 
-
-@lower("tril", upper=False)
-@lower("triu", upper=True)
-def triangle(op: Builder, x: Value, *, diagonal: int = 0, upper: bool) -> ir.Value:
-    return like_torch.triangle(op, x, diagonal, upper=upper)
-
-
-@lower("tril_triu")
-def tril_triu(op: Builder, x: Value, *, diagonal: int = 0, lower: bool = True) -> ir.Value:
-    return like_torch.triangle(op, x, diagonal, upper=not lower)
-
-
-@lower("tril_indices", unused="dtype")
-def tril_indices(op: Builder, *, rows: int, cols: int, offset: int = 0) -> ir.Value:
-    return like_torch.triangle_indices(op, rows, cols, offset, upper=False)
-
-
-@lower("triu_indices", unused="dtype")
-def triu_indices(op: Builder, *, row: int, col: int, offset: int = 0) -> ir.Value:
-    return like_torch.triangle_indices(op, row, col, offset, upper=True)
+direct("tril(x, *, diagonal: int = 0)", partial(like_torch.triangle, upper=False))
+direct("triu(x, *, diagonal: int = 0)", partial(like_torch.triangle, upper=True))
+direct(
+    "tril_triu(x, *, diagonal: int = 0, lower: bool = True)",
+    lambda op, x, diagonal, lower: like_torch.triangle(op, x, diagonal, upper=not lower),
+)
+_lower_indices, _upper_indices = (partial(like_torch.triangle_indices, upper=upper) for upper in (False, True))
+direct("tril_indices(*, rows: int, cols: int, offset: int = 0)", _lower_indices, unused="dtype")
+direct("triu_indices(*, row: int, col: int, offset: int = 0)", _upper_indices, unused="dtype")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -76,7 +75,8 @@ def yolo_box(
     boxes = op.Where(believed, op.Concat(low, high, axis=2), nothing)
     scores = op.Where(believed, confidence * op.Sigmoid(classes), nothing)
     number = op.product([count, height, width])
-    return _listed(op, boxes, [batch, number, 4]), _listed(op, scores, [batch, number, class_num])
+    boxes, scores = (op.Transpose(x, perm=[0, 1, 3, 4, 2]) for x in (boxes, scores))
+    return op.reshape(boxes, [batch, number, 4]), op.reshape(scores, [batch, number, class_num])
 
 
 def _grid(op: Builder, height: Size, width: Size, dtype: ir.DataType) -> ir.Value:
@@ -85,10 +85,6 @@ def _grid(op: Builder, height: Size, width: Size, dtype: ir.DataType) -> ir.Valu
     down = op.reshape(_steps(op, height, dtype), [1, 1, 1, height, 1])
     shape = op.vector([1, 1, 1, height, width])
     return op.Concat(op.Expand(across, shape), op.Expand(down, shape), axis=2)
-
-
-def _listed(op: Builder, x: ir.Value, shape: Sequence[Size]) -> ir.Value:
-    return op.reshape(op.Transpose(x, perm=[0, 1, 3, 4, 2]), shape)
 
 
 # Boxes relative to others

@@ -82,6 +82,22 @@ def _of_sizes(op: Builder, chosen: list[Size], single: bool, dtype: ir.DataType 
 # Gathers
 
 direct("index_sample(x, index)", lambda op, x, index: op.GatherElements(x, like_torch.as_index(op, index), axis=1))
+direct("index_select(x, index, *, axis: int = 0)", like_torch.index_select, order="x axis index")
+direct("index_select_strided(x, index, *, axis: int = 0)", like_torch.index_select, order="x axis index")
+direct(
+    "take_along_axis(arr, indices, *, axis: int)",
+    lambda op, x, index, axis: op.GatherElements(x, like_torch.as_index(op, index), axis=axis_of(op, x, axis)),
+)
+# The oldest forms take ids with a last axis of size 1, which is gone in the result or becomes that of the classes.
+direct(
+    "lookup_table_v1(x, weight, *, padding_idx: int = -1)",
+    lambda op, x, weight, padding_idx: embedding(op, op.Squeeze(x, [-1]), weight, padding_idx=padding_idx),
+)
+direct(
+    "one_hot_v1(x, num_classes: Size)",
+    lambda op, x, num_classes: one_hot(op, op.Squeeze(x, [-1]), num_classes),
+    unused="dtype allow_out_of_range",
+)
 
 
 @lower("gather")
@@ -104,16 +120,6 @@ def gather_nd(op: Builder, x: Value, index: Value) -> ir.Value:
     return op.GatherND(x, op.cast(index, T.INT64))
 
 
-@lower("index_select", "index_select_strided")
-def index_select(op: Builder, x: Value, index: Value, *, axis: int = 0) -> ir.Value:
-    return like_torch.index_select(op, x, axis, index)
-
-
-@lower("take_along_axis")
-def take_along_axis(op: Builder, arr: Value, indices: Value, *, axis: int) -> ir.Value:
-    return op.GatherElements(arr, like_torch.as_index(op, indices), axis=axis_of(op, arr, axis))
-
-
 @lower("embedding", unused="sparse")
 def embedding(op: Builder, x: Value, weight: Value, *, padding_idx: int = -1) -> ir.Value:
     index = like_torch.as_index(op, x)
@@ -124,22 +130,10 @@ def embedding(op: Builder, x: Value, weight: Value, *, padding_idx: int = -1) ->
     return op.Where(op.Unsqueeze(op.Equal(index, padding_idx), [-1]), op.constant(0, weight.dtype), rows)
 
 
-@lower("lookup_table_v1")
-def lookup_table_v1(op: Builder, x: Value, weight: Value, *, padding_idx: int = -1) -> ir.Value:
-    """Its ids have a last axis of size 1, which the result has not."""
-    return embedding(op, op.Squeeze(x, [-1]), weight, padding_idx=padding_idx)
-
-
 @lower("one_hot", unused="dtype allow_out_of_range")
 def one_hot(op: Builder, x: Value, num_classes: Size) -> ir.Value:
     values = op.constant([0.0, 1.0], T.FLOAT)
     return op.OneHot(op.cast(x, T.INT64), op.scalar(num_classes), values, axis=-1)
-
-
-@lower("one_hot_v1", unused="dtype allow_out_of_range")
-def one_hot_v1(op: Builder, x: Value, num_classes: Size) -> ir.Value:
-    """Its last axis has size 1, and becomes that of the classes."""
-    return one_hot(op, op.Squeeze(x, [-1]), num_classes)
 
 
 @lower("multiplex")
@@ -206,9 +200,7 @@ def _with_places(
 
 
 @lower("unique_consecutive", unused="return_inverse return_counts")
-def unique_consecutive(
-    op: Builder, x: Value, *, axis: Ints = (), dtype: ir.DataType = T.INT64
-) -> tuple[ir.Value, ...]:
+def unique_consecutive(op: Builder, x: Value, *, axis: Ints = (), dtype: ir.DataType = T.INT64) -> tuple[ir.Value, ...]:
     values, *places = torch_sort.unique_consecutive(op, x, axis[0] if len(axis) else None)
     places = [op.Reshape(vector, [-1]) for vector in places]  # unlike torch, the places are a vector, too
     return _with_places(op, values, places, dtype, is_vector=False)

@@ -5,11 +5,16 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Value, lower
+from tonnx.frontends.paddle.lower.rules import Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.values import axis_of
 
 T = ir.DataType
+
+direct(
+    "hinge_loss(logits, labels)",
+    lambda op, logits, labels: op.Relu(op.Sub(1.0, op.Mul(logits, op.Sub(op.Mul(labels, 2.0), 1.0)))),
+)
 
 
 def _reduced(op: Builder, loss: ir.Value, reduction: str) -> ir.Value:
@@ -113,11 +118,6 @@ def kldiv_loss(op: Builder, x: Value, label: Value, *, reduction: str = "mean", 
 def log_loss(op: Builder, input: Value, label: Value, *, epsilon: float) -> ir.Value:
     yes, no = op.Log(op.Add(input, epsilon)), op.Log(op.Add(op.Sub(1.0, input), epsilon))
     return op.Neg(op.Add(op.Mul(label, yes), op.Mul(op.Sub(1.0, label), no)))
-
-
-@lower("hinge_loss")
-def hinge_loss(op: Builder, logits: Value, labels: Value) -> ir.Value:
-    return op.Relu(op.Sub(1.0, op.Mul(logits, op.Sub(op.Mul(labels, 2.0), 1.0))))
 
 
 @lower("identity_loss")

@@ -33,14 +33,10 @@ direct("equal_all(x, y)", lambda op, x, y: op.cast(op.ReduceMin(op.cast(op.Equal
 direct("bitwise_left_shift(x, y)", torch_compare.left_shift, unused="is_arithmetic")
 
 
-def _binary(*names: str, by: Binary) -> None:
-    @lower(*names)
+def _binary(name: str, by: Binary) -> None:
+    @lower(name)
     def binary(op: Builder, x: Value, y: Value, *, axis: int = -1) -> ir.Value:
         return by(op, *aligned(op, x, y, axis))
-
-
-def _quotient(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
-    return op.Div(x, y)  # integers too: towards zero, as in C
 
 
 def _sized(size_op: Callable[..., Size], by: Binary) -> Binary:
@@ -72,7 +68,7 @@ def _elements(value: ir.Value) -> list[object] | None:
 _binary("add", by=_sized(sizes.add, like_torch.add))
 _binary("subtract", by=_sized(sizes.subtract, like_torch.sub))
 _binary("multiply", by=_sized(sizes.multiply, like_torch.mul))
-_binary("divide", by=_quotient)
+_binary("divide", by=lambda op, x, y: op.Div(x, y))  # integers too: towards zero, as in C
 _binary("floor_divide", by=_sized(sizes.divide, like_torch.floor_divide))
 _binary("remainder", by=like_torch.remainder)
 _binary("elementwise_pow", by=like_torch.power)
@@ -129,6 +125,10 @@ def isclose(
 # A number beside the operand
 
 direct("increment(x, *, value: float = 1.0)", lambda op, x, value: op.Add(x, _of(op, x, value)))
+direct(
+    "clip_by_norm(x, *, max_norm: float)",
+    lambda op, x, most: x * op.Min(op.Div(most, op.ReduceL2(x, keepdims=0)), 1.0),
+)
 
 
 @lower("scale")
@@ -175,11 +175,6 @@ def clip(op: Builder, x: Value, min: Number | None = None, max: Number | None = 
     return op.Clip(x, low, high)
 
 
-@lower("clip_by_norm")
-def clip_by_norm(op: Builder, x: Value, *, max_norm: float) -> ir.Value:
-    return x * op.Min(op.Div(max_norm, op.ReduceL2(x, keepdims=0)), 1.0)
-
-
 # One operand
 
 direct("round(x, *, decimals: int = 0)", like_torch.round_)
@@ -195,17 +190,14 @@ _OF_INTEGERS = {"Abs", "Sign"}
 _ROUNDING = {"Ceil", "Floor"}
 
 
-def _unary(name: str, op_type: str) -> None:
-    @lower(name)
-    def unary(op: Builder, x: Value) -> ir.Value:
-        if op_type in _ROUNDING and not is_float(x.dtype):
-            return x
-        return getattr(op, op_type)(x if op_type in _OF_INTEGERS else to_float(op, x))
+def unary(op: Builder, x: Value, *, op_type: str) -> ir.Value:
+    if op_type in _ROUNDING and not is_float(x.dtype):
+        return x
+    return getattr(op, op_type)(x if op_type in _OF_INTEGERS else to_float(op, x))
 
 
 for _name, _op_type in _UNARY.items():
-    _unary(_name, _op_type)
-
+    lower(_name, op_type=_op_type)(unary)
 
 direct("square(x)", lambda op, x: op.Mul(x, x))
 direct("rsqrt(x)", like_torch.rsqrt)

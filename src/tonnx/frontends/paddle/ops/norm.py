@@ -5,7 +5,6 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import norm as like_torch
@@ -20,7 +19,7 @@ direct(
 )
 
 
-@lower("batch_norm", "sync_batch_norm")
+@lower("batch_norm", "sync_batch_norm", layout="data_format")
 def batch_norm(
     op: Builder,
     x: Value,
@@ -32,14 +31,11 @@ def batch_norm(
     is_test: bool = False,
     momentum: float = 0.9,
     epsilon: float = 1e-5,
-    data_format: str = "NCHW",
     use_global_stats: bool = False,
     trainable_statistics: bool = False,
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
     training = not (is_test or use_global_stats) or trainable_statistics
-    y = like_torch.batch_norm(op, x, scale, bias, mean, variance, training, momentum, epsilon)
-    return channels_back(op, y, data_format)
+    return like_torch.batch_norm(op, x, scale, bias, mean, variance, training, momentum, epsilon)
 
 
 @lower("layer_norm")
@@ -59,7 +55,7 @@ def layer_norm(
     return like_torch.layer_norm(op, x, sizes, scale, bias, epsilon)
 
 
-@lower("group_norm")
+@lower("group_norm", layout="data_format")
 def group_norm(
     op: Builder,
     x: Value,
@@ -68,15 +64,11 @@ def group_norm(
     *,
     epsilon: float = 1e-5,
     groups: int = -1,
-    data_format: str = "NCHW",
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
     members = op.product(op.sizes(x)[1:])
     if isinstance(members, int) and members <= _FEW * groups and x.dtype == T.FLOAT:
-        y = _of_moments(op, x, groups, scale, bias, epsilon)
-    else:
-        y = like_torch.group_norm(op, x, groups, scale, bias, epsilon)
-    return channels_back(op, y, data_format)
+        return _of_moments(op, x, groups, scale, bias, epsilon)
+    return like_torch.group_norm(op, x, groups, scale, bias, epsilon)
 
 
 def _of_moments(
@@ -132,26 +124,15 @@ def norm(op: Builder, x: Value, *, axis: int, epsilon: float = 1e-10) -> tuple[i
     return x / length, length
 
 
-@lower("affine_channel")
-def affine_channel(op: Builder, x: Value, scale: Value, bias: Value, *, data_layout: str = "NCHW") -> ir.Value:
-    y = channels_first(op, x, data_layout)
-    shape = [-1] + [1] * (op.rank(y) - 2)
-    return channels_back(op, y * op.Reshape(scale, shape) + op.Reshape(bias, shape), data_layout)
+@lower("affine_channel", layout="data_layout")
+def affine_channel(op: Builder, x: Value, scale: Value, bias: Value) -> ir.Value:
+    shape = [-1] + [1] * (op.rank(x) - 2)
+    return x * op.Reshape(scale, shape) + op.Reshape(bias, shape)
 
 
-@lower("lrn")
-def lrn(
-    op: Builder,
-    x: Value,
-    *,
-    n: int = 5,
-    k: float = 2.0,
-    alpha: float = 1e-4,
-    beta: float = 0.75,
-    data_format: str = "NCHW",
-) -> ir.Value:
+@lower("lrn", layout="data_format")
+def lrn(op: Builder, x: Value, *, n: int = 5, k: float = 2.0, alpha: float = 1e-4, beta: float = 0.75) -> ir.Value:
     if n % 2 == 0:
         raise UnsupportedArgument("local response normalisation over an even number of channels")
-    x = channels_first(op, x, data_format)
     # ONNX divides alpha by the number of channels; Paddle does not.
-    return channels_back(op, op.LRN(x, size=n, bias=k, alpha=alpha * n, beta=beta), data_format)
+    return op.LRN(x, size=n, bias=k, alpha=alpha * n, beta=beta)

@@ -10,7 +10,6 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
 from tonnx.ir.build import Builder, Size
@@ -20,7 +19,7 @@ from tonnx.lowering.ops import pool as like_torch
 T = ir.DataType
 
 
-@lower("pool2d", "pool3d")
+@lower("pool2d", "pool3d", layout="data_format")
 def pool(
     op: Builder,
     x: Value,
@@ -30,28 +29,19 @@ def pool(
     paddings: Ints = (0, 0),
     ceil_mode: bool = False,
     exclusive: bool = True,
-    data_format: str = "NCHW",
     pooling_type: str = "max",
     global_pooling: bool = False,
     adaptive: bool = False,
     padding_algorithm: str = EXPLICIT,
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
     axes = op.rank(x) - 2
-    if global_pooling or (adaptive and _all_one(kernel_size)):
-        y = op.GlobalMaxPool(x) if pooling_type == "max" else op.GlobalAveragePool(x)
-    elif adaptive:
-        y = _adaptive(op, x, kernel_size, pooling_type)
-    else:
-        kernel = _fixed(kernel_size, axes)
-        steps = _fixed(strides, axes)
-        padded = windows(op, x, kernel, steps, paddings, padding_algorithm)
-        y = _pooled(op, x, kernel, steps, padded, pooling_type, ceil_mode, exclusive)
-    return channels_back(op, y, data_format)
-
-
-def _all_one(kernel_size: Sizes) -> bool:
-    return all(isinstance(size, int) and size == 1 for size in kernel_size)
+    if global_pooling or (adaptive and all(isinstance(size, int) and size == 1 for size in kernel_size)):
+        return op.GlobalMaxPool(x) if pooling_type == "max" else op.GlobalAveragePool(x)
+    if adaptive:
+        return _adaptive(op, x, kernel_size, pooling_type)
+    kernel, steps = _fixed(kernel_size, axes), _fixed(strides, axes)
+    padded = windows(op, x, kernel, steps, paddings, padding_algorithm)
+    return _pooled(op, x, kernel, steps, padded, pooling_type, ceil_mode, exclusive)
 
 
 def _fixed(kernel_size: Sizes, axes: int) -> list[int]:
@@ -181,7 +171,7 @@ def _counts(
     return total
 
 
-@lower("lp_pool2d", unused="exclusive pooling_type")
+@lower("lp_pool2d", unused="exclusive pooling_type", layout="data_format")
 def lp_pool2d(
     op: Builder,
     x: Value,
@@ -190,7 +180,6 @@ def lp_pool2d(
     strides: Ints = (1, 1),
     paddings: Ints = (0, 0),
     ceil_mode: bool = False,
-    data_format: str = "NCHW",
     global_pooling: bool = False,
     adaptive: bool = False,
     padding_algorithm: str = EXPLICIT,
@@ -199,20 +188,17 @@ def lp_pool2d(
     """The signed sum of powers, and its root: unlike LpPool, which takes magnitudes."""
     if adaptive or padding_algorithm == SAME or norm_type == -math.inf:
         raise UnsupportedArgument("lp_pool2d that is adaptive, padded with SAME, or of norm -inf")
-    x = channels_first(op, x, data_format)
     pads = [0] * 4 if padding_algorithm == VALID or global_pooling else pads_of(paddings, 2)
     if global_pooling:
         sums = op.ReduceSum(op.Pow(x, norm_type), [2, 3])
     elif norm_type == math.inf:
-        kernel = list(kernel_size)
-        y = _pooled(op, x, kernel, list(strides), {"pads": pads}, "max", ceil_mode, True)
-        return channels_back(op, y, data_format)
+        return _pooled(op, x, list(kernel_size), list(strides), {"pads": pads}, "max", ceil_mode, True)
     else:
         powers = op.Pow(x, norm_type)
         if ceil_mode or any(pads):
             powers = _filled(op, powers, strides if ceil_mode else [1, 1], pads, 0.0)
         sums = _sums(op, powers, kernel_size, strides)
-    return channels_back(op, op.Pow(sums, 1 / norm_type), data_format)
+    return op.Pow(sums, 1 / norm_type)
 
 
 @lower("unpool", "unpool3d", unused="data_format unpooling_type")

@@ -7,12 +7,11 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import constant
-from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, direct, lower
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 
 T = ir.DataType
-
 
 
 def _largest(bits: int) -> float:
@@ -138,6 +137,21 @@ def _only_inference(name: str, is_test: bool) -> None:
 
 # As quantisation-aware training writes it
 
+# This one only watches; the scale that it has watched is in the program elsewhere.
+direct(
+    "moving_average_abs_max_scale(x, in_accum=None, in_state=None)",
+    lambda op, x, accum, state: x,
+    unused="moving_rate is_test",
+)
+direct(
+    "fake_dequantize_max_abs(x, scale, *, max_range: float)",
+    lambda op, x, scale, most: op.Div(op.Mul(x, op.Reshape(scale, [1])), most),
+)
+direct(
+    "dequantize_abs_max(x, scale, *, max_range: float)",
+    lambda op, x, scale, most: op.Div(op.Mul(op.cast(x, T.FLOAT), scale), most),
+)
+
 _TRAINING = "iter moving_rate window_size round_type"
 
 
@@ -155,15 +169,11 @@ def _by_hand(op: Builder, x: ir.Value, scale: ir.Value, axis: int, bits: int, *,
     return op.Div(op.Mul(whole, wide), most) if back else whole
 
 
-def _vector(op: Builder, scale: ir.Value) -> ir.Value:
-    return op.Reshape(scale, [1]) if not op.rank(scale) else scale
-
-
 @lower("fake_quantize_abs_max", back=False, unused="round_type")
 @lower("fake_quantize_dequantize_abs_max", back=True, unused="round_type")
 def fake_quantize_abs_max(op: Builder, x: Value, *, bit_length: int = 8, back: bool) -> tuple[ir.Value, ir.Value]:
     scale = _measured(op, x)
-    return _by_hand(op, x, scale, 0, bit_length, back=back), _vector(op, scale)
+    return _by_hand(op, x, scale, 0, bit_length, back=back), op.Reshape(scale, [1])
 
 
 @lower("fake_channel_wise_quantize_abs_max", back=False, unused="round_type is_test")
@@ -196,11 +206,6 @@ def fake_quantize_known(
     return dequantized(op, whole, step, None, 0) if back else whole, in_scale
 
 
-@lower("fake_dequantize_max_abs")
-def fake_dequantize_max_abs(op: Builder, x: Value, scale: Value, *, max_range: float) -> ir.Value:
-    return op.Div(op.Mul(x, op.Reshape(scale, [1])), max_range)
-
-
 @lower("fake_channel_wise_dequantize_max_abs")
 def fake_channel_wise_dequantize_max_abs(
     op: Builder, x: Value, scales: Values, *, quant_bits: Ints = (8,), quant_axis: int = 0, x_num_col_dims: int = 1
@@ -210,16 +215,3 @@ def fake_channel_wise_dequantize_max_abs(
         return dequantized(op, x, _step(op, scales[0], quant_bits[0]), None, quant_axis)
     scaled = op.Mul(x, _along(op, x, _step(op, scales[0], quant_bits[0]), x_num_col_dims))
     return op.Mul(scaled, _step(op, scales[1], quant_bits[1]))
-
-
-@lower("moving_average_abs_max_scale", unused="moving_rate is_test")
-def moving_average_abs_max_scale(
-    op: Builder, x: Value, in_accum: Value | None = None, in_state: Value | None = None
-) -> ir.Value:
-    """Only watches; the scale that it has watched is in the program elsewhere."""
-    return x
-
-
-@lower("dequantize_abs_max")
-def dequantize_abs_max(op: Builder, x: Value, scale: Value, *, max_range: float) -> ir.Value:
-    return op.Div(op.Mul(op.cast(x, T.FLOAT), scale), max_range)

@@ -22,6 +22,19 @@ direct(
     "randint(shape: Sizes, *, low: int, high: int, dtype: ir.DataType = None)",
     lambda op, shape, low, high, dtype: op.cast(like_torch.randint(op, high, list(shape), low), dtype or T.INT64),
 )
+direct(
+    "randperm(*, n: int, dtype: ir.DataType = None)",
+    lambda op, n, dtype: op.cast(like_torch.randperm(op, n), dtype or T.INT64),
+)
+direct(
+    "gaussian_inplace(x, *, mean: float = 0.0, std: float = 1.0)",
+    lambda op, x, mean, std: op.cast(_normal(op, op.sizes(x), mean, std), x.dtype),
+)
+direct(
+    "uniform_inplace(x, *, min: float = -1.0, max: float = 1.0)",
+    lambda op, x, low, high: _uniform(op, op.sizes(x), low, high, x.dtype),
+    unused="diag_num diag_step diag_val",
+)
 direct("bernoulli(x, *, p: float = None)", like_torch.bernoulli)
 direct("multinomial(x, num_samples: Size = 1, *, replacement: bool = False)", like_torch.multinomial)
 direct("exponential(x, *, lam: float = 1.0)", like_torch.exponential)
@@ -95,21 +108,6 @@ def truncated_gaussian_random(
     share = like_torch.uniform(op, list(shape), 2 * low - 1, 2 * high - 1)
     drawn = op.Clip(erfinv(op, share) * math.sqrt(2), a, b)
     return op.cast(drawn * std + mean, dtype or T.FLOAT)
-
-
-@lower("randperm")
-def randperm(op: Builder, *, n: int, dtype: ir.DataType | None = None) -> ir.Value:
-    return op.cast(like_torch.randperm(op, n), dtype or T.INT64)
-
-
-@lower("gaussian_inplace")
-def gaussian_inplace(op: Builder, x: Value, *, mean: float = 0.0, std: float = 1.0) -> ir.Value:
-    return op.cast(_normal(op, op.sizes(x), mean, std), x.dtype)
-
-
-@lower("uniform_inplace", unused="diag_num diag_step diag_val")
-def uniform_inplace(op: Builder, x: Value, *, min: float = -1.0, max: float = 1.0) -> ir.Value:
-    return _uniform(op, op.sizes(x), min, max, x.dtype)
 
 
 @lower("gumbel_softmax")

@@ -12,7 +12,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import axes_of
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.ir.build import Builder, Size
-from tonnx.lowering.ops import cumulate as torch_cumulate
+from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import reduce as like_torch
 from tonnx.lowering.ops import sort as torch_sort
 from tonnx.lowering.values import axis_of, is_float, to_float
@@ -23,24 +23,17 @@ direct("mean_all(x)", lambda op, x: op.ReduceMean(x, keepdims=0))
 direct("squared_l2_norm(x)", lambda op, x: op.ReduceSumSquare(x, keepdims=0))
 direct("l1_norm(x)", lambda op, x: op.ReduceL1(x, keepdims=0))
 direct("dist(x, y, *, p: float = 2.0)", like_torch.dist)
+direct(
+    "sum(x, axis: Ints = (), *, dtype: ir.DataType = None, keepdim: bool = False, reduce_all: bool = False)",
+    lambda op, x, axis, dtype, keepdim, every: like_torch.sum_(op, x, axes_of(op, x, axis, every), keepdim, dtype),
+)
+direct(
+    "trace(x, *, offset: int = 0, axis1: int = 0, axis2: int = 1)",
+    lambda op, x, *place: like_torch.sum_(op, torch_parts.diagonal(op, x, *place), -1),
+)
 
 
-@lower("sum")
-def sum_(
-    op: Builder,
-    x: Value,
-    axis: Ints = (),
-    *,
-    dtype: ir.DataType | None = None,
-    keepdim: bool = False,
-    reduce_all: bool = False,
-) -> ir.Value:
-    return like_torch.sum_(op, x, axes_of(op, x, axis, reduce_all), keepdim, dtype)
-
-
-@lower("mean")
-def mean(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    axes = axes_of(op, x, axis, reduce_all)
+def _mean(op: Builder, x: ir.Value, axes: list[int], keepdim: bool) -> ir.Value:
     if x.dtype in (T.INT32, T.INT64):  # Paddle stays among integers, and cuts off what is behind the point
         total = like_torch.reduce(op, "ReduceSum", op.cast(x, T.INT64), axes, keepdim)
         count = op.product([op.size(x, i) for i in (axes or range(op.rank(x)))])
@@ -49,6 +42,12 @@ def mean(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduc
     return like_torch.reduce(op, "ReduceMean", x, axes, keepdim)
 
 
+def _product(op: Builder, x: ir.Value, axes: list[int], keepdim: bool) -> ir.Value:
+    return like_torch.reduce(op, "ReduceProd", x if is_float(x.dtype) else op.cast(x, T.INT64), axes, keepdim)
+
+
+@lower("mean", reduction=_mean)
+@lower("prod", reduction=_product)
 @lower("max", "amax", reduction=partial(like_torch.extreme, kind="Max"))
 @lower("min", "amin", reduction=partial(like_torch.extreme, kind="Min"))
 @lower("all", reduction=partial(like_torch.truth, op_type="ReduceMin"))
@@ -66,12 +65,6 @@ def reduced(
     return reduction(op, x, axes_of(op, x, axis, reduce_all), keepdim)
 
 
-@lower("prod")
-def prod(op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, reduce_all: bool = False) -> ir.Value:
-    x = x if is_float(x.dtype) else op.cast(x, T.INT64)
-    return like_torch.reduce(op, "ReduceProd", x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
 @lower("p_norm", unused="epsilon")
 def p_norm(
     op: Builder, x: Value, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False
@@ -86,16 +79,18 @@ def frobenius_norm(
     return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
 
 
-@lower("trace")
-def trace(op: Builder, x: Value, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> ir.Value:
-    from tonnx.lowering.ops.parts import diagonal
-
-    return like_torch.sum_(op, diagonal(op, x, offset, axis1, axis2), -1)
-
-
 # Where the extremes are
 
+
+def _results(function: Callable[..., list[ir.Value]]) -> Callable[..., tuple[ir.Value, ...]]:
+    """A rule of torch with several results: a list of them would be the parts of one here."""
+    return lambda *arguments: tuple(function(*arguments))
+
+
 direct("topk_v1(x, k: Size)", lambda op, x, k: topk(op, x, k))
+direct("argsort(x, *, axis: int = -1, descending: bool = False)", _results(torch_sort.sort), unused="stable")
+direct("kthvalue(x, *, k: int = 1, axis: int = -1, keepdim: bool = False)", _results(torch_sort.kthvalue))
+direct("mode(x, *, axis: int = -1, keepdim: bool = False)", _results(torch_sort.mode))
 
 
 @lower("argmax", kind="Max")
@@ -120,24 +115,6 @@ def topk(op: Builder, x: Value, k: Size, *, axis: int = -1, largest: bool = True
     if op.rank(x) == 0:
         return x, op.constant(0, T.INT64)
     values, places = op.TopK(x, op.vector([k]), axis=at, largest=int(largest), sorted=1, _outputs=2)
-    return values, places
-
-
-@lower("argsort", unused="stable")
-def argsort(op: Builder, x: Value, *, axis: int = -1, descending: bool = False) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_sort.sort(op, x, axis, descending)
-    return values, places
-
-
-@lower("kthvalue")
-def kthvalue(op: Builder, x: Value, *, k: int = 1, axis: int = -1, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_sort.kthvalue(op, x, k, axis, keepdim)
-    return values, places
-
-
-@lower("mode")
-def mode(op: Builder, x: Value, *, axis: int = -1, keepdim: bool = False) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_sort.mode(op, x, axis, keepdim)
     return values, places
 
 
@@ -209,10 +186,9 @@ def var(
 @lower("min_with_index", kind="Min")
 def extreme_with_index(
     op: Builder, x: Value, *, dim: int = -1, keepdim: bool = False, flatten: bool = False, kind: str
-) -> tuple[ir.Value, ir.Value]:
+) -> tuple[ir.Value, ...]:
     x, dim = (op.reshape(x, [-1]), 0) if flatten else (x, dim)
-    values, places = like_torch.extreme_and_place(op, x, dim, keepdim, kind=kind)
-    return values, places
+    return tuple(like_torch.extreme_and_place(op, x, dim, keepdim, kind=kind))
 
 
 @lower("histogram")
@@ -292,7 +268,7 @@ def logcumsumexp(
 ) -> ir.Value:
     if exclusive or reverse:
         raise UnsupportedArgument("logcumsumexp that is exclusive or reversed is not supported")
-    return torch_cumulate.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
+    return like_torch.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
 
 
 @lower("cummax", better="GreaterOrEqual")
@@ -300,5 +276,5 @@ def logcumsumexp(
 def running_extreme(
     op: Builder, x: Value, *, axis: int = -1, dtype: ir.DataType | None = None, better: str
 ) -> tuple[ir.Value, ir.Value]:
-    values, places = torch_cumulate.running_extreme(op, x, axis, better=better)
+    values, places = like_torch.running_extreme(op, x, axis, better=better)
     return values, op.cast(places, dtype or T.INT64)

@@ -1,4 +1,7 @@
-"""Interpolation to another size. But for ``align_mode=1`` Paddle computes positions as torch does."""
+"""Pictures: interpolated to another size, padded, sampled, cut into windows.
+
+But for ``align_mode=1`` Paddle computes the positions of an interpolation as torch does.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,18 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import elements
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
-from tonnx.frontends.paddle.lower.rules import Floats, Sizes, Value, lower
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, lower
 from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops import conv as torch_conv
+from tonnx.lowering.ops import pad as torch_pad
 from tonnx.lowering.ops import resize as like_torch
+from tonnx.lowering.ops import sample as torch_sample
 
 T = ir.DataType
 
 
-@lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp")
-@lower("nearest_interp_v1", "bilinear_interp_v1")
+@lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", layout="data_format")
+@lower("nearest_interp_v1", "bilinear_interp_v1", layout="data_format")
 def interpolate(
     op: Builder,
     x: Value,
@@ -25,7 +30,6 @@ def interpolate(
     size_tensor: Sizes | None = None,
     scale_tensor: Value | None = None,
     *,
-    data_format: str = "NCHW",
     out_d: int = 0,
     out_h: int = 0,
     out_w: int = 0,
@@ -34,7 +38,6 @@ def interpolate(
     align_corners: bool = True,
     align_mode: int = 1,
 ) -> ir.Value:
-    x = channels_first(op, x, data_format)
     axes = op.rank(x) - 2
     # Tensors of sizes win over the scale, and the scale over sizes in numbers.
     target: Sequence[Size] | None = size_tensor or out_size
@@ -43,7 +46,7 @@ def interpolate(
         target = [size for size in (out_d, out_h, out_w)[3 - axes :] if size > 0]
         if len(target) != axes:
             raise UnsupportedArgument("an interpolation that names neither size nor scale")
-    return channels_back(op, _resized(op, x, target, factors, interp_method, align_corners, align_mode), data_format)
+    return _resized(op, x, target, factors, interp_method, align_corners, align_mode)
 
 
 def _factors(scale: Floats, tensor: ir.Value | None, axes: int) -> list[float] | None:
@@ -82,3 +85,82 @@ def _plain(
     if all(isinstance(size, int) for size in lead) or like_torch.behind_transpose(x):
         return op.Resize(x, None, None, op.vector([*lead, *target]), **options)
     return op.Resize(x, None, None, op.vector(list(target)), axes=list(range(2, 2 + len(target))), **options)
+
+
+# Padding
+
+
+@lower("pad3d", rows_first=False, layout="data_format")
+@lower("pad2d", rows_first=True, layout="data_format")
+def pad_spatial(
+    op: Builder, x: Value, paddings: Sizes, *, mode: str = "constant", pad_value: float = 0.0, rows_first: bool
+) -> ir.Value:
+    """Pairs from the last axis to the first, as torch has them; or top, bottom, left, right (``rows_first``)."""
+    pairs = [*paddings[2:], *paddings[:2]] if rows_first else list(paddings)
+    mode = "replicate" if mode == "edge" else mode
+    return torch_pad.pad(op, x, pairs, mode, pad_value if mode == "constant" else None)
+
+
+@lower("pad")
+def pad(op: Builder, x: Value, pad_value: Number = 0.0, *, paddings: Ints) -> ir.Value:
+    """A pair for each axis, the first axis first."""
+    fill = pad_value if isinstance(pad_value, ir.Value) else op.constant(pad_value, x.dtype)
+    return op.Pad(x, [*paddings[::2], *paddings[1::2]], op.cast(fill, x.dtype))
+
+
+# Sampling of pictures, and windows of them side by side
+
+
+_MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
+_PADDINGS = {"reflect": "reflection"}
+
+
+@lower("grid_sample")
+def grid_sample(
+    op: Builder,
+    x: Value,
+    grid: Value,
+    *,
+    mode: str = "bilinear",
+    padding_mode: str = "zeros",
+    align_corners: bool = True,
+) -> ir.Value:
+    padding = _PADDINGS.get(padding_mode, padding_mode)
+    return op.GridSample(x, grid, mode=_MODES[mode], padding_mode=padding, align_corners=int(align_corners))
+
+
+@lower("affine_grid")
+def affine_grid(op: Builder, input: Value, output_shape: Sizes, *, align_corners: bool = True) -> ir.Value:
+    grid = torch_sample.affine_grid(op, input, list(output_shape), align_corners)
+    if grid.shape is None:  # what Paddle says of it is wrong if the sizes come at run time
+        rank = len(output_shape)
+        grid.shape = ir.Shape([None] * (rank - 1) + [rank - 2])
+    return grid
+
+
+@lower("unfold")
+def unfold(
+    op: Builder, x: Value, *, kernel_sizes: Ints, strides: Ints = (1,), paddings: Ints = (0,), dilations: Ints = (1,)
+) -> ir.Value:
+    pads = list(paddings)
+    if len(pads) == 4:
+        if pads[:2] != pads[2:]:
+            x, pads = op.Pad(x, [0, 0, pads[0], pads[1], 0, 0, pads[2], pads[3]]), [0, 0]
+        pads = pads[:2]
+    return torch_conv.im2col(op, x, list(kernel_sizes), list(dilations), pads, list(strides))
+
+
+@lower("fold")
+def fold(
+    op: Builder,
+    x: Value,
+    *,
+    output_sizes: Ints,
+    kernel_sizes: Ints,
+    strides: Ints = (1,),
+    paddings: Ints = (0,),
+    dilations: Ints = (1,),
+) -> ir.Value:
+    pads = list(paddings)
+    pads = pads[:2] if len(pads) == 4 and pads[:2] == pads[2:] else pads
+    return torch_conv.col2im(op, x, list(output_sizes), list(kernel_sizes), list(dilations), pads, list(strides))

@@ -7,7 +7,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Unused, Value, Values, lower
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops.rnn import KINDS, layers
+from tonnx.lowering.ops.rnn import KINDS, recurrent
 
 
 @lower("rnn", unused="input_size hidden_size")
@@ -36,7 +36,7 @@ def rnn(
     half = len(weight_list) // 2
     pairs = range(0, half, 2)
     ordered = [p for i in pairs for p in (*weight_list[i : i + 2], *weight_list[half + i : half + i + 2])]
-    output, *states = layers(
-        op, KINDS[mode], x, pre_state, ordered, True, num_layers, is_bidirec, lengths=sequence_length
+    output, *states = recurrent(
+        op, x, pre_state, ordered, True, num_layers, is_bidirec, lengths=sequence_length, kind=mode
     )
     return output, None, states, None

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir.build import Builder, Size
@@ -87,6 +87,12 @@ def _put(op: Builder, x: ir.Value, part: ir.Value, axis: int, start: Size, end: 
 direct("fill_diagonal_tensor(x, y, *, offset: int = 0, dim1: int = 0, dim2: int = 1)", like_torch.diagonal_scatter)
 direct("index_put(x, indices: Values, value, *, accumulate: bool = False)", like_torch.index_put)
 direct("masked_fill(x, mask, value: Number)", like_torch.masked_fill)
+direct("index_add(x, index, add_value, *, axis: int = 0)", like_torch.index_add, order="x axis index add_value")
+direct("index_fill(x, index, value: Number, *, axis: int = 0)", like_torch.index_fill, order="x axis index value")
+direct(
+    "scatter_nd_add(x, index, updates)",
+    lambda op, x, index, updates: op.ScatterND(x, op.cast(index, T.INT64), updates, reduction="add"),
+)
 
 
 @lower("scatter")
@@ -100,11 +106,6 @@ def scatter(op: Builder, x: Value, index: Value, updates: Value, *, overwrite: b
     # Rows that are written to start from zero, then everything adds up.
     zeros = op.Expand(op.constant(0, x.dtype), op.Shape(updates))
     return op.ScatterND(op.ScatterND(x, places, zeros), places, updates, reduction="add")
-
-
-@lower("scatter_nd_add")
-def scatter_nd_add(op: Builder, x: Value, index: Value, updates: Value) -> ir.Value:
-    return op.ScatterND(x, op.cast(index, T.INT64), updates, reduction="add")
 
 
 _REDUCTIONS = {"add": "sum", "mul": "prod", "multiply": "prod"}
@@ -129,18 +130,8 @@ def put_along_axis(
     return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
 
 
-@lower("index_add")
-def index_add(op: Builder, x: Value, index: Value, add_value: Value, *, axis: int = 0) -> ir.Value:
-    return like_torch.index_add(op, x, axis, index, add_value)
-
-
 @lower("fill_diagonal")
 def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
     if offset:
         raise UnsupportedArgument("fill_diagonal with an offset")
     return like_torch.fill_diagonal(op, x, value, wrap)
-
-
-@lower("index_fill")
-def index_fill(op: Builder, x: Value, index: Value, value: Number, *, axis: int = 0) -> ir.Value:
-    return like_torch.index_fill(op, x, axis, index, value)

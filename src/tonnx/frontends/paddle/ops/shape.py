@@ -6,7 +6,6 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import sizes_of
-from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
@@ -41,11 +40,8 @@ def numel(op: Builder, x: Value) -> ir.Value:
 def reshape(op: Builder, x: Value, shape: Sizes, *, dims: Ints = ()) -> ir.Value:
     """0 keeps a size, -1 is what remains."""
     target = list(shape) if len(shape) else list(dims)
-    return op.reshape(x, [_kept(op, x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
-
-
-def _kept(op: Builder, x: ir.Value, axis: int) -> Size:
-    return op.size(x, axis) if axis < op.rank(x) else 0
+    own = [*op.sizes(x), *[0] * len(target)]
+    return op.reshape(x, [own[i] if isinstance(s, int) and s == 0 else s for i, s in enumerate(target)])
 
 
 @lower("flatten_at")
@@ -89,13 +85,10 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
 @lower("concat")
 def concat(op: Builder, x: Values, axis: int = 0) -> ir.Value:
     joined = torch_parts.cat(op, list(x), axis)
-    if joined.const_value is None and op.rank(joined) == 1 and all(_is_known(part) for part in x):
+    are_known = all(part.const_value is not None or part in facts.PADDLE_SIZES for part in x)
+    if joined.const_value is None and op.rank(joined) == 1 and are_known:
         facts.PADDLE_SIZES[joined] = [size for part in x for size in _known(part)]
     return joined
-
-
-def _is_known(part: ir.Value) -> bool:
-    return part.const_value is not None or part in facts.PADDLE_SIZES
 
 
 def _known(part: ir.Value) -> list[Size]:
@@ -141,17 +134,8 @@ def split_old(op: Builder, x: Value, sections: Sizes = (), axis: int = 0, *, num
     return split_with_num(op, x, axis, num=num) if num else split(op, x, sections, axis)
 
 
-@lower("unbind")
-def unbind(op: Builder, input: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
-    return _items(op, input, axis, node)
-
-
-@lower("unstack", unused="num")
-def unstack(op: Builder, x: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
-    return _items(op, x, axis, node)
-
-
-def _items(op: Builder, x: ir.Value, axis: int, node: Op) -> list[ir.Value]:
+@lower("unbind", "unstack", unused="num")
+def unbind(op: Builder, x: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
     at = axis_of(op, x, axis)
     results = next(iter(node.outputs.values()))
     count = len(results)
@@ -213,24 +197,9 @@ direct("flip(x, *, axis: Ints)", like_torch.flip)
 direct("roll(x, shifts: Sizes, *, axis: Ints = ())", like_torch.roll)
 direct("shuffle_channel(x, *, group: int = 1)", like_torch.channel_shuffle)
 direct("tensor_unfold(input, *, axis: int, size: int, step: int)", like_torch.unfold)
-
-
-@lower("pixel_shuffle")
-def pixel_shuffle(op: Builder, x: Value, *, upscale_factor: int = 1, data_format: str = "NCHW") -> ir.Value:
-    y = like_torch.pixel_shuffle(op, channels_first(op, x, data_format), upscale_factor)
-    return channels_back(op, y, data_format)
-
-
-@lower("pixel_unshuffle")
-def pixel_unshuffle(op: Builder, x: Value, *, downscale_factor: int = 1, data_format: str = "NCHW") -> ir.Value:
-    y = like_torch.pixel_unshuffle(op, channels_first(op, x, data_format), downscale_factor)
-    return channels_back(op, y, data_format)
-
-
-@lower("channel_shuffle")
-def channel_shuffle(op: Builder, x: Value, *, groups: int, data_format: str = "NCHW") -> ir.Value:
-    y = like_torch.channel_shuffle(op, channels_first(op, x, data_format), groups)
-    return channels_back(op, y, data_format)
+direct("pixel_shuffle(x, *, upscale_factor: int = 1)", like_torch.pixel_shuffle, layout="data_format")
+direct("pixel_unshuffle(x, *, downscale_factor: int = 1)", like_torch.pixel_unshuffle, layout="data_format")
+direct("channel_shuffle(x, *, groups: int)", like_torch.channel_shuffle, layout="data_format")
 
 
 @lower("as_strided", unused="dims stride offset")
@@ -238,21 +207,18 @@ def as_strided(op: Builder, input: Value) -> ir.Value:
     raise UnsupportedArgument("as_strided reads memory in an order of its own, and ONNX has no memory layouts")
 
 
-@lower("temporal_shift")
-def temporal_shift(
-    op: Builder, x: Value, *, seg_num: int, shift_ratio: float = 0.25, data_format: str = "NCHW"
-) -> ir.Value:
+@lower("temporal_shift", layout="data_format")
+def temporal_shift(op: Builder, x: Value, *, seg_num: int, shift_ratio: float = 0.25) -> ir.Value:
     """Some channels come from the frame before, some from the frame behind, zeros at the ends."""
-    y = channels_first(op, x, data_format)
-    frames, channels, height, width = op.sizes(y)
+    frames, channels, height, width = op.sizes(x)
     if not isinstance(channels, int):
         raise UnsupportedArgument("temporal_shift of a number of channels that is known only at run time")
     first, second = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
-    clip = op.reshape(y, [sizes.divide(op, frames, seg_num), seg_num, channels, height, width])
+    clip = op.reshape(x, [sizes.divide(op, frames, seg_num), seg_num, channels, height, width])
     padded = op.Pad(clip, [0, 1, 0, 0, 0, 0, 1, 0, 0, 0])
     shifted = [
         op.Slice(padded, [start, low], [start + seg_num, high], [1, 2])
         for start, low, high in ((0, 0, first), (2, first, second), (1, second, channels))
         if low < high
     ]
-    return channels_back(op, op.reshape(op.Concat(*shifted, axis=2), op.sizes(y)), data_format)
+    return op.reshape(op.Concat(*shifted, axis=2), op.sizes(x))

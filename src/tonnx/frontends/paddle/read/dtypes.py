@@ -32,13 +32,7 @@ PIR: dict[str, DataType] = {
 }  # fmt: skip
 """Types of PIR values."""
 
-NAMES: dict[str, DataType] = {
-    "bool": DataType.BOOL, "int8": DataType.INT8, "int16": DataType.INT16, "int32": DataType.INT32,
-    "int64": DataType.INT64, "uint8": DataType.UINT8, "uint16": DataType.UINT16, "uint32": DataType.UINT32,
-    "uint64": DataType.UINT64, "float16": DataType.FLOAT16, "bfloat16": DataType.BFLOAT16,
-    "float32": DataType.FLOAT, "float64": DataType.DOUBLE, "complex64": DataType.COMPLEX64,
-    "complex128": DataType.COMPLEX128, "float8_e4m3fn": DataType.FLOAT8E4M3FN, "float8_e5m2": DataType.FLOAT8E5M2,
-}  # fmt: skip
+NAMES: dict[str, DataType] = {dtype.numpy().name: dtype for dtype in PROTO.values()}
 """phi::DataTypeToString, in PIR attributes."""
 
 

@@ -102,7 +102,6 @@ expand_as_v2 expand_as
 tile tile repeat_times_tensor=repeat_times
 roll roll ShiftsTensor=shifts
 repeat_interleave repeat_interleave dim=axis
-unbind unbind X=input
 meshgrid meshgrid X=inputs
 trace trace Input=x
 diagonal diagonal Input=x

@@ -21,18 +21,6 @@ def _int32(raw: int) -> int:
     return raw - (1 << 32) if raw >> 31 else raw
 
 
-def _int64(raw: int) -> int:
-    return raw - (1 << 64) if raw >> 63 else raw
-
-
-def _float(raw: memoryview) -> float:
-    return float(struct.unpack("<f", raw)[0])
-
-
-def _double(raw: memoryview) -> float:
-    return float(struct.unpack("<d", raw)[0])
-
-
 def text(raw: memoryview) -> str:
     """The bytes of a length-delimited field as text."""
     try:
@@ -57,10 +45,10 @@ class Kind(NamedTuple):
 
 
 INT32 = Kind(_VARINT, _int32)
-INT64 = Kind(_VARINT, _int64)
+INT64 = Kind(_VARINT, lambda raw: raw - (1 << 64) if raw >> 63 else raw)
 BOOL = Kind(_VARINT, bool)
-FLOAT = Kind(_FIXED32, _float)
-DOUBLE = Kind(_FIXED64, _double)
+FLOAT = Kind(_FIXED32, lambda raw: float(struct.unpack("<f", raw)[0]))
+DOUBLE = Kind(_FIXED64, lambda raw: float(struct.unpack("<d", raw)[0]))
 TEXT = Kind(_LENGTH, text)
 STRING = Kind(_LENGTH, text_or_bytes)
 MESSAGE = Kind(_LENGTH, lambda raw: raw)

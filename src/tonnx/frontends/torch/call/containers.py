@@ -107,7 +107,7 @@ class _Parts(NamedTuple):
 def _parts(value: Any) -> _Parts | None:
     """The parts of a container, and how it is put together of others; None for what is no container."""
     kind = type(value)
-    if (registered := _registered(kind)) is not None:
+    if (registered := next((USERS[base] for base in kind.__mro__ if base in USERS), None)) is not None:
         return _users_parts(value, *registered)
     if isinstance(value, tuple) and hasattr(kind, "_fields"):
         fields = [(Step(name), getattr(value, name)) for name in kind._fields]
@@ -121,10 +121,6 @@ def _parts(value: Any) -> _Parts | None:
     if isinstance(value, Mapping):
         return _mapping_parts(value)
     return _object_parts(value) or _pytree_parts(value)
-
-
-def _registered(kind: type) -> Any:
-    return next((USERS[base] for base in kind.__mro__ if base in USERS), None)
 
 
 def _users_parts(value: Any, flatten: Callable[[Any], Mapping[str, Any]], unflatten: Callable[..., Any]) -> _Parts:

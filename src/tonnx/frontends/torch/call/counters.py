@@ -33,7 +33,7 @@ def tie_counters(module: torch.nn.Module, call: ModelCall) -> list[str]:
             module(*args[0], **args[1])
     except Exception:  # noqa: BLE001 (the user's code: whatever comes next runs it again, and tells)
         return []
-    places, fixed = _dynamic_axes(call), []
+    places, fixed = {id(leaf.tensor): set(leaf.dynamic) for leaf in call.leaves}, []
     for (path, node, numbers), copied in zip(objects, copies, strict=True):
         for name, number in numbers.items():
             if getattr(copied, name, number) == number:
@@ -55,11 +55,6 @@ def _at(value: Any, path: Path) -> Any:
     for step in path:
         value = getattr(value, step.key) if step.attribute else value[step.key]
     return value
-
-
-def _dynamic_axes(call: ModelCall) -> dict[int, set[int]]:
-    """The dynamic axes of each tensor of the call, by identity."""
-    return {id(leaf.tensor): set(leaf.dynamic) for leaf in call.leaves}
 
 
 def _sizes(node: Node, dynamic: dict[int, set[int]]) -> list[tuple[int, int, int]]:

@@ -30,9 +30,10 @@ def program_call(
     keywords = _in_order(program, keywords)
     flat, tree = pytree.tree_flatten((positional, keywords))
     if tree != program.call_spec.in_spec:
+        names = [name for name, _ in program_inputs(program)]
         raise InvalidArgument(
             "the example arguments do not fit the program",
-            why=f"it was exported for {_arguments(*pytree.tree_unflatten(_names(program), _spec(program)))}",
+            why=f"it was exported for {_arguments(*pytree.tree_unflatten(names, _spec(program)))}",
             hint="pass the arguments in the same form as to torch.export.export",
         )
     leaves = []
@@ -43,10 +44,6 @@ def program_call(
     parts = [(Step(place), Node(value)) for place, value in enumerate(flat)]
     call.tree = Node((positional, keywords), parts, lambda _, values: pytree.tree_unflatten(values, tree))
     return call
-
-
-def _names(program: ExportedProgram) -> list[str]:
-    return [name for name, _ in program_inputs(program)]
 
 
 def _spec(program: ExportedProgram) -> pytree.TreeSpec:

@@ -106,10 +106,6 @@ class Strategy:
     """Whether its error is of use to somebody who did not ask for it."""
 
 
-def _given(task: Task) -> Result:
-    return Scripted(task.module.script)
-
-
 def _is_given(task: Task) -> bool:
     return torchscript.is_script(getattr(task.module, "script", None))
 
@@ -129,18 +125,6 @@ def _explained(scripted: Scripted, name: str, task: Task) -> Scripted:
     return scripted
 
 
-def _record(task: Task) -> Result:
-    return task.exports.recorded()
-
-
-def _export(task: Task) -> Result:
-    return task.exports.attempt()
-
-
-def _export_rewritten(task: Task) -> Result:
-    return task.exports.rewritten()
-
-
 def _script_after_all(task: Task) -> Result:
     stopped = list(task.errors.values())[-1]
     scripted = torchscript.script(task.module)
@@ -150,7 +134,7 @@ def _script_after_all(task: Task) -> Result:
 
 
 STRATEGIES = (
-    Strategy("TorchScript", "the model is a TorchScript program", _is_given, _given),
+    Strategy("TorchScript", "the model is a TorchScript program", _is_given, lambda task: Scripted(task.module.script)),
     Strategy(
         "torch.jit.script", "it is asked for, weights are packed, or a scripted part has branches or loops",
         lambda task: task.asked == "script" or task.by_script(), _script, telling=False,
@@ -161,12 +145,16 @@ STRATEGIES = (
     ),
     Strategy(
         "recorder", "no other is asked for, and no weights are packed",
-        lambda task: task.asked in ("auto", "record") and task.packed is None, _record, telling=False,
+        lambda task: task.asked in ("auto", "record") and task.packed is None, lambda task: task.exports.recorded(),
+        telling=False,
     ),
-    Strategy("torch.export", "no other is asked for, and no weights are packed", Task.by_export, _export),
+    Strategy(
+        "torch.export", "no other is asked for, and no weights are packed",
+        Task.by_export, lambda task: task.exports.attempt(),
+    ),
     Strategy(
         "torch.export, control flow rewritten", "torch.export fixes or cannot follow a loop or a branch",
-        lambda task: task.by_export() and task.exports.unfinished, _export_rewritten,
+        lambda task: task.by_export() and task.exports.unfinished, lambda task: task.exports.rewritten(),
     ),
     Strategy(
         "torch.jit.script", "torch.export stops, and the model itself takes other sizes",

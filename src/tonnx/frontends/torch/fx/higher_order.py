@@ -115,10 +115,6 @@ def _value(op: Builder, value: Any) -> ir.Value:
 # Loops
 
 
-def _placeholders(body: GraphModule) -> list[Any]:
-    return [node.meta.get("val") for node in body.graph.nodes if node.op == "placeholder"]
-
-
 def _dims(walk: FxWalk, meta: Any) -> Any:
     return walk.dims.of_tensor(meta) if isinstance(meta, torch.Tensor) else [1]
 
@@ -139,7 +135,7 @@ def _loop(
 
     ``states`` come first among the arguments of ``body``; ``again`` says of the results whether there is another pass.
     """
-    metas = _placeholders(body)[: len(states)]
+    metas = [node.meta.get("val") for node in body.graph.nodes if node.op == "placeholder"][: len(states)]
     starts = [_value(walk.op, state) for state in states]
     kinds = [tensor(start.dtype, _dims(walk, meta)) for start, meta in zip(starts, metas, strict=True)]
     loop = LoopBody(walk.op, kinds)

@@ -100,7 +100,8 @@ def bind(
     """The keyword arguments for the rule. ``resolve`` turns the graph's references into values."""
     bound: dict[str, Any] = {}
     for i, argument in enumerate(_arguments(target)):
-        name = "x" if i == 0 and "x" in rule.parameters and argument.name not in rule.parameters else argument.name
+        name = rule.renamed.get(argument.name, argument.name)
+        name = "x" if i == 0 and "x" in rule.parameters and name not in rule.parameters else name
         passed = i < len(args) or argument.name in kwargs
         raw = args[i] if i < len(args) else kwargs.get(argument.name, argument.default)
         if name in rule.parameters:

@@ -76,14 +76,6 @@ def named(op: Builder, dims: DimNames, value: Any, meta: Any) -> Any:
     return value
 
 
-def _floor(op: Builder, x: ir.Value) -> ir.Value:
-    return op.cast(op.Floor(x), T.INT64)
-
-
-def _ceil(op: Builder, x: ir.Value) -> ir.Value:
-    return op.cast(op.Ceil(x), T.INT64)
-
-
 def _rounded(op: Builder, x: Any, digits: int | None = None) -> ir.Value:
     if digits is None:
         return _int(op, op.Round(_double(op, x)))
@@ -132,19 +124,11 @@ def _int(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(x, T.INT64)
 
 
-def _ite(op: Builder, condition: Any, a: Any, b: Any) -> Any:
-    return op.Where(condition, a, b)
-
-
 def _sum(op: Builder, terms: Sequence[Any]) -> Any:
     result = terms[0]
     for term in terms[1:]:
         result = op.Add(result, term)
     return result
-
-
-def _not_equal(op: Builder, a: Any, b: Any) -> ir.Value:
-    return op.Not(op.Equal(*_same_dtype(op, a, b)))
 
 
 def _binary(op_type: str) -> Callable[..., ir.Value]:
@@ -171,7 +155,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     operator.pos: lambda op, a: a,
     operator.abs: lambda op, a: op.Abs(a),
     operator.eq: _binary("Equal"),
-    operator.ne: _not_equal,
+    operator.ne: lambda op, a, b: op.Not(op.Equal(*_same_dtype(op, a, b))),
     operator.lt: _binary("Less"),
     operator.le: _binary("LessOrEqual"),
     operator.gt: _binary("Greater"),
@@ -183,11 +167,11 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_min: _binary("Min"),
     torch.sym_float: _double,
     torch.sym_int: _int,
-    torch.sym_ite: _ite,
+    torch.sym_ite: lambda op, condition, a, b: op.Where(condition, a, b),
     torch.sym_sum: _sum,
     torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
-    math.floor: _floor,
-    math.ceil: _ceil,
+    math.floor: lambda op, x: op.cast(op.Floor(x), T.INT64),
+    math.ceil: lambda op, x: op.cast(op.Ceil(x), T.INT64),
     math.trunc: _int,
     math.sqrt: lambda op, a: op.Sqrt(_double(op, a)),
     math.pow: lambda op, a, b: op.Pow(_double(op, a), _double(op, b)),

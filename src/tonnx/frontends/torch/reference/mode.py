@@ -1,14 +1,16 @@
-"""The mode that a model runs in for us, and its own afterwards."""
+"""The mode that a model runs in for us, with or without chance, and its own afterwards."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING
+from tonnx.lowering.training import alpha_factors
 
 FAST_PATH = Patch(
     "torch.backends.mha", "_is_fastpath_enabled", False, "it hides layers behind one opaque operator", How.VALUE
@@ -37,3 +39,46 @@ def _set_mode(model: torch.nn.Module, training: bool) -> None:
     except NotImplementedError:  # the module of an exported program, whose mode is written into its graph
         for module in model.modules():
             module.training = training
+
+
+# In training without chance: dropouts pass on what they are given, as those of the file can be told to
+
+
+def _passed_on(original: Any, x: torch.Tensor, p: float = 0.5, train: bool = True, **_: Any) -> torch.Tensor:
+    return x
+
+
+def _scaled(original: Any, x: torch.Tensor, p: float = 0.5, train: bool = True, **_: Any) -> torch.Tensor:
+    return x / (1 - p) if train and p != 1 else x
+
+
+def _alpha(original: Any, x: torch.Tensor, p: float = 0.5, train: bool = False, **_: Any) -> torch.Tensor:
+    if not train or p in (0, 1):
+        return x
+    scale, shift = alpha_factors(p)
+    return x * scale + shift
+
+
+def _attention(original: Any, *args: Any, **kwargs: Any) -> Any:
+    kwargs.pop("dropout_p", None)
+    return original(*(args[:4] + ((0.0, *args[5:]) if len(args) > 4 else ())), **kwargs)
+
+
+_FUNCTIONS = {
+    "dropout": _passed_on,
+    "feature_dropout": _scaled,
+    "alpha_dropout": _alpha,
+    "feature_alpha_dropout": _alpha,
+}
+_REASON = "what a file leaves out when its dropouts are told to"
+
+NO_DROPOUT = (
+    *(
+        Patch(owner, name + suffix, function, _REASON)
+        for owner in ("torch._VF", "torch")
+        for name, function in _FUNCTIONS.items()
+        for suffix in ("", "_")
+    ),
+    Patch("torch.nn.functional", "scaled_dot_product_attention", _attention, _REASON),
+)
+"""The layers and functional forms of dropout all end up at these functions."""

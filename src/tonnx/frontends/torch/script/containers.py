@@ -39,14 +39,6 @@ def pop(walk: ScriptWalk, node: Any, cell: Any, index: Any = -1, *default: Any) 
     return taken
 
 
-def delete(walk: ScriptWalk, node: Any, cell: Any, index: Any) -> None:
-    pop(walk, node, cell, index)
-
-
-def remove(walk: ScriptWalk, node: Any, cell: Any, item: Any) -> None:
-    pop(walk, node, cell, reductions.index_of(walk, node, cell, item))
-
-
 def count(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) -> Any:
     if isinstance(cell, str):
         return on_string(node.kind(), [cell, item, *limits])
@@ -178,14 +170,6 @@ def tuple_unpack(walk: ScriptWalk, node: Any, items: Any) -> Any:
     return items[0] if node.outputsSize() == 1 else items
 
 
-def tuple_index(walk: ScriptWalk, node: Any, items: Any, index: Any) -> Any:
-    return items[lists.fixed(index, "picking")]
-
-
-def tuple_slice(walk: ScriptWalk, node: Any, items: Any) -> Any:
-    return tuple(items[node.i("beg") : node.i("end")])
-
-
 def dict_construct(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     return Dict({_key(walk, key): value for key, value in zip(items[::2], items[1::2], strict=True)})
 
@@ -196,18 +180,6 @@ def make_dict(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     if isinstance(items[0], Dict):
         return Dict(dict(walk.store.items(items[0])))
     return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
-
-
-def keys(walk: ScriptWalk, node: Any, cell: Dict) -> List:
-    return List(walk.store.items(cell))
-
-
-def values(walk: ScriptWalk, node: Any, cell: Dict) -> List:
-    return List(walk.store.items(cell).values())
-
-
-def pairs(walk: ScriptWalk, node: Any, cell: Dict) -> List:
-    return List(walk.store.items(cell).items())
 
 
 def get(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any = None) -> Any:
@@ -255,8 +227,8 @@ ALWAYS: dict[str, Handler] = {
     "prim::ListUnpack": lists.list_unpack,
     "prim::TupleConstruct": tuple_construct,
     "prim::TupleUnpack": tuple_unpack,
-    "prim::TupleIndex": tuple_index,
-    "prim::TupleSlice": tuple_slice,
+    "prim::TupleIndex": lambda walk, node, items, index: items[lists.fixed(index, "picking")],
+    "prim::TupleSlice": lambda walk, node, items: tuple(items[node.i("beg") : node.i("end")]),
     "prim::DictConstruct": dict_construct,
     "prim::rangelist": lists.rangelist,
     "aten::dict": make_dict,
@@ -273,7 +245,7 @@ ON_CONTAINERS: dict[str, Handler] = {
     "aten::add_": lists.extend,
     "aten::insert": lists.insert,
     "aten::pop": pop,
-    "aten::Delete": delete,
+    "aten::Delete": pop,
     "aten::clear": clear,
     "aten::reverse": lists.reverse,
     "aten::slice": slice_,
@@ -292,10 +264,10 @@ ON_CONTAINERS: dict[str, Handler] = {
     "aten::sorted": reductions.sort,
     "aten::index": reductions.index_of,
     "aten::count": count,
-    "aten::remove": remove,
-    "aten::keys": keys,
-    "aten::values": values,
-    "aten::items": pairs,
+    "aten::remove": lambda walk, node, cell, item: pop(walk, node, cell, reductions.index_of(walk, node, cell, item)),
+    "aten::keys": lambda walk, node, cell: List(walk.store.items(cell)),
+    "aten::values": lambda walk, node, cell: List(walk.store.items(cell).values()),
+    "aten::items": lambda walk, node, cell: List(walk.store.items(cell).items()),
     "aten::get": get,
     "aten::setdefault": set_default,
     "aten::update": update,

@@ -13,7 +13,7 @@ import onnx_ir as ir
 import torch
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import LoweringError, TonnxError
+from tonnx.errors import LoweringError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import ModelCall
@@ -90,23 +90,6 @@ def lower_script(
     lower_graph: LowerGraph,
 ) -> tuple[ir.Model, list[int], list[str]]:
     """The ONNX model; which of the flattened outputs it has (None is not one); what the user should know."""
-    try:
-        return _lowered(scripted, module, call, output_names, output_axes, settings, lower_graph)
-    except TonnxError as error:
-        if scripted.instead_of is not None:
-            raise scripted.instead_of from error
-        raise
-
-
-def _lowered(
-    scripted: Scripted,
-    module: torch.nn.Module,
-    call: ModelCall,
-    output_names: list[str],
-    output_axes: Mapping[str, dict[int, str]],
-    settings: Settings,
-    lower_graph: LowerGraph,
-) -> tuple[ir.Model, list[int], list[str]]:
     script = scripted.program
     if isinstance(module, Runnable):
         module.mode = settings.training

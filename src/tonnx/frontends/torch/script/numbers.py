@@ -199,10 +199,6 @@ def _logical(op_type: str, bitwise: str) -> Callable[..., ir.Value]:
     return emit
 
 
-def _to_int(op: Builder, x: Any) -> Any:
-    return x if isinstance(x, ir.Value) and x.dtype == T.INT64 else _int64(op, x)  # towards zero, as Python's int
-
-
 def _range_length_nodes(op: Builder, low: Any, high: Any, step: Any) -> Any:
     """max(0, ceil((high - low) / step))."""
     if low == 0 and step == 1 and isinstance(high, ir.Value) and high in facts.DIM:
@@ -275,7 +271,7 @@ _NODES: dict[str, Callable[..., Any]] = {
     "aten::__rshift__": _shifted(to_the_left=False),
     "prim::max": _lowest("Max"),
     "prim::min": _lowest("Min"),
-    "aten::Int": _to_int,
+    "aten::Int": lambda op, a: a if isinstance(a, ir.Value) and a.dtype == T.INT64 else _int64(op, a),  # towards zero
     "aten::Float": _double,
     "aten::Bool": _bool,
     "aten::floor": lambda op, a: op.cast(op.Floor(_double(op, a)), T.INT64),

@@ -268,13 +268,10 @@ def _tensor(walk: ScriptWalk, operator: Operator, arguments: list[Any], result: 
         tensor.packed = all(a.packed for a in arguments if isinstance(a, Tensor))
         return tensor
     view = Tensor(result, base, _again(walk, operator, arguments, index), _back(walk, operator, arguments, index))
-    leading = operator.name in ("select", "slice", "narrow", "unbind", "split", "chunk") and _dim(arguments) == 0
+    dim = next((a for a in arguments[1:] if isinstance(a, int)), None)
+    leading = operator.name in ("select", "slice", "narrow", "unbind", "split", "chunk") and dim == 0
     view.packed = base.packed and (operator.name in _STAY_PACKED or leading)
     return view
-
-
-def _dim(arguments: list[Any]) -> Any:
-    return next((a for a in arguments[1:] if isinstance(a, int)), None)
 
 
 def _given_back(operator: Operator, arguments: list[Any], base: Tensor, result: ir.Value) -> Tensor:

@@ -86,10 +86,6 @@ def is_floating(walk: ScriptWalk, node: Any, tensor: Tensor) -> bool:
     return is_float(value.dtype) and not is_complex(value)
 
 
-def is_complex_number(walk: ScriptWalk, node: Any, tensor: Tensor) -> bool:
-    return is_complex(_value(walk, tensor))
-
-
 def item(walk: ScriptWalk, node: Any, tensor: Any) -> Any:
     """A tensor with one element as a number."""
     if not isinstance(tensor, Tensor):
@@ -215,10 +211,6 @@ def is_(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     return one is other
 
 
-def is_not(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
-    return numbers.compute(walk.op, "aten::__not__", [is_(walk, node, one, other)])
-
-
 def cast(walk: ScriptWalk, node: Any, thing: Any, *rest: Any) -> Any:
     """After a check that an Optional is not None."""
     return thing.inner if isinstance(thing, Maybe) else thing
@@ -306,10 +298,6 @@ def _is_weight(walk: ScriptWalk, node: Any, tensor: Any, *rest: Any) -> bool:
     return isinstance(tensor, Tensor) and tensor.root.value in facts.WEIGHT
 
 
-def _first(walk: ScriptWalk, node: Any, thing: Any, *rest: Any) -> Any:
-    return thing
-
-
 def text(walk: ScriptWalk, node: Any, *parts: Any) -> str:
     """A text made of values; of what only the run knows, or PyTorch writes in its own way, no more than a message."""
     parts = tuple(map(numbers.as_constant, parts))
@@ -344,7 +332,7 @@ FACTS: dict[str, Callable[..., Any]] = {
     "prim::NumToTensor": num_to_tensor,
     **_all("aten::scalar_tensor aten::tensor aten::as_tensor", tensor_of),
     "aten::__is__": is_,
-    "aten::__isnot__": is_not,
+    "aten::__isnot__": lambda walk, *asked: numbers.compute(walk.op, "aten::__not__", [is_(walk, *asked)]),
     **_all("prim::unchecked_cast prim::unchecked_unwrap_optional aten::_unwrap_optional", cast),
     "prim::data": lambda walk, node, tensor: tensor,  # the same memory, so that writes to it are seen
     "prim::isinstance": is_instance,
@@ -352,11 +340,11 @@ FACTS: dict[str, Callable[..., Any]] = {
     "prim::EnumName": lambda walk, node, thing: thing.name,
     **_all("prim::device prim::type", _constant("cpu")),
     "prim::layout": _constant(0),
-    **_all("aten::device aten::wait", _first),
+    **_all("aten::device aten::wait", lambda walk, node, thing, *rest: thing),
     **_all("prim::is_cpu aten::is_contiguous aten::is_scripting", _constant(True)),
     **{f"prim::is_{kind}": _constant(False) for kind in _DEVICES},
     **_all("prim::requires_grad aten::requires_grad", _is_weight),
-    "aten::is_complex": is_complex_number,
+    "aten::is_complex": lambda walk, node, tensor: is_complex(_value(walk, tensor)),
     "aten::is_grad_enabled": _grad,
     **_all("aten::is_autocast_enabled aten::is_autocast_cpu_enabled", _constant(False)),
     **_all("aten::has_torch_function aten::_get_tracing_state", _constant(False)),
