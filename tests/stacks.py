@@ -76,19 +76,16 @@ def onnx_stack(path: Path, layers: int, width: int, opset: int = 18, kind: str =
     return path
 
 
-def safetensors_stack(path: Path, layers: int, width: int) -> Path:
-    """The weights of `torch.nn.Sequential` of linear layers without biases."""
+def safetensors_stack(path: Path, layers: int, width: int, first: int = 0) -> Path:
+    """The weights of `torch.nn.Sequential` of linear layers without biases, from the layer ``first`` on."""
     nbytes = 4 * width * width
-    header = json.dumps(
-        {
-            f"{i}.weight": {"dtype": "F32", "shape": [width, width], "data_offsets": [i * nbytes, (i + 1) * nbytes]}
-            for i in range(layers)
-        }
-    ).encode()
+    shape = [width, width]
+    tensors = [{"dtype": "F32", "shape": shape, "data_offsets": [i * nbytes, (i + 1) * nbytes]} for i in range(layers)]
+    header = json.dumps({f"{first + i}.weight": tensor for i, tensor in enumerate(tensors)}).encode()
     header += b" " * (-len(header) % 8)
     with open(path, "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header)
         for i in range(layers):
-            _put(file, i, width)
+            _put(file, first + i, width)
         file.truncate()
     return path

@@ -50,7 +50,8 @@ def deliver(
     """Write ``result.model`` to ``f``, proven: a failed proof leaves ``*.failed.onnx``, never the asked name.
 
     ``runtime`` is the profile of the file. ``refer``: it points at the weights that stay in their files. ``values``: on
-    how many other values than the example's the file is tried; True: on all that there are. ``budget``: how long the proof may take.
+    how many other values than the example's the file is tried; True: on all that there are.
+    ``budget``: how long the proof may take.
     """
     proof = None if subject is None else _Proof(result, stages, subject, runtime, values, budget)
     if isinstance(f, (str, os.PathLike)):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
+import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -432,12 +433,35 @@ def _send(tensor: ir.TensorProtocol, sink: _Sink) -> None:
 
 def _send_array(array: np.ndarray, sink: _Sink) -> None:
     """Write an array in C order; one with another order in memory (a transposed view) is copied in pieces."""
+    if array.flags.c_contiguous and (mapped := _mapping_of(array)) is not None:
+        _send_mapped(array.reshape(-1).view(np.uint8), mapped, sink)
+        return
     if array.flags.c_contiguous or array.nbytes <= _CHUNK:
         sink.write(_contiguous(array).reshape(-1).view(np.uint8).data)
         return
     step = _CHUNK * len(array) // array.nbytes
     for start in range(0, len(array), step or 1):
         _send_array(array[start : start + step] if step else array[start], sink)
+
+
+def _mapping_of(array: np.ndarray) -> np.memmap | None:
+    """The file that an array is a view of, if it is only read."""
+    base: object = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return base if isinstance(base, np.memmap) and base.mode == "r" and hasattr(mmap, "MADV_DONTNEED") else None
+
+
+def _send_mapped(flat: np.ndarray, mapped: np.memmap, sink: _Sink) -> None:
+    """Write a part of a file piece by piece, and let go of each: what was read would count as memory in use."""
+    pages, size = mapped.base, mmap.ALLOCATIONGRANULARITY
+    assert isinstance(pages, mmap.mmap)
+    begin = flat.ctypes.data - np.frombuffer(pages, np.uint8).ctypes.data
+    for start in range(0, flat.size, _CHUNK):
+        sink.write(flat[start : start + _CHUNK].data)
+        first, last = (begin + start) // size * size, (begin + min(start + _CHUNK, flat.size)) // size * size
+        if first < last:
+            pages.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _contiguous(array: np.ndarray) -> np.ndarray:
