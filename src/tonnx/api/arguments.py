@@ -41,6 +41,12 @@ Args:
         branches. ``record``, ``export``, ``script`` and ``trace`` force one; a forced trace keeps the
         one path that the example takes.
     external_data: True writes the weights to ``<f>.data``; None does so only above 2 GiB.
+    weights: ``copy`` writes them. ``reference`` leaves them in the files that hold them already, which the ONNX file
+        points into: those that the weights were mapped from (by ``safetensors`` or ``torch.load(mmap=True)``), a
+        Paddle model's ``.pdiparams``, or files beside ``f``; a path or a list of them names ``.safetensors`` files,
+        archives of ``torch.save`` or ONNX files with external data. They must lie in the folder of ``f`` or below.
+        Weights are compared before they are pointed at, and those that would have to be rewritten are left to the
+        runtime; the result says which.
     recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
         TOML or YAML file, or a dict.
     embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.

@@ -43,25 +43,29 @@ def deliver(
     *,
     external_data: bool | None,
     runtime: str | None,
+    refer: bool = False,
     values: bool | int = FEW_VALUES,
     budget: Budget | None = None,
 ) -> None:
     """Write ``result.model`` to ``f``, proven: a failed proof leaves ``*.failed.onnx``, never the asked name.
 
-    ``runtime`` is the profile of the file. ``values``: on how many other values than the example's the file is tried;
-    True: on all that there are. ``budget``: how long the proof may take.
+    ``runtime`` is the profile of the file. ``refer``: it points at the weights that stay in their files. ``values``: on
+    how many other values than the example's the file is tried; True: on all that there are.
+    ``budget``: how long the proof may take.
     """
     proof = None if subject is None else _Proof(result, stages, subject, runtime, values, budget)
     if isinstance(f, (str, os.PathLike)):
-        _to_path(result, Path(f), stages, proof, external_data)
+        _to_path(result, Path(f), stages, proof, external_data, refer)
     elif proof is not None or f is not None:
         _to_object(result, f, stages, proof)
 
 
-def _to_path(result: Result, path: Path, stages: Stages, proof: _Proof | None, external_data: bool | None) -> None:
+def _to_path(
+    result: Result, path: Path, stages: Stages, proof: _Proof | None, external_data: bool | None, refer: bool
+) -> None:
     from tonnx.io import write
 
-    with write.Staged(path) as staged:
+    with write.Staged(path, refer=refer) as staged:
         with stages("write"):
             result.size = staged.write(result.model, external_data=external_data)
         try:

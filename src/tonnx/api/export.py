@@ -56,6 +56,7 @@ def export(
     custom_translation_table: Mapping[Any, Any] | None = None,
     capture: str = "auto",
     external_data: bool | None = None,
+    weights: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] = "copy",
     recipe: Any = None,
     embed_preprocessing: bool = False,
     runtime: str | None = ORT_CPU,
@@ -88,6 +89,7 @@ def run(request: ExportRequest) -> ExportResult:
 
 
 def _run(request: ExportRequest, stages: Stages) -> ExportResult:
+    from tonnx.io.reference import left_out, refer, summary
     from tonnx.proof.trials.budget import budget_of
 
     budget = budget_of(request.verify)
@@ -97,8 +99,11 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         subject = _with_recipe(model, subject, request)
     if not request.export_params:
         subject = _detach_weights(model, subject)
+    if request.weights.stay:
+        refer(model, request.weights.beside, request.weights.files)
     optimised = _finish(model, request, stages)
     notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
+    notes += [*summary(model), *left_out(model)] if request.weights.stay else []
     notes += untested()
     result = ExportResult(
         model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture
@@ -111,6 +116,7 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         stages,
         None if budget is None else subject,
         external_data=request.external_data,
+        refer=request.weights.stay,
         runtime=request.target.runtime,
         values=branches or FEW_VALUES,
         budget=budget,

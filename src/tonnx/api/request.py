@@ -23,6 +23,18 @@ SAVING = ("output_spec", "with_hook", "input_names_after_prune", "clip_extra")
 
 
 @dataclass(frozen=True)
+class Weights:
+    """Where the weights go."""
+
+    stay: bool = False
+    """The file points into those that hold them already."""
+    files: tuple[str, ...] = ()
+    """Which those are; where there are none, they are looked for."""
+    beside: Path = Path()
+    """The ONNX file."""
+
+
+@dataclass(frozen=True)
 class ExportRequest(ModelRequest):
     """What goes into an export; see `tonnx.export`. The front ends read the first part of it, `ModelRequest`."""
 
@@ -36,6 +48,7 @@ class ExportRequest(ModelRequest):
     """None: what tonnx does by itself; True: nodes say nothing of their source; False: in their doc strings."""
     optimize: bool = True
     external_data: bool | None = None
+    weights: Weights = field(default_factory=lambda: Weights())
     recipe: Recipe | None = None
     embed_preprocessing: bool = False
     report: bool | str | os.PathLike[str] = False
@@ -63,6 +76,9 @@ def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
     check_options(options["f"], options["external_data"], options["rtol"], options["atol"])
     if options["report"] and not isinstance(options["f"], (str, os.PathLike)):
         raise InvalidArgument("a report is about a file", hint="give a path as f")
+    options["weights"] = read_weights(options["weights"], options["f"], options["external_data"])
+    if options["weights"].stay and not options["export_params"]:
+        raise InvalidArgument("a file without weights cannot point at them", hint="leave out export_params, or weights")
     options["recipe"] = _recipe(options["recipe"], options["embed_preprocessing"])
     return ExportRequest(**options, target=target, saving=saving)
 
@@ -75,6 +91,28 @@ def _recipe(recipe: Any, embedded: bool) -> Recipe | None:
     from tonnx.run.recipe import read_recipe
 
     return read_recipe(recipe)
+
+
+def read_weights(weights: Any, f: Any, external_data: bool | None) -> Weights:
+    """The argument ``weights``: ``copy``, ``reference``, or the files that hold them."""
+    if isinstance(weights, str) and weights == "copy":
+        return Weights()
+    files = [weights] if isinstance(weights, (str, os.PathLike)) else weights
+    if not isinstance(files, (list, tuple)) or not all(isinstance(file, (str, os.PathLike)) for file in files):
+        raise InvalidArgument(f"weights must be 'copy', 'reference' or files that hold them, not {weights!r}")
+    if not isinstance(f, (str, os.PathLike)):
+        raise InvalidArgument("only a file can point at the weights in another one", hint="give a path as f")
+    if external_data:
+        raise InvalidArgument(
+            "external_data=True writes the weights, and weights='reference' leaves them where they are",
+            hint="leave out one of the two",
+        )
+    names = () if weights == "reference" else tuple(os.fspath(file) for file in files)
+    if names:
+        from tonnx.io.reference import check_files
+
+        check_files(names, Path(f))
+    return Weights(True, names, Path(f))
 
 
 def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:

@@ -16,11 +16,12 @@ import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
 from tonnx.api.deliver import deliver
-from tonnx.api.request import check_options
+from tonnx.api.request import Weights, check_options, read_weights
 from tonnx.api.result import format_size, value_data
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
+from tonnx.io.reference import refer, summary
 from tonnx.ir import facts, provenance
 from tonnx.ir.describe import signature_of
 from tonnx.ir.target import CANON, OLDEST, Target
@@ -109,6 +110,7 @@ def retarget(
     rtol: float | None = None,
     atol: float | None = None,
     external_data: bool | None = None,
+    weights: str = "copy",
     runtime: str | None = None,
     progress: Progress | None = None,
 ) -> RetargetResult:
@@ -127,13 +129,18 @@ def retarget(
         verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
         rtol, atol: tolerances, by default those of each output's dtype.
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+        weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
+            below; ``copy`` writes them anew.
         runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
         progress: called with the name of each stage as it begins.
     """
     target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)
+    stay = read_weights(weights, f, external_data)
     with reading.blaming(model):
-        return _retargeted(model, target, f, dict(inputs or {}), verify, rtol, atol, external_data, Stages(progress))
+        return _retargeted(
+            model, target, f, dict(inputs or {}), verify, rtol, atol, external_data, stay, Stages(progress)
+        )
 
 
 def _retargeted(
@@ -145,6 +152,7 @@ def _retargeted(
     rtol: float | None,
     atol: float | None,
     external_data: bool | None,
+    weights: Weights,
     stages: Stages,
 ) -> RetargetResult:
     with stages("read"):
@@ -155,11 +163,14 @@ def _retargeted(
     check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
     with stages("legalise"):
         result.model = _legalised(original, read, target, result.notes)
+    if weights.stay:
+        refer(result.model, weights.beside, weights.files)
+        result.notes += summary(result.model)
     result.notes += untested()
     result.after = _count(result.model)
     provenance.stamp(result.model)
     subject = _subject(model, read, result, arrays).within(rtol, atol) if verify else None
-    deliver(result, f, stages, subject, external_data=external_data, runtime=target.runtime)
+    deliver(result, f, stages, subject, external_data=external_data, refer=weights.stay, runtime=target.runtime)
     result.timings = stages.seconds
     return result
 

@@ -114,6 +114,11 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
         action=argparse.BooleanOptionalAction,
         help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
     )
+    making.add_argument(
+        "--weights", action="append", metavar="HOW",
+        help="copy, the default; reference: the file points into those that hold the weights already, in its folder or "
+        "below; or the name of such a file (.safetensors, torch.save, .onnx), once for each",
+    )  # fmt: skip
     making.add_argument("--recipe", metavar="R", help="keep a recipe in the file for `tonnx run`: imagenet, my.toml, …")
     making.add_argument(
         "--embed-preprocessing",
@@ -183,6 +188,8 @@ def _is_checkpoint(options: argparse.Namespace) -> bool:
 def _export_package(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.packages.export import export_package
 
+    if specs.weights(options.weights) != "copy":
+        options.fail("--weights: a package has its own copy of the weights")
     result = export_package(
         options.model,
         options.output,
@@ -205,6 +212,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
         "do_constant_folding": not options.no_fold,
         "fuse_conv_bn": not options.no_fuse_conv_bn,
         "external_data": options.external_data,
+        "weights": specs.weights(options.weights),
         "export_params": not options.no_params,
         "keep_initializers_as_inputs": options.keep_initializers_as_inputs,
         "training": options.training,

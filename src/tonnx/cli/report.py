@@ -34,7 +34,9 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
         help="a dynamic dimension, for timing; x.2=224 is the axis 2 of x",
     )  # fmt: skip
     parser.add_argument("--inputs", action="append", default=[], metavar="FILE", help="real values: x.npy, data.npz")
-    parser.add_argument("--no-profile", action="store_true", help="do not time the nodes")
+    parser.add_argument(
+        "--profile", action=argparse.BooleanOptionalAction, help="time the nodes; by default up to 2 GiB of weights"
+    )
     parser.add_argument("--bench", action="store_true", help="time the whole file, and the model it is compared with")
 
 
@@ -69,7 +71,7 @@ def write_page(
             options.model, against=options.against, sizes=sizes, inputs=inputs, progress=console.stage
         )
     console.stage("page")
-    path = report(options.model, output, inputs=inputs, sizes=sizes, profile=not options.no_profile, **extra)
+    path = report(options.model, output, inputs=inputs, sizes=sizes, profile=options.profile, **extra)
     return path, extra["verification"].ok if "verification" in extra else None
 
 

@@ -32,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
     )
     parser.add_argument(
+        "--weights", choices=("copy", "reference"), default="copy",
+        help="reference: the file points into the original's data file, in its folder or below",
+    )  # fmt: skip
+    parser.add_argument(
         "--runtime", type=specs.runtime, metavar="R",
         help="ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is",
     )  # fmt: skip
@@ -54,6 +58,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         rtol=options.rtol,
         atol=options.atol,
         external_data=options.external_data,
+        weights=options.weights,
         runtime=options.runtime,
         progress=console.stage,
     )

@@ -188,3 +188,8 @@ def custom_opset(text: str) -> tuple[str, int]:
     if not equals or not domain or not version.isdigit() or int(version) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form DOMAIN=N")
     return domain, int(version)
+
+
+def weights(asked: list[str] | None) -> str | list[str]:
+    """``--weights``, as `tonnx.export` takes it: a word, or files."""
+    return asked[0] if asked is not None and len(asked) == 1 else asked or "copy"

@@ -33,7 +33,7 @@ def reader(model: Any) -> Callable[[], ir.Model]:
     if isinstance(model, onnx.ModelProto):
         return lambda: _from_proto(model, "this is")
     if isinstance(model, (bytes, bytearray)):
-        proto = _parsed(bytes(model))
+        proto = parsed(bytes(model))
         return lambda: _from_proto(proto, "these bytes are")
     if isinstance(model, (str, os.PathLike)):
         path = Path(model)
@@ -213,7 +213,8 @@ def _from_file(path: Path) -> ir.Model:
     return _normalised(model, f"{path} is")
 
 
-def _parsed(data: bytes) -> onnx.ModelProto:
+def parsed(data: bytes) -> onnx.ModelProto:
+    """A model as it is; raises InvalidModel for anything else."""
     try:
         return onnx.load_model_from_string(data)
     except Exception as error:  # google.protobuf's DecodeError has no stable place to import from

@@ -24,9 +24,10 @@ class Staging:
 
     Leaving the ``with`` block without a commit removes all of it: what fails or is interrupted leaves no half file and
     keeps an older one. A destination that is a symbolic link stays one; the file that it points to is replaced.
+    ``hidden_file``: the file is made beside that folder, under a hidden name, so that it finds what it points at.
     """
 
-    def __init__(self, destination: str | os.PathLike[str]) -> None:
+    def __init__(self, destination: str | os.PathLike[str], *, hidden_file: bool = False) -> None:
         asked = Path(destination)
         if not asked.parent.is_dir():
             raise TonnxError(f"cannot write {asked}", why=f"the folder {asked.parent} does not exist")
@@ -39,6 +40,8 @@ class Staging:
         with writing(self.destination):
             self._folder = Path(tempfile.mkdtemp(prefix=".tonnx-", dir=self.destination.parent))
         self.path = self._folder / self.destination.name
+        if hidden_file:
+            self.path = self._folder.with_name(f"{self._folder.name}.onnx")
 
     def __enter__(self: _Self) -> _Self:
         return self
@@ -47,6 +50,8 @@ class Staging:
         if OPEN_FILES_STAY and error is not None:
             traceback.clear_frames(error.__traceback__)  # a session in them has the file open
         shutil.rmtree(self._folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # mostly gone with the folder
+            self.path.unlink()
 
     def commit(self, *beside: Path) -> None:
         """Move the file to its destination, after others of this folder that belong beside it: all of them or none."""

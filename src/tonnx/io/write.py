@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import io
+import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -25,7 +26,9 @@ import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io import staging
+from tonnx.io.reference import location_of
 from tonnx.ir import facts
+from tonnx.ir.place import WeightFile
 from tonnx.ir.provenance import PREFIX
 
 MAX_SINGLE_FILE = 2 * 1024**3 - 1024**2
@@ -69,7 +72,9 @@ def to_bytes(model: ir.Model) -> bytes:
 
 
 class Staged(staging.Staging):
-    """A model file, with its data file, that is moved to its destination only by ``commit``. ::
+    """A model file, with its data file, that is moved to its destination only by ``commit``.
+
+    ``refer``: weights that stay in their files (`facts.REFERENCE`) are pointed at. ::
 
         with Staged("net.onnx") as staged:
             staged.write(model)
@@ -77,8 +82,9 @@ class Staged(staging.Staging):
             staged.commit()
     """
 
-    def __init__(self, destination: str | os.PathLike[str]) -> None:
-        super().__init__(destination)
+    def __init__(self, destination: str | os.PathLike[str], *, refer: bool = False) -> None:
+        super().__init__(destination, hidden_file=refer)  # readers want the files in its folder or below
+        self._refer = refer
         self._data = _data_file(self.path)
         self._model: ir.Model | None = None
 
@@ -86,11 +92,15 @@ class Staged(staging.Staging):
         """Write the model to ``self.path`` (see the function ``write``); return the number of bytes."""
         self._model = model
         parts, data = _split(model), list[_Piece]()
+        if self._refer:
+            external_data = False
+            parts.weights[:] = _referring(parts.weights, self.destination)
         pieces, size = _layout(parts, parts.weights)
         if external_data or (external_data is None and size > MAX_SINGLE_FILE):
             weights, data = _externalise(parts.weights, self._data.name)
             pieces, size = _layout(parts, weights)
-        _check_size(size, hint="allow external data" if external_data is False else None)
+        hint = 'let all weights be copied: weights="copy"' if self._refer else "allow external data"
+        _check_size(size, hint=hint if external_data is False else None)
         if data and self.link_leaves:
             raise TonnxError(
                 f"cannot write external data through a link to {self.destination}",
@@ -105,6 +115,8 @@ class Staged(staging.Staging):
         if self._data.exists():
             beside = (self._data, *beside)
         if self._model is not None:
+            if self._refer:
+                _check_referenced(self._model)
             moved = (self.path, *beside)
             _detach(self._model, {os.path.realpath(self.destination.with_name(file.name)) for file in moved})
         super().commit(*beside)
@@ -114,7 +126,7 @@ class Staged(staging.Staging):
 
         A model names its data file, so one with external data is written again under the new name.
         """
-        with Staged(path) as other:
+        with Staged(path, refer=self._refer) as other:
             if self._model is not None and self._data.exists():
                 other.write(self._model, True)
             else:
@@ -313,7 +325,7 @@ def _field(number: int, length: int) -> bytes:
     return bytes(encoded)
 
 
-def _externalise(weights: list[_Weight], location: str) -> tuple[list[_Weight], list[_Piece]]:
+def _externalise(weights: list[_Weight], data_file: str) -> tuple[list[_Weight], list[_Piece]]:
     """The weights with the big ones replaced by references, and the pieces of the data file."""
     kept, data, end = list[_Weight](), list[_Piece](), 0
     for weight in weights:
@@ -322,14 +334,41 @@ def _externalise(weights: list[_Weight], location: str) -> tuple[list[_Weight], 
             continue
         alignment = 4096 if weight.nbytes >= _PAGE_ALIGN_FROM else 64
         offset = -(-end // alignment) * alignment
-        header = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
-        header.MergeFrom(weight.header)
-        for key, entry in (("location", location), ("offset", str(offset)), ("length", str(weight.nbytes))):
-            header.external_data.add(key=key, value=entry)
-        kept.append(_Weight(header, weight.tensor, weight.nbytes))
+        kept.append(_Weight(_external(weight.header, data_file, offset, weight.nbytes), weight.tensor, weight.nbytes))
         data += [bytes(offset - end), weight]
         end = offset + weight.nbytes
     return kept, data
+
+
+def _referring(weights: Iterable[_Weight], destination: Path) -> list[_Weight]:
+    """Those that stay in their files, replaced by references to them."""
+    files: dict[WeightFile, str] = {}
+    kept = list[_Weight]()
+    for weight in weights:
+        place = facts.REFERENCE.get(weight.tensor)
+        if place is not None:
+            if place.file not in files:
+                place.file.check_unchanged()
+                files[place.file] = location_of(place.file, destination)
+            weight = _Weight(_external(weight.header, files[place.file], place.offset, place.nbytes), weight.tensor, 0)
+        kept.append(weight)
+    return kept
+
+
+def _check_referenced(model: ir.Model) -> None:
+    """The files that a model points into are still what they were."""
+    tensors = (value.const_value for value in model.graph.initializers.values() if value.const_value is not None)
+    for file in {place.file for tensor in tensors if (place := facts.REFERENCE.get(tensor)) is not None}:
+        file.check_unchanged()
+
+
+def _external(header: onnx.TensorProto, location: str, offset: int, length: int) -> onnx.TensorProto:
+    """The same as a reference to a data file."""
+    external = onnx.TensorProto(data_location=onnx.TensorProto.EXTERNAL)
+    external.MergeFrom(header)
+    for key, entry in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        external.external_data.add(key=key, value=entry)
+    return external
 
 
 def _check_size(size: int, *, hint: str | None) -> None:
@@ -394,12 +433,35 @@ def _send(tensor: ir.TensorProtocol, sink: _Sink) -> None:
 
 def _send_array(array: np.ndarray, sink: _Sink) -> None:
     """Write an array in C order; one with another order in memory (a transposed view) is copied in pieces."""
+    if array.flags.c_contiguous and (mapped := _mapping_of(array)) is not None:
+        _send_mapped(array.reshape(-1).view(np.uint8), mapped, sink)
+        return
     if array.flags.c_contiguous or array.nbytes <= _CHUNK:
         sink.write(_contiguous(array).reshape(-1).view(np.uint8).data)
         return
     step = _CHUNK * len(array) // array.nbytes
     for start in range(0, len(array), step or 1):
         _send_array(array[start : start + step] if step else array[start], sink)
+
+
+def _mapping_of(array: np.ndarray) -> np.memmap | None:
+    """The file that an array is a view of, if it is only read."""
+    base: object = array
+    while isinstance(base, np.ndarray) and not isinstance(base, np.memmap):
+        base = base.base
+    return base if isinstance(base, np.memmap) and base.mode == "r" and hasattr(mmap, "MADV_DONTNEED") else None
+
+
+def _send_mapped(flat: np.ndarray, mapped: np.memmap, sink: _Sink) -> None:
+    """Write a part of a file piece by piece, and let go of each: what was read would count as memory in use."""
+    pages, size = mapped.base, mmap.ALLOCATIONGRANULARITY
+    assert isinstance(pages, mmap.mmap)
+    begin = flat.ctypes.data - np.frombuffer(pages, np.uint8).ctypes.data
+    for start in range(0, flat.size, _CHUNK):
+        sink.write(flat[start : start + _CHUNK].data)
+        first, last = (begin + start) // size * size, (begin + min(start + _CHUNK, flat.size)) // size * size
+        if first < last:
+            pages.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 def _contiguous(array: np.ndarray) -> np.ndarray:

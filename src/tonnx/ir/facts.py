@@ -11,7 +11,11 @@ from typing import Any, Generic, TypeVar
 
 import onnx_ir as ir
 
+from tonnx.ir.place import Place
+
 T = TypeVar("T")
+Carrier = ir.Value | ir.TensorProtocol
+"""Most facts are about values; what is true of the bytes, whoever reads them, is about the tensor."""
 
 
 class Fact(Generic[T]):
@@ -20,24 +24,24 @@ class Fact(Generic[T]):
     def __init__(self, key: str) -> None:
         self.key = key
 
-    def __contains__(self, value: ir.Value) -> bool:
+    def __contains__(self, value: Carrier) -> bool:
         return self.key in value.meta
 
-    def __getitem__(self, value: ir.Value) -> T:
+    def __getitem__(self, value: Carrier) -> T:
         return value.meta[self.key]
 
-    def __setitem__(self, value: ir.Value, fact: T) -> None:
+    def __setitem__(self, value: Carrier, fact: T) -> None:
         value.meta[self.key] = fact
 
-    def get(self, value: ir.Value) -> T | None:
+    def get(self, value: Carrier) -> T | None:
         """The fact, if it is known."""
         return value.meta.get(self.key)
 
-    def setdefault(self, value: ir.Value, fact: T) -> T:
+    def setdefault(self, value: Carrier, fact: T) -> T:
         """The fact; ``fact`` if nothing is known yet."""
         return value.meta.setdefault(self.key, fact)
 
-    def discard(self, value: ir.Value) -> None:
+    def discard(self, value: Carrier) -> None:
         """It is not known any more."""
         value.meta.pop(self.key, None)
 
@@ -61,6 +65,11 @@ def copy(old: ir.Value, new: ir.Value) -> None:
     new.meta.update(old.meta)
 
 
+def stays_in_file(value: ir.Value | None) -> bool:
+    """Whether a value is a weight that the ONNX file points at: see `REFERENCE`."""
+    return value is not None and value.const_value is not None and value.const_value in REFERENCE
+
+
 # From a front end to the file
 
 VALUE: Fact[str] = Fact("tonnx.value")
@@ -73,6 +82,14 @@ ORIGINAL: Fact[str] = Fact("tonnx.original")
 WEIGHT = Flag("tonnx.weight")
 """A parameter or buffer of the model. Front ends write it, passes pass it on to what they make of weights; the builder
 does not fold it, rules of users do not see it as a number, ``export_params=False`` makes an input of it."""
+
+PLACE: Fact[Place] = Fact("tonnx.place")
+"""Of a tensor: the part of a file that its bytes were read from. Paddle's front end writes it, `io.reference`
+reads it."""
+
+REFERENCE: Fact[Place] = Fact("tonnx.reference")
+"""Of a tensor: the same, and there it stays: the ONNX file points at it. `io.reference` writes it, `io.write` reads it,
+and passes leave such tensors as they are."""
 
 # While a graph is lowered
 

@@ -54,7 +54,7 @@ def _fuse(op: Builder, add: ir.Node) -> bool:
 def _into_convolution(op: Builder, layer: ir.Node, between: ir.Value, bias: ir.Value) -> bool:
     weight, array = layer.inputs[1], constant(bias)
     own = layer.inputs[2] if len(layer.inputs) > 2 else None
-    if weight is None or weight.shape is None or array is None:
+    if weight is None or weight.shape is None or array is None or any(map(facts.stays_in_file, (own, bias))):
         return False
     rank = weight.shape.rank()
     group = layer.attributes["group"].as_int() if "group" in layer.attributes else 1

@@ -2,7 +2,8 @@
 
 Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view
 of the framework's memory; a result that would make the file larger than its inputs is left to the runtime, and so is
-one whose weight is read elsewhere as well, since it would be stored twice.
+one whose weight is read elsewhere as well, since it would be stored twice. A weight that stays in a file of its own is
+only read in another shape.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import onnx_ir as ir
 from tonnx.ir import facts
 from tonnx.ir.fold import fold
 from tonnx.ir.rewrite import replace_node
+
+_SAME_BYTES = ("Reshape", "Squeeze", "Unsqueeze")
 
 SMALL = 1 << 16
 """Bytes that may be added to the file without a second thought."""
@@ -28,12 +31,17 @@ def fold_constants(model: ir.Model) -> int:
         result = _evaluate(node)
         if result is None:
             continue
-        replace_node(node, [_initializer(graph, node, result)])
+        folded_value = _initializer(graph, node, result)
+        if facts.stays_in_file(node.inputs[0]):
+            facts.REFERENCE[folded_value.const_value] = facts.REFERENCE[node.inputs[0].const_value]  # type: ignore
+        replace_node(node, [folded_value])
         folded += 1
     return folded
 
 
 def _evaluate(node: ir.Node) -> np.ndarray | None:
+    if any(map(facts.stays_in_file, node.inputs)) and node.op_type not in _SAME_BYTES:
+        return None
     arrays: list[np.ndarray | None] = []
     stored_already = 0
     for value in node.inputs:
@@ -83,7 +91,7 @@ def merge_equal_initializers(model: ir.Model) -> int:
     for name, value in list(graph.initializers.items()):
         if value.is_graph_output() or value.is_graph_input() or value.const_value is None:
             continue
-        if value.dtype is None or value.dtype == ir.DataType.STRING:
+        if value.dtype is None or value.dtype == ir.DataType.STRING or facts.stays_in_file(value):
             continue
         array = value.const_value.numpy()
         sample = array.reshape(-1)[:: max(1, array.size // 16)][:17] if array.flags.c_contiguous else array.flat[:16]

@@ -51,7 +51,7 @@ def _fuse(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> bool:
     assert between is not None
     if layer.domain != "" or layer.graph is not graph or len(between.uses()) != 1 or between.is_graph_output():
         return False
-    if len(layer.inputs) < 2:
+    if len(layer.inputs) < 2 or facts.stays_in_file(layer.inputs[1]):
         return False
     weight, statistics = constant(layer.inputs[1]), [constant(v) for v in norm.inputs[1:5]]
     bias = constant(layer.inputs[2]) if len(layer.inputs) > 2 and layer.inputs[2] is not None else np.zeros(1)

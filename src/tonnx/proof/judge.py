@@ -37,6 +37,10 @@ class ReferenceSession(Session):
 
 def open_session(model: Model, *, optimised: bool = True) -> Session:
     """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither knows its opset."""
+    from tonnx.proof.parts import PartedSession, is_too_big
+
+    if not isinstance(model, bytes) and is_too_big(model):
+        return PartedSession(model, optimised=optimised)
     try:
         return Session(model, optimised=optimised)
     except TooNew as error:

@@ -35,6 +35,8 @@ _FOREIGN: dict[str, tuple[int, Any, Any]] = {
 _FOREIGN_DTYPES = {np.dtype(values): (code, bits) for code, values, bits in _FOREIGN.values()}
 
 
+_DATA_FOLDER = "session.model_external_initializers_file_folder_path"
+
 PATIENCE = 300.0
 """Seconds that a proof gives one run: a loop whose end is lost would never end."""
 
@@ -46,7 +48,7 @@ class TooNew(InvalidModel):
 class Session:
     """A loaded ONNX file.
 
-    A path also finds the file's external data; bytes must hold the whole model.
+    A path also finds the file's external data; bytes must hold the whole model, or be given the folder of the data.
 
     >>> Session("model.onnx").run({"x": x})["y"]
     """
@@ -62,6 +64,7 @@ class Session:
         *,
         optimised: bool = True,
         spin: bool = True,
+        data_folder: str | None = None,
     ) -> None:
         import onnxruntime
 
@@ -69,6 +72,9 @@ class Session:
         self._options.log_severity_level = _LOG_FATAL
         if threads is not None:
             self._options.intra_op_num_threads = threads
+        if data_folder is not None:
+            self._options.add_session_config_entry(_DATA_FOLDER, data_folder)
+            self._options.add_session_config_entry("session.disable_prepacking", "1")  # it would copy the weights
         if not spin:
             self._options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx_ir as ir
+
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import replacing
 from tonnx.ir import history
@@ -17,13 +19,14 @@ from tonnx.reporting import collect
 
 if TYPE_CHECKING:
     import numpy as np
-    import onnx_ir as ir
 
     from tonnx.benching import Bench
     from tonnx.proof import Verification
     from tonnx.proof.locate.located import Difference, Located
 
 _HERE = Path(__file__).parent
+_TIMED_UP_TO = 2 << 30
+"""Bytes of weights up to which a file is loaded without being asked to."""
 _SCRIPTS = ("layout.js", "graph.js", "page.js")
 
 
@@ -33,7 +36,7 @@ def report(
     *,
     inputs: Mapping[str, np.ndarray] | None = None,
     sizes: Mapping[str, int] | None = None,
-    profile: bool = True,
+    profile: bool | None = None,
     timings: Mapping[str, float] | None = None,
     verification: Verification | None = None,
     differences: Sequence[Difference] | None = None,
@@ -51,7 +54,7 @@ def report(
         f: the page; beside the file if not given.
         inputs, sizes: values for the inputs, or sizes of its dynamic dimensions, to time the nodes with; 1 and 224
             where nothing is said.
-        profile: time the nodes with ONNX Runtime.
+        profile: time the nodes with ONNX Runtime, which reads all weights; None does so up to 2 GiB of them.
         timings: seconds by stage of the export.
         verification: the proof of the export, or what ``tonnx.verify`` gave.
         differences, located: the differences at the values inside and where they begin, as ``tonnx.verify`` gave them.
@@ -68,7 +71,9 @@ def report(
     inferred = [] if _described(model) else read.infer(model)
     data = model_data(model, Path(path))
     data["notes"] += inferred
-    if profile:
+    if profile is None and data["file"]["weights"] > _TIMED_UP_TO:
+        data["notes"].append("nodes were not timed: the weights take more than 2 GiB (profile=True, --profile does it)")
+    elif profile is not False:
         data["times"], note = _times(path, model, inputs or {}, sizes or {})
         data["notes"] += [note] if note else []
     if differences:
@@ -86,12 +91,12 @@ def report(
 def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
     """What a page says of the model itself."""
     weights = collect.weights_data(model)
-    beside = path.with_name(path.name + ".data")
+    beside = {t.path for v in model.graph.initializers.values() if isinstance(t := v.const_value, ir.ExternalTensor)}
     stages, notes = history.read(model)
     return {
         "file": {
             "name": path.name,
-            "size": path.stat().st_size + (beside.stat().st_size if beside.is_file() else 0),
+            "size": path.stat().st_size + sum(os.path.getsize(file) for file in beside if os.path.isfile(file)),
             "opset": model.opset_imports.get("", 0),
             "domains": {domain or "ai.onnx": version for domain, version in model.opset_imports.items()},
             "ir_version": model.ir_version,

@@ -22,6 +22,8 @@ from tonnx.frontends.paddle.read import dtypes
 from tonnx.frontends.paddle.read.damaged_file import at, damaged, quoted
 from tonnx.frontends.paddle.read.program import TENSOR_DESC
 from tonnx.frontends.paddle.read.wire import decode
+from tonnx.ir import facts
+from tonnx.ir.place import Place, WeightFile
 
 _MAP_FROM = 64 * 1024  # a mapping costs a file descriptor, of which a process has 1,024
 _MAX_LEVELS = 64
@@ -64,7 +66,8 @@ def combined(path: Path, names: Sequence[str], unsaved: frozenset[str] = frozens
                 f"it holds {len(records)} tensors and the program has {len(expected)} parameters",
                 hint="give the weights file that was saved together with this program",
             )
-        return {name: _tensor(data, record, name) for name, record in zip(expected, records, strict=True)}
+        file = WeightFile.look_at(path)
+        return {name: _tensor(data, record, name, file) for name, record in zip(expected, records, strict=True)}
 
 
 def separate(folder: Path, names: Sequence[str]) -> dict[str, ir.Tensor]:
@@ -79,7 +82,7 @@ def separate(folder: Path, names: Sequence[str]) -> dict[str, ir.Tensor]:
             records = _records(data, 1)
             if len(records) != 1:
                 raise damaged("its file is empty")
-            tensors[name] = _tensor(data, records[0], name)
+            tensors[name] = _tensor(data, records[0], name, WeightFile.look_at(path))
     return tensors
 
 
@@ -91,9 +94,11 @@ def file_of(folder: Path, name: str) -> Path | None:
     return folder / path
 
 
-def _tensor(data: np.ndarray, record: Record, name: str) -> ir.Tensor:
+def _tensor(data: np.ndarray, record: Record, name: str, file: WeightFile) -> ir.Tensor:
     raw = data[record.start : record.start + record.nbytes]
-    return ir.Tensor(raw.view(record.dtype.numpy()).reshape(record.shape), record.dtype, name=name)
+    tensor = ir.Tensor(raw.view(record.dtype.numpy()).reshape(record.shape), record.dtype, name=name)
+    facts.PLACE[tensor] = Place(file, record.start, record.nbytes)
+    return tensor
 
 
 def _records(data: np.ndarray, limit: int) -> list[Record]:
