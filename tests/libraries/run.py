@@ -108,8 +108,7 @@ def _dynamic_shapes(model: torch.nn.Module, case: Case, call: Any) -> Any:
         return None
     args, kwargs = call
     axes = iter(case.dynamic())
-    collects = any(p.kind is p.VAR_POSITIONAL for p in inspect.signature(model.forward).parameters.values())
-    inputs = kwargs or ((args,) if collects else args)
+    inputs = kwargs or tuple(inspect.signature(model.forward).bind(*args).arguments.values())
     return pytree.tree_map(lambda leaf: next(axes) or None if isinstance(leaf, torch.Tensor) else None, inputs)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tonnx.proof.compare import compare
-from tonnx.proof.trials.values import doubt
+from tonnx.proof.trials.values import doubt, is_sensitive
 
 SCORES = np.array([[-1.0, -2.0]], np.float32)
 TOKENS = np.arange(20).reshape(1, 20)
@@ -48,3 +48,22 @@ def test_a_model_that_fails_a_rounding_away_says_why() -> None:
     comparison = compare("y", ones, ones + 1)
     why = doubt(brittle, {"x": ones}, [ones], None, [comparison])
     assert why == "the model itself fails a rounding away from them (ValueError: only ones are taken)"
+
+
+@pytest.mark.parametrize(
+    "gain, error, sensitive",
+    [
+        (1e5, 1e-2, True),  # rounding its inputs changes the model's own results by as much
+        (1e5, 1.0, False),  # but not by as much as the file's differ
+        (1.0, 1e-2, False),  # and this model is calm
+    ],
+)
+def test_the_example_is_excused_for_rounding_only(gain: float, error: float, sensitive: bool) -> None:
+    def model(inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.append(np.float32(gain) * (inputs["x"] - 1), np.float32(100))]
+
+    inputs = {"x": np.linspace(1, 1.0001, 20, dtype=np.float32)}
+    wanted = model(inputs)
+    got = wanted[0].copy()
+    got[3] += error
+    assert is_sensitive(model, inputs, wanted, [compare("y", wanted[0], got)]) is sensitive

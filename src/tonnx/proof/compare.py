@@ -106,6 +106,8 @@ class Comparison:
     drawn: bool = False  # random numbers in the model and in the file: only shape and dtype were compared
     rounded: bool = False  # out of tolerance by less than quantisation changes the output, see `rounding`
     saturated: bool = False  # ONNX Runtime's kernels cut sums off: the file as it stands was compared, see `saturation`
+    reordered: bool = False  # rows of equal scores stand in another order: compared as a set, see `ranking`
+    sensitive: bool = False  # out of tolerance by no more than rounding its inputs changes the model's own results
     measured: bool = True  # False: there was nothing to measure, the figures stand for "entirely different"
     mean_abs: float = 0.0
     cosine: float = 1.0  # of the angle between the two as vectors, over what is finite in both

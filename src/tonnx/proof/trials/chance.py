@@ -7,27 +7,15 @@ import onnx_ir as ir
 
 from tonnx.ir.infer import constant
 from tonnx.ir.rewrite import all_graphs, inner_graphs
+from tonnx.proof.trials.descent import outputs_after
 
 _DRAWING = frozenset("RandomUniform RandomNormal RandomUniformLike RandomNormalLike Multinomial Bernoulli".split())
 
 
 def random_outputs(model: ir.Model) -> frozenset[str]:
     """The names of the outputs that a random number has its part in."""
-    tainted: set[ir.Value] = set()
     functions = {(f.domain, f.name) for f in model.functions.values() if any(map(_draws, f))}
-
-    def visit(graph: ir.Graph) -> bool:
-        is_random = False
-        for node in graph:
-            inside = max(map(visit, inner_graphs(node)), default=False)  # all of them: each adds to what is found
-            called = (node.domain, node.op_type) in functions
-            if inside or called or _draws(node) or any(value in tainted for value in node.inputs):
-                tainted.update(node.outputs)
-                is_random = True
-        return is_random
-
-    visit(model.graph)
-    return frozenset(str(value.name) for value in model.graph.outputs if value in tainted)
+    return outputs_after(model, lambda node: _draws(node) or (node.domain, node.op_type) in functions)
 
 
 def _draws(node: ir.Node) -> bool:

@@ -45,6 +45,8 @@ class OutputSummary:
     all_nan: bool = False
     drawn: bool = False  # random in the model itself: in some trials only shapes and dtypes were compared
     rounded: bool = False  # in some trials numbers were rounded to another step, see `rounding`
+    reordered: bool = False  # in some trials rows of equal scores stand in another order, see `ranking`
+    sensitive: bool = False  # in some trials rounding the inputs changes the model's own results by as much
     measured: bool = True  # False: in all of them
     faint: bool = False  # no value exceeds the absolute tolerance, so that zeros would have passed as well
     mean_abs: float = 0.0
@@ -62,6 +64,10 @@ class OutputSummary:
             note = "  (without dropout; with it, only shapes and types were compared)"
         if self.rounded:
             note = "  (some numbers are rounded to the next step; quantisation itself changes the results by more)"
+        if self.reordered:
+            note = "  (rows of equal scores stand in another order: compared as a set of rows)"
+        if self.sensitive:
+            note = "  (rounding its inputs changes the model's own results by as much)"
         if self.faint:
             note = "  (all values are below the absolute tolerance: this proves little)"
         measure = f"max rel {self.max_rel:.2g}"
@@ -203,6 +209,8 @@ def _summary(name: str, group: list[tuple[Trial, Comparison]]) -> OutputSummary:
         at=None if worst.ok else _place(trial),
         drawn=any(comparison.drawn for comparison in comparisons),
         rounded=any(comparison.rounded for comparison in comparisons),
+        reordered=any(comparison.reordered for comparison in comparisons),
+        sensitive=any(comparison.sensitive for comparison in comparisons),
         measured=not all(comparison.drawn for comparison in comparisons),
         all_nan=all(comparison.total and comparison.nans == comparison.total for comparison in comparisons),
         faint=all(
