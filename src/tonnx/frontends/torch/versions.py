@@ -70,7 +70,31 @@ def _with_numbers(original: Any, handler: Any, func: Any, args: Any, kwargs: Any
     if getattr(func, "__name__", "") == "__getitem__" and isinstance(args[0], torch.Tensor):
         index = tuple(map(_number, args[1])) if isinstance(args[1], tuple) else _number(args[1])
         args = (args[0], index)
+        if VERSION < (2, 10):
+            _promise_bounds(args[0], index if isinstance(index, tuple) else (index,))
+    elif VERSION < (2, 10) and getattr(func, "__name__", "") == "select" and len(args) == 3:
+        _promise_bound(*args)
     return original(handler, func, args, kwargs)
+
+
+def _promise_bounds(x: torch.Tensor, index: tuple[Any, ...]) -> None:
+    axis = 0
+    for item in index:
+        if item is Ellipsis:
+            axis += x.ndim - sum(other is not None and other is not Ellipsis for other in index)
+        elif isinstance(item, (int, torch.SymInt, slice)):
+            _promise_bound(x, axis, item)
+            axis += 1
+        elif item is not None:  # tensors may stand for several axes
+            return
+
+
+def _promise_bound(x: torch.Tensor, axis: int, item: Any) -> None:
+    """Up to 2.9 a selection asks whether a place that only the run knows is below the size: it is, or eager fails."""
+    from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
+
+    if isinstance(item, torch.SymInt) and free_unbacked_symbols(item) and statically_known_true(item >= 0):
+        torch._check(item < x.shape[axis])
 
 
 @contextlib.contextmanager
@@ -237,6 +261,8 @@ PRIVATE = {
     "torch._subclasses.FakeTensor": _FLOW,
     "torch._subclasses.fake_impls.op_implementations_dict": "every capture",
     "torch._subclasses.fake_tensor.FakeTensorMode": "every capture, and operators of TorchScript without a rule",
+    "torch._utils._rebuild_parameter": "weights by reference into an archive of torch.save",
+    "torch._utils._rebuild_tensor_v2": "weights by reference into an archive of torch.save",
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": _FLOW,
     "torch.fx.experimental.proxy_tensor.get_proxy_slot": _FLOW,
     "torch.fx.experimental.proxy_tensor.make_fx": "operators without a rule",
