@@ -17,7 +17,9 @@ import torch
 from onnx import TensorProto, helper
 
 import tonnx
+from tests.versions.refused import without_newest_opset
 from tonnx.cli import main
+from tonnx.ir.target import CANON
 
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 FLAGS = """--headless=new --no-sandbox --disable-gpu --disable-background-networking --disable-component-update
@@ -110,7 +112,8 @@ def _chain(path: Path, opset: int, count: int = 3) -> None:
 def test_files_from_elsewhere(opset: int, tmp_path: Path) -> None:
     _chain(tmp_path / "chain.onnx", opset)
     data = _data(tonnx.report(tmp_path / "chain.onnx"))
-    assert data["file"]["opset"] == opset and len(data["times"]) == 3
+    assert data["file"]["opset"] == opset
+    assert data["times"] is None if opset == CANON and without_newest_opset() else len(data["times"]) == 3
     assert data["stages"][-1]["operators"] == {"Relu": 3}
 
 

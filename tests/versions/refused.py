@@ -23,6 +23,7 @@ _HALVES = "rounds halves away from zero"
 _PRODUCT = "captures a product whose sizes do not fit"
 _EMPTY = "gets ReduceMin of nothing wrong"
 _TYPES = "mistakes sequences for tensors"
+_SILENT = "tests/proof/locate/test_silent_files.py"
 _ORACLE = "tests/legalise/test_decompose_oracle.py::test_below_birth"
 _ODD = "stores no odd number of 4-bit integers"
 
@@ -85,7 +86,7 @@ WRONG_JUDGES = [
     ("onnx", (1, 19), "tests/legalise/test_norm.py::test_batch_first", "runs recurrent layers with layout wrong"),
     ("onnx", (1, 19), "tests/legalise/test_backend.py::test_sample", "has fewer examples than are asked for"),
     ("onnx", (1, 19), "tests/legalise/test_ancient.py::test_a_network_of_pytorch", "converts versions wrong"),
-    ("onnx", (1, 19), "tests/frontends/torch/python_flow/test_higher_order.py::test_opsets[23]", "runs no empty Scan"),
+    ("paddlepaddle", (3, 3), f"{_SILENT}::test_saved_paddle_model", "does not run what a newer one has saved"),
     ("onnx-ir", (1, 1), "tests/io/test_write.py::test_every_dtype_and_shape[float6", "has no such dtype"),
 ]
 """Package, the oldest version that does it right, how the test's name begins, why the test says nothing before it."""

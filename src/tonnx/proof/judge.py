@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.errors import VerificationFailed
 from tonnx.proof import upward
 from tonnx.proof.session import Model, Session, TooNew, check_model, one_line
 
@@ -16,11 +15,12 @@ from tonnx.proof.session import Model, Session, TooNew, check_model, one_line
 class ReferenceSession(Session):
     """A file in onnx's reference evaluator: slow, and with no limit of time."""
 
-    def __init__(self, model: Model, why: str) -> None:
+    def __init__(self, model: Model, refusal: TooNew) -> None:
         import onnx
         from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
 
-        self.brought_up_by, self.remark = "", f"{why}: run by onnx's reference evaluator instead"
+        self._refusal = refusal
+        self.brought_up_by, self.remark = "", f"{refusal.what}: run by onnx's reference evaluator instead"
         proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(os.fspath(model))
         self.inputs, self.outputs = upward.types_of(proto)
         self.shapes, self.metadata = upward.shapes_of(proto), upward.metadata_of(proto)
@@ -30,13 +30,14 @@ class ReferenceSession(Session):
         try:
             results = self._evaluator.run(None, {name: np.asarray(array) for name, array in feeds.items()})
         except Exception as error:  # it has no errors of its own: whatever numpy or a missing operator raises
-            why = one_line(f"{type(error).__name__}: {error}")
-            raise VerificationFailed("onnx's reference evaluator does not run the model", why=why) from error
+            failure = one_line(f"{type(error).__name__}: {error}")
+            why = f"{self._refusal.why}; nor does onnx's reference evaluator run it: {failure}"
+            raise TooNew(self._refusal.what, where=self._refusal.where, why=why, hint=self._refusal.hint) from error
         return dict(zip(self.outputs, map(np.asarray, results), strict=True))
 
 
 def open_session(model: Model, *, optimised: bool = True) -> Session:
-    """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither knows its opset."""
+    """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither loads or runs it."""
     from tonnx.proof.parts import PartedSession, is_too_big
 
     if not isinstance(model, bytes) and is_too_big(model):
@@ -53,7 +54,7 @@ def open_session(model: Model, *, optimised: bool = True) -> Session:
         runtime_error.why = f"{runtime_error.why}; {newest}, so its reference evaluator cannot stand in"
         raise runtime_error
     try:
-        return ReferenceSession(model, runtime_error.what)
+        return ReferenceSession(model, runtime_error)
     except Exception as error:  # NotImplementedError for an operator that it lacks, RuntimeError, KeyError
         runtime_error.why = f"{runtime_error.why}; nor does onnx's reference evaluator load it: {one_line(error)}"
         raise runtime_error from error
