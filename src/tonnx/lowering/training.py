@@ -23,9 +23,9 @@ _SELU_LIMIT = 1.7580993408473766
 """Where SELU flattens out, without the sign: what alpha dropout puts in the place of a dropped value."""
 
 
-def _in_training(*names: str) -> Callable[[Any], Any]:
+def _in_training(name: str) -> Callable[[Any], Any]:
     def enter(function: Any) -> Any:
-        RULES.update(dict.fromkeys(names, rule_of(function)))
+        RULES[name] = rule_of(function)
         return function
 
     return enter
