@@ -141,16 +141,8 @@ def deformable_conv(
     deformable_groups: int = 1,
     groups: int = 1,
 ) -> ir.Value:
+    window = {"strides": list(strides), "pads": [*paddings, *paddings], "dilations": list(dilations)}
+    kernel = list(filter.shape.dims[2:])  # type: ignore[union-attr]
     return op.DeformConv(
-        x,
-        filter,
-        offset,
-        None,
-        mask,
-        strides=list(strides),
-        pads=[*paddings, *paddings],
-        dilations=list(dilations),
-        group=groups,
-        offset_group=deformable_groups,
-        kernel_shape=list(filter.shape.dims[2:]),  # type: ignore[union-attr]
+        x, filter, offset, None, mask, **window, group=groups, offset_group=deformable_groups, kernel_shape=kernel
     )
