@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.errors import InvalidArgument
 
@@ -21,13 +22,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
     parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; by default what a file fixes, or 1")
     parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
-    parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N",
-        help="another dynamic dimension; x.2=224 is the axis 2 of x",
-    )  # fmt: skip
-    parser.add_argument(
-        "--inputs", action="append", default=[], metavar="FILE", help="real values: data.npz, x=file.npy"
-    )
+    specs.add(parser, "--size", "another dynamic dimension; x.2=224 is the axis 2 of x")
+    specs.add(parser, "--inputs", "real values: data.npz, x=file.npy")
     parser.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="for each file and setting; 2 by default"
     )
@@ -68,11 +64,3 @@ def _numbers(text: str) -> list[int]:
         return [int(part) for part in text.split(",")]
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers") from error
-
-
-def size_spec(text: str) -> tuple[str, int]:
-    """``height=224``."""
-    name, _, size = text.partition("=")
-    if not name or not size.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
-    return name, int(size)

@@ -51,8 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--verify", type=specs.effort, default=True, metavar="HOW",
         help="how long to compare it: quick, thorough, or seconds; by default in proportion to the model",
     )  # fmt: skip
-    proof.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
-    proof.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+    specs.add(proof, "--rtol")
+    specs.add(proof, "--atol")
 
 
 def _add_package(package: argparse._ArgumentGroup) -> None:
@@ -66,32 +66,16 @@ def _add_package(package: argparse._ArgumentGroup) -> None:
 
 
 def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
-    inputs.add_argument(
+    specs.add(
+        inputs,
         "--input",
-        action="append",
-        default=[],
-        type=specs.input_spec,
-        metavar="SPEC",
-        help='"x:float32[batch,3,224,224]": a name in the brackets makes a dynamic dimension, a number a fixed one, '
+        '"x:float32[batch,3,224,224]": a name in the brackets makes a dynamic dimension, a number a fixed one, '
         '"batch=4" a dynamic one whose example has size 4, "x:int64[]" is a scalar, "past + sequence" '
         "a size computed of others; once for each input",
     )
-    inputs.add_argument(
-        "--input-shapes",
-        action="extend",
-        nargs="+",
-        default=[],
-        type=specs.shape_spec,
-        metavar="SHAPE",
-        help="x:1,3,224,224: the same for float32 inputs, as other tools write it",
-    )
-    inputs.add_argument(
-        "--inputs",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="real values: data.npz with the names of forward's parameters, x.npy, or x=file.npy",
-    )
+    specs.add(inputs, "--input-shapes", "x:1,3,224,224: the same for float32 inputs, as other tools write it")
+    help = "real values: data.npz with the names of forward's parameters, x.npy, or x=file.npy"
+    specs.add(inputs, "--inputs", help)
     inputs.add_argument(
         "--dynamic",
         action="append",
@@ -109,11 +93,7 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
     making.add_argument(
         "--no-fuse-conv-bn", action="store_true", help="keep batch normalisations that could go into a convolution"
     )
-    making.add_argument(
-        "--external-data",
-        action=argparse.BooleanOptionalAction,
-        help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
-    )
+    specs.add(making, "--external-data")
     making.add_argument(
         "--weights", action="append", metavar="HOW",
         help="copy, the default; reference: the file points into those that hold the weights already, in its folder or "
@@ -129,10 +109,8 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
         "--capture", choices=("auto", "record", "export", "script", "trace"), default="auto",
         help="how a PyTorch model becomes a graph: recorded, torch.export, torch.jit.script or .trace; auto chooses",
     )  # fmt: skip
-    making.add_argument(
-        "--runtime", type=specs.runtime, default=ORT_CPU, metavar="R",
-        help=f"whose gaps and habits the file works around: {ORT_CPU}, the default, or none, as for TensorRT or QNN",
-    )  # fmt: skip
+    help = f"whose gaps and habits the file works around: {ORT_CPU}, the default, or none, as for TensorRT or QNN"
+    specs.add(making, "--runtime", help, default=ORT_CPU)
     making.add_argument("--no-params", action="store_true", help="leave the weights out: they become inputs")
     making.add_argument(
         "--keep-initializers-as-inputs", action="store_true", help="list the weights among the inputs too"

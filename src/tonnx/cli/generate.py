@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 
 
@@ -26,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     choice.add_argument("--top-p", type=float, default=1.0, metavar="P", help="and of those that together have P")
     choice.add_argument("--seed", type=int, default=0, metavar="N", help="repeats the draws")
     choice.add_argument("--beams", type=int, default=1, metavar="N", help="keep so many candidates")
-    parser.add_argument("--provider", action="append", metavar="P", help="an execution provider of ONNX Runtime")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads for one operator; all cores by default")
+    specs.add(parser, "--provider")
+    specs.add(parser, "--threads")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

@@ -13,7 +13,7 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from tonnx.cli.bench import size_spec
+from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 
 
@@ -29,11 +29,8 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify"
     )
-    parser.add_argument(
-        "--size", action="append", default=[], type=size_spec, metavar="NAME=N",
-        help="a dynamic dimension, for timing; x.2=224 is the axis 2 of x",
-    )  # fmt: skip
-    parser.add_argument("--inputs", action="append", default=[], metavar="FILE", help="real values: x.npy, data.npz")
+    specs.add(parser, "--size", "a dynamic dimension, for timing; x.2=224 is the axis 2 of x")
+    specs.add(parser, "--inputs", "real values: x.npy, data.npz")
     parser.add_argument(
         "--profile", action=argparse.BooleanOptionalAction, help="time the nodes; by default up to 2 GiB of weights"
     )

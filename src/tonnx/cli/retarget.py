@@ -19,29 +19,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument("--opset", type=specs.opset, required=True, metavar="N", help=f"{OLDEST} to {CANON}")
-    parser.add_argument(
-        "--inputs",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise",
-    )
-    parser.add_argument(
-        "--external-data",
-        action=argparse.BooleanOptionalAction,
-        help="weights in FILE.data beside the file; if neither is given, only above 2 GiB",
-    )
+    help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
+    specs.add(parser, "--inputs", help)
+    specs.add(parser, "--external-data")
     parser.add_argument(
         "--weights", choices=("copy", "reference"), default="copy",
         help="reference: the file points into the original's data file, in its folder or below",
     )  # fmt: skip
-    parser.add_argument(
-        "--runtime", type=specs.runtime, metavar="R",
-        help="ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is",
-    )  # fmt: skip
+    help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is"
+    specs.add(parser, "--runtime", help)
     parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
-    parser.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
-    parser.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+    specs.add(parser, "--rtol")
+    specs.add(parser, "--atol")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
 from tonnx.errors import InvalidArgument, TonnxError
 
@@ -41,13 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="DIR", help="where pictures and numbers are written; here by default")
     parser.add_argument("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")
-    parser.add_argument(
-        "--provider",
-        action="append",
-        metavar="P",
-        help="an execution provider of ONNX Runtime, such as CUDA; several in order of preference; by default CPU",
-    )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads for one operator; all cores by default")
+    help = "an execution provider of ONNX Runtime, such as CUDA; several in order of preference; by default CPU"
+    specs.add(parser, "--provider", help)
+    specs.add(parser, "--threads")
     parser.add_argument("--max-pixels", type=int, metavar="N", help="refuse larger pictures; 100,000,000 by default")
     parser.add_argument(
         "--keep-going", action="store_true", help="leave out pictures that fail, and say so at the end with exit code 1"

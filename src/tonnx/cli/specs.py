@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tonnx.ir.size_expressions import derived_sizes, is_size
 
@@ -106,6 +107,14 @@ def runtime(text: str) -> str | None:
         raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu or none") from None
 
 
+def size_spec(text: str) -> tuple[str, int]:
+    """``height=224``."""
+    name, _, size = text.partition("=")
+    if not name or not size.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=NUMBER")
+    return name, int(size)
+
+
 def effort(text: str) -> str | float:
     """How long a proof may take: quick, thorough, or seconds."""
     if text in ("quick", "thorough"):
@@ -193,3 +202,26 @@ def custom_opset(text: str) -> tuple[str, int]:
 def weights(asked: list[str] | None) -> str | list[str]:
     """``--weights``, as `tonnx.export` takes it: a word, or files."""
     return asked[0] if asked is not None and len(asked) == 1 else asked or "copy"
+
+
+_SHARED: dict[str, dict[str, Any]] = {
+    "--inputs": {"action": "append", "default": [], "metavar": "FILE"},
+    "--input": {"action": "append", "default": [], "type": input_spec, "metavar": "SPEC"},
+    "--input-shapes": {"action": "extend", "nargs": "+", "default": [], "type": shape_spec, "metavar": "SHAPE"},
+    "--size": {"action": "append", "default": [], "type": size_spec, "metavar": "NAME=N"},
+    "--runtime": {"type": runtime, "metavar": "R"},
+    "--external-data": {
+        "action": argparse.BooleanOptionalAction,
+        "help": "weights in FILE.data beside the file; if neither is given, only above 2 GiB",
+    },
+    "--rtol": {"type": float, "metavar": "X", "help": "relative tolerance; by default the dtype's own"},
+    "--atol": {"type": float, "metavar": "X", "help": "absolute tolerance; by default the dtype's own"},
+    "--provider": {"action": "append", "metavar": "P", "help": "an execution provider of ONNX Runtime"},
+    "--threads": {"type": int, "metavar": "N", "help": "threads for one operator; all cores by default"},
+}
+"""Options that several commands have."""
+
+
+def add(group: argparse._ActionsContainer, name: str, help: str = "", **more: Any) -> None:
+    """An option that other commands have, too; ``help`` where it is said in other words."""
+    group.add_argument(name, **_SHARED[name] | ({"help": help} if help else {}) | more)

@@ -33,27 +33,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", required=True, metavar="MODEL", help="what it should compute; see above")
     parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
     inputs = parser.add_argument_group("inputs", "drawn from what the file says of its own, if none are given")
-    inputs.add_argument(
-        "--inputs",
-        action="append",
-        default=[],
-        metavar="FILE",
-        help="real values: data.npz with the file's input names or the model's parameters, x.npy, x.pt, or x=file.npy",
-    )
-    inputs.add_argument(
-        "--input", action="append", default=[], type=specs.input_spec, metavar="SPEC",
-        help='"x:float32[2,3,224,224]": random values of this dtype and shape; once for each input',
-    )  # fmt: skip
-    inputs.add_argument(
-        "--input-shapes", action="extend", nargs="+", default=[], type=specs.shape_spec, metavar="SHAPE",
-        help="x:1,3,224,224: the same, with the dtype of the file",
-    )  # fmt: skip
+    help = "real values: data.npz with the file's input names or the model's parameters, x.npy, x.pt, or x=file.npy"
+    specs.add(inputs, "--inputs", help)
+    help = '"x:float32[2,3,224,224]": random values of this dtype and shape; once for each input'
+    specs.add(inputs, "--input", help)
+    specs.add(inputs, "--input-shapes", "x:1,3,224,224: the same, with the dtype of the file")
     inputs.add_argument("--seed", type=int, default=0, metavar="N", help="of everything that is drawn")
     inputs.add_argument("--no-sizes", action="store_true", help="do not try other sizes of dynamic dimensions")
     inputs.add_argument("--no-values", action="store_true", help="do not try zeros, negative, large and other values")
     verdict = parser.add_argument_group("verdict")
-    verdict.add_argument("--rtol", type=float, metavar="X", help="relative tolerance; by default the dtype's own")
-    verdict.add_argument("--atol", type=float, metavar="X", help="absolute tolerance; by default the dtype's own")
+    specs.add(verdict, "--rtol")
+    specs.add(verdict, "--atol")
     verdict.add_argument("--strict", action="store_true", help="fail unless both printed verdicts are good, too")
     place = parser.add_argument_group("where it departs")
     place.add_argument(

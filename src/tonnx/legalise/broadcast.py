@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.ir.fold import LIMIT
-from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
+from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dims
 from tonnx.legalise.node_view import Blocked, constant_of
 
 T = ir.DataType
@@ -57,8 +57,7 @@ def limited(op: Builder, kind: str, a: ir.Value, b: ir.Value) -> ir.Value:
 
 def equal_shapes(a: ir.Value, b: ir.Value) -> bool:
     """Whether two values are known to have the same shape."""
-    left, right = dims_of(a), dims_of(b)
-    return left is not None and right is not None and len(left) == len(right) and all(map(same_dim, left, right))
+    return same_dims(dims_of(a), dims_of(b))
 
 
 def _emit(op: Builder, kind: str, a: ir.Value, b: ir.Value, attributes: dict[str, int]) -> ir.Value:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder
 from tonnx.lowering.ops import attention, norm
 from tonnx.lowering.rules import Rule, rule_of
@@ -23,9 +23,9 @@ _SELU_LIMIT = 1.7580993408473766
 """Where SELU flattens out, without the sign: what alpha dropout puts in the place of a dropped value."""
 
 
-def _in_training(*names: str) -> Callable[[Any], Any]:
+def _in_training(name: str) -> Callable[[Any], Any]:
     def enter(function: Any) -> Any:
-        RULES.update(dict.fromkeys(names, rule_of(function)))
+        RULES[name] = rule_of(function)
         return function
 
     return enter
@@ -88,55 +88,7 @@ def feature_alpha_dropout(op: Builder, x: ir.Value, p: float, train: bool) -> ir
     return alpha_dropout(op, x, p, train, True)
 
 
-@_in_training("aten.scaled_dot_product_attention")
-def scaled_dot_product_attention(
-    op: Builder,
-    x: ir.Value,
-    key: ir.Value,
-    value: ir.Value,
-    attn_mask: ir.Value | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> ir.Value:
-    if not dropout_p:
-        return attention.scaled_dot_product_attention(op, x, key, value, attn_mask, is_causal, scale)
-    if enable_gqa:
-        raise UnsupportedArgument("attention with dropout and grouped heads is not supported in a file for training")
-    return attention.attention_formula(
-        op, x, key, value, attn_mask, is_causal, scale, lambda weights: _drop(op, weights, dropout_p)
-    )
-
-
-@_in_training("aten.batch_norm")
-def batch_norm(
-    op: Builder,
-    x: ir.Value,
-    weight: ir.Value | None,
-    bias: ir.Value | None,
-    running_mean: ir.Value | None,
-    running_var: ir.Value | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-    cudnn_enabled: bool = True,
-) -> ir.Value:
-    if not training or running_mean is None or running_var is None or not isinstance(momentum, float):
-        return norm.batch_norm(op, x, weight, bias, running_mean, running_var, training, momentum, eps)
-    channels = [op.size(x, 1)]
-    y, mean, variance = op.BatchNormalization(
-        x,
-        norm.parameter(op, weight, 1, channels, x.dtype),
-        norm.parameter(op, bias, 0, channels, x.dtype),
-        running_mean,
-        running_var,
-        epsilon=eps,
-        momentum=1 - momentum,  # the share of the old statistics; PyTorch says that of the new
-        training_mode=1,
-        _outputs=3,
-    )
-    for output, running in ((mean, running_mean), (variance, running_var)):
-        output.name = op.names.unique(f"{running.name}.next")
-        output.type, output.shape = running.type, running.shape
-    return y
+RULES["aten.scaled_dot_product_attention"] = rule_of(attention.scaled_dot_product_attention)
+RULES["aten.batch_norm"] = replace(
+    rule_of(norm.batch_norm, keeps_statistics=True), unused=frozenset(("cudnn_enabled",))
+)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import dims_of, same_dim
+from tonnx.ir.infer import dims_of, same_dims
 from tonnx.lowering import sizes
 from tonnx.lowering.complex import is_complex, join, marked, part, unmarked
 from tonnx.lowering.ops.complex import conj
@@ -31,7 +31,7 @@ def view_inverse(op: Builder, name: str, base: ir.Value, value: ir.Value, argume
         return INVERSES[name](op, base, value, arguments)
     if name in RESHAPES and base.dtype == value.dtype:
         return op.reshape(value, op.sizes(base))
-    if name in ("expand", "expand_as") and _of_one_shape(base, value):
+    if name in ("expand", "expand_as") and same_dims(dims_of(base), dims_of(value)):
         return value
     raise NotInvertible(f"a write through {name} cannot be expressed")
 
@@ -54,11 +54,6 @@ def _pairs_back(op: Builder, name: str, base: ir.Value, value: ir.Value, argumen
     value = conj(op, value) if name in ("adjoint", "mH") else value
     parts = [(part(op, base, i), part(op, value, i)) for i in (0, 1)]
     return join(op, *(view_inverse(op, name, one, other, arguments) for one, other in parts))
-
-
-def _of_one_shape(one: ir.Value, other: ir.Value) -> bool:
-    a, b = dims_of(one), dims_of(other)
-    return a is not None and b is not None and len(a) == len(b) and all(map(same_dim, a, b))
 
 
 RESHAPES = frozenset(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
+from tonnx.run.package import read_json
 
 TASKS = {
     "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
@@ -73,7 +73,7 @@ def read_checkpoint(
     """Look at a folder without loading weights. Refuses what is not whole, and what does not fit the task."""
     if not folder.is_dir():
         raise InvalidArgument(f"there is no folder {folder}")
-    config = _read_json(folder / "config.json", f"{folder} is no checkpoint: it has no config.json")
+    config = read_json(folder / "config.json", f"{folder} is no checkpoint: it has no config.json")
     try:
         import transformers  # noqa: F401 (asked for here, so that nothing is done in vain)
     except ImportError as error:
@@ -100,7 +100,7 @@ def _check_weights(folder: Path, allow_pickle: bool) -> None:
             hint="--allow-pickle reads it" if pickles else None,
         )  # fmt: skip
     if found.suffix == ".json":
-        index = _read_json(found, f"{found} is not there")
+        index = read_json(found, f"{found} is not there")
         files = sorted({str(file) for file in dict(index.get("weight_map", {})).values()})
         missing = [file for file in files if not (folder / file).is_file()]
         if missing or not files:
@@ -139,15 +139,3 @@ def _classes(config: dict[str, Any], task: str) -> tuple[str, ...]:
 def _described(config: dict[str, Any]) -> str:
     architectures = ", ".join(config.get("architectures") or ()) or "no architecture"
     return f"the model type {config.get('model_type')!r} ({architectures})"
-
-
-def _read_json(file: Path, missing: str) -> dict[str, Any]:
-    if not file.is_file():
-        raise InvalidModel(missing)
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InvalidModel(f"{file} cannot be read", why=str(error)) from error
-    if not isinstance(content, dict):
-        raise InvalidModel(f"{file} is no JSON object")
-    return content

@@ -1,6 +1,6 @@
 """Steps after the network: from its outputs for one picture to lines of text, a picture, or a file of numbers.
 
-A step takes an `Answer` and returns it changed. ``array`` is the output at hand: the first one, until ``output`` picks
+A step changes the `Answer` that it is given. ``array`` is the output at hand: the first one, until ``output`` picks
 another. Outputs have no batch dimension here.
 """
 
@@ -21,7 +21,7 @@ from tonnx.run.recipe import Recipe
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-STEPS: dict[str, Callable[..., Answer]] = {}
+STEPS: dict[str, Callable[..., None]] = {}
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Answer:
         return self.prepared
 
 
-def step(function: Callable[..., Answer]) -> Callable[..., Answer]:
+def step(function: Callable[..., None]) -> Callable[..., None]:
     """Enter a step under its own name."""
     STEPS[function.__name__] = function
     return function
@@ -62,17 +62,16 @@ def conclude(outputs: dict[str, np.ndarray], prepared: Prepared | None, recipe: 
     answer = Answer(outputs, next(iter(outputs.values())), prepared, recipe.folder)
     for item in recipe.after:
         with item.fault():
-            answer = STEPS[item.name](answer, **item.options)
+            STEPS[item.name](answer, **item.options)
     if not recipe.after:
         answer.arrays = dict(outputs)
     return answer
 
 
 @step
-def output(answer: Answer, name: str) -> Answer:
+def output(answer: Answer, name: str) -> None:
     """Go on with the output of this name."""
     answer.array = named(answer, name)
-    return answer
 
 
 def named(answer: Answer, name: str) -> np.ndarray:
@@ -83,24 +82,22 @@ def named(answer: Answer, name: str) -> np.ndarray:
 
 
 @step
-def softmax(answer: Answer, axis: int = -1) -> Answer:
+def softmax(answer: Answer, axis: int = -1) -> None:
     """Scores to probabilities."""
     array = real(answer, "softmax").astype(np.float64)
     array = np.exp(array - array.max(axis=_axis(array, axis, "softmax"), keepdims=True))
     answer.array = (array / array.sum(axis=axis, keepdims=True)).astype(np.float32)
-    return answer
 
 
 @step
-def sigmoid(answer: Answer) -> Answer:
+def sigmoid(answer: Answer) -> None:
     """Scores to independent probabilities."""
     array = real(answer, "sigmoid").astype(np.float64)
     answer.array = (0.5 * (1 + np.tanh(0.5 * array))).astype(np.float32)  # in this form nothing overflows
-    return answer
 
 
 @step
-def top_k(answer: Answer, k: int = 5, labels: Any = None) -> Answer:
+def top_k(answer: Answer, k: int = 5, labels: Any = None) -> None:
     """The ``k`` best classes with their scores."""
     scores = real(answer, "top_k").reshape(-1)
     names = answer.names(labels)
@@ -111,19 +108,17 @@ def top_k(answer: Answer, k: int = 5, labels: Any = None) -> Answer:
         {"class": int(i), "label": label_of(names, int(i)), "score": float(scores[i])} for i in best
     ]
     answer.lines += [f"{scores[i]:.4f}  {label_of(names, int(i))}" for i in best]
-    return answer
 
 
 @step
-def argmax(answer: Answer, axis: int = 0) -> Answer:
+def argmax(answer: Answer, axis: int = 0) -> None:
     """The best class along an axis."""
     array = real(answer, "argmax")
     answer.array = array.argmax(axis=_axis(array, axis, "argmax"))
-    return answer
 
 
 @step
-def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
+def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> None:
     """A map of classes (or scores, classes first) as colours over the picture; ``alpha: 1`` shows the colours alone."""
     from PIL import Image
 
@@ -146,7 +141,6 @@ def mask(answer: Answer, labels: Any = None, alpha: float = 0.6) -> Answer:
     shares = sorted(zip(values.tolist(), (counts / classes.size).tolist(), strict=True), key=lambda pair: -pair[1])
     answer.data["classes"] = [{"class": c, "label": label_of(names, c), "share": share} for c, share in shares]
     answer.lines += [f"{share:7.2%}  {label_of(names, c)}" for c, share in shares]
-    return answer
 
 
 @step
@@ -158,7 +152,7 @@ def picture(
     layout: str = "nchw",
     colors: str = "rgb",
     chroma: bool = False,
-) -> Answer:
+) -> None:
     """The output as a picture. With ``chroma`` it is a luma, and gets the colours of the picture that went in."""
     from PIL import Image
 
@@ -182,11 +176,10 @@ def picture(
     else:
         image = Image.fromarray(np.ascontiguousarray(pixels[..., ::-1] if colors == "bgr" else pixels), "RGB")
     answer.picture = image
-    return answer
 
 
 @step
-def text(answer: Answer, alphabet: Any, blank: int = 0) -> Answer:
+def text(answer: Answer, alphabet: Any, blank: int = 0) -> None:
     """Scores of characters by time (a CTC recogniser's) as text: the best of each, repetitions and blanks left out."""
     scores = real(answer, "text")
     if scores.ndim != 2:
@@ -201,7 +194,6 @@ def text(answer: Answer, alphabet: Any, blank: int = 0) -> Answer:
     kept = [c for i, c in enumerate(best) if c != blank and (i == 0 or c != best[i - 1])]
     answer.data["text"] = "".join(characters[c - (c > blank)] for c in kept)
     answer.lines.append(answer.data["text"])
-    return answer
 
 
 @step
@@ -215,7 +207,7 @@ def boxes(
     score: float = 0.5,
     nms: float | None = None,
     labels: Any = None,
-) -> Answer:
+) -> None:
     """Found objects, drawn on the picture. See `detections.read` for the forms of output that are understood."""
     from tonnx.run import detections
 
@@ -232,14 +224,12 @@ def boxes(
     answer.data["boxes"] = [{"label": label_of(names, d.kind), **d.data()} for d in objects]
     answer.lines += [f"{d.score:.4f}  {label_of(names, d.kind)}  {d.where()}" for d in objects]
     answer.picture = detections.drawn(state.original, objects, names)
-    return answer
 
 
 @step
-def save(answer: Answer, name: str | None = None) -> Answer:
+def save(answer: Answer, name: str | None = None) -> None:
     """Keep the array at hand as numbers, in a ``.npy`` file."""
     answer.arrays[name or "output"] = answer.array
-    return answer
 
 
 def real(answer: Answer, step: str) -> np.ndarray:

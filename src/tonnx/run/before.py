@@ -1,6 +1,6 @@
 """Steps before the network: from a picture to the array that the network takes.
 
-A step takes `Prepared` and returns it changed. Sizes are pictures' sizes in pixels. Until the first step that computes
+A step changes the `Prepared` that it is given. Sizes are pictures' sizes in pixels. Until the first step that computes
 (scale, normalize, layout, dtype) the picture is one of Pillow's, so that resizing is what the training code did.
 """
 
@@ -18,7 +18,7 @@ from tonnx.run.recipe import Recipe, Step
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-STEPS: dict[str, Callable[..., Prepared]] = {}
+STEPS: dict[str, Callable[..., None]] = {}
 
 _LAYOUTS = ("nchw", "nhwc", "chw", "hwc")
 
@@ -94,7 +94,7 @@ class Prepared:
         return self.picture
 
 
-def step(function: Callable[..., Prepared]) -> Callable[..., Prepared]:
+def step(function: Callable[..., None]) -> Callable[..., None]:
     """Enter a step under its own name."""
     STEPS[function.__name__] = function
     return function
@@ -115,15 +115,15 @@ def prepare(picture: Image, recipe: Recipe) -> Prepared:
 
 def _taken(state: Prepared, steps: Sequence[Step]) -> Prepared:
     if not steps or steps[0].name != "color":
-        state = color(state, "rgb")
+        color(state, "rgb")
     for item in steps:
         with item.fault():
-            state = STEPS[item.name](state, **item.options)
+            STEPS[item.name](state, **item.options)
     return state
 
 
 @step
-def color(state: Prepared, to: str = "rgb") -> Prepared:
+def color(state: Prepared, to: str = "rgb") -> None:
     """``rgb``, ``bgr``, ``gray``, ``ycbcr``, or ``luma``: the brightness alone."""
     picture = state.only_picture("color")
     modes = {"rgb": "RGB", "bgr": "RGB", "gray": "L", "ycbcr": "YCbCr", "luma": "YCbCr"}
@@ -133,7 +133,6 @@ def color(state: Prepared, to: str = "rgb") -> Prepared:
     state.picture = picture.convert("RGB").convert(modes[to]) if to in ("ycbcr", "luma") else picture.convert(modes[to])
     if to == "luma":
         state.picture = state.picture.getchannel("Y")
-    return state
 
 
 @step
@@ -146,7 +145,7 @@ def resize(
     factor: float | None = None,
     filter: str = "bilinear",
     multiple_of: int = 1,
-) -> Prepared:
+) -> None:
     """To ``size`` (a number, or height and width), or in proportion: to a short or long side, a height, by a factor."""
     picture = state.only_picture("resize")
     h, w = resized((picture.height, picture.width), size, short, long, height, factor, multiple_of)
@@ -154,7 +153,6 @@ def resize(
     x, y = w / picture.width, h / picture.height
     state.scale = (state.scale[0] * x, state.scale[1] * y)
     state.offset = (state.offset[0] * x, state.offset[1] * y)
-    return state
 
 
 def resized(
@@ -198,7 +196,7 @@ def resampling(name: str) -> Any:
 
 
 @step
-def crop(state: Prepared, size: int | Sequence[int]) -> Prepared:
+def crop(state: Prepared, size: int | Sequence[int]) -> None:
     """The middle, ``size`` a number, or height and width."""
     picture = state.only_picture("crop")
     h, w = _pair(size, "crop: size")
@@ -209,7 +207,6 @@ def crop(state: Prepared, size: int | Sequence[int]) -> Prepared:
     top, left = round((picture.height - h) / 2), round((picture.width - w) / 2)
     state.picture = picture.crop((left, top, left + w, top + h))
     state.offset = (state.offset[0] - left, state.offset[1] - top)
-    return state
 
 
 @step
@@ -219,7 +216,7 @@ def pad(
     multiple_of: int | None = None,
     value: int = 0,
     position: str = "center",
-) -> Prepared:
+) -> None:
     """Up to ``size`` or to a multiple, around the picture or (``position: corner``) right and below."""
     picture = state.only_picture("pad")
     if (size is None) == (multiple_of is None):
@@ -240,18 +237,16 @@ def pad(
     state.picture = Image.new(picture.mode, (target[1], target[0]), fill)
     state.picture.paste(picture, (left, top))
     state.offset = (state.offset[0] + left, state.offset[1] + top)
-    return state
 
 
 @step
-def scale(state: Prepared, factor: float = 1 / 255) -> Prepared:
+def scale(state: Prepared, factor: float = 1 / 255) -> None:
     """Multiply: from 0…255 to 0…1 by default."""
     state.array = state.pixels().astype(np.float32) * np.float32(factor)
-    return state
 
 
 @step
-def normalize(state: Prepared, mean: Sequence[float] | float = 0.0, std: Sequence[float] | float = 1.0) -> Prepared:
+def normalize(state: Prepared, mean: Sequence[float] | float = 0.0, std: Sequence[float] | float = 1.0) -> None:
     """``(x - mean) / std`` in each channel."""
     array = state.pixels().astype(np.float32)
     channels = array.shape[channel_axis(state.layout)]
@@ -261,11 +256,10 @@ def normalize(state: Prepared, mean: Sequence[float] | float = 0.0, std: Sequenc
     if not np.all(divisor):
         raise InvalidArgument("normalize: std is 0")
     state.array = (array - shift) / divisor
-    return state
 
 
 @step
-def layout(state: Prepared, to: str = "nchw") -> Prepared:
+def layout(state: Prepared, to: str = "nchw") -> None:
     """``nchw`` or ``nhwc``."""
     if to not in _LAYOUTS:
         raise InvalidArgument(f"layout: there is no {to!r}", why="known are nchw and nhwc")
@@ -274,11 +268,10 @@ def layout(state: Prepared, to: str = "nchw") -> Prepared:
     if to != state.layout:
         array = array.transpose(2, 0, 1) if to == "nchw" else array.transpose(1, 2, 0)
     state.array, state.layout = np.ascontiguousarray(array), to
-    return state
 
 
 @step
-def dtype(state: Prepared, to: str = "float32") -> Prepared:
+def dtype(state: Prepared, to: str = "float32") -> None:
     """The element type of the network's input."""
     try:
         kind = np.dtype(to)
@@ -287,7 +280,6 @@ def dtype(state: Prepared, to: str = "float32") -> Prepared:
     if kind.kind not in "fiu":
         raise InvalidArgument(f"dtype: a picture has no elements of {to!r}")
     state.array = state.pixels().astype(kind)
-    return state
 
 
 def channel_axis(layout: str) -> int:

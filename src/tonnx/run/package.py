@@ -43,11 +43,12 @@ class Package:
         self, folder: str | os.PathLike[str], providers: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.folder = Path(folder)
-        self.manifest = _read_json(self.folder / MANIFEST)
+        missing = f"{self.folder} is no package: it has no {MANIFEST}"
+        self.manifest = read_json(self.folder / MANIFEST, missing, "tonnx export FOLDER -o PACKAGE makes one")
         self.task = str(self.manifest.get("task"))
         self.settings: dict[str, Any] = {}
         if (self.folder / "generation_config.json").is_file():
-            self.settings = _read_json(self.folder / "generation_config.json")
+            self.settings = read_json(self.folder / "generation_config.json")
         file = self.folder / str(self.manifest.get("file"))
         if not file.is_file():
             raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(file))
@@ -95,7 +96,7 @@ class Package:
         outputs, mask = self.outputs(self.token_ids(prompts))
         hidden = next(iter(outputs.values()))
         pooling = self.folder / "1_Pooling" / "config.json"
-        if pooling.is_file() and _read_json(pooling).get("pooling_mode_cls_token"):
+        if pooling.is_file() and read_json(pooling).get("pooling_mode_cls_token"):
             return np.asarray(hidden[:, 0])
         weights = mask[:, :, None].astype(hidden.dtype)
         return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
@@ -104,7 +105,7 @@ class Package:
         """The labels of each text with their probabilities, the likeliest first."""
         self._check_task("classify", "text-classification")
         outputs, _ = self.outputs(self.token_ids(prompts))
-        labels = _read_json(self.folder / "config.json").get("id2label") or {}
+        labels = read_json(self.folder / "config.json").get("id2label") or {}
         results = []
         for scores in outputs["logits"].astype(np.float64):
             chances = np.exp(scores - scores.max())
@@ -166,13 +167,12 @@ def _asked(options: Mapping[str, Any]) -> Asked:
     return Asked(**options)
 
 
-def _read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path, missing: str = "", hint: str | None = None) -> dict[str, Any]:
+    """A file with a JSON object; ``missing`` and ``hint`` are said where there is no file."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise InvalidModel(
-            f"{file.parent} is no package: it has no {file.name}", hint="tonnx export FOLDER -o PACKAGE makes one"
-        ) from None
+        raise InvalidModel(missing or f"there is no file {file}", hint=hint) from None
     except (ValueError, OSError) as error:
         raise InvalidModel(f"{file} cannot be read", why=str(error)) from error
     if not isinstance(content, dict):

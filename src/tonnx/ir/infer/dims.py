@@ -28,13 +28,16 @@ def same_dim(a: object, b: object) -> bool:
     return isinstance(a, ir.SymbolicDim) and isinstance(b, ir.SymbolicDim) and a.value == b.value is not None
 
 
+def same_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> bool:
+    """Whether two shapes are known to be equal."""
+    return one is not None and other is not None and len(one) == len(other) and all(map(same_dim, one, other))
+
+
 def constant(value: ir.Value | None) -> np.ndarray | None:
     """The contents of a value that is known before run time."""
     if value is None or value.const_value is None:
         return None
     return value.const_value.numpy()
-
-
 
 
 def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:

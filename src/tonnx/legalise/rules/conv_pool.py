@@ -13,8 +13,6 @@ from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, same
 from tonnx.legalise.versioned_ops import END
 
-T = ir.DataType
-
 
 class Window:
     """The sliding window of a pooling node, its defaults filled in."""

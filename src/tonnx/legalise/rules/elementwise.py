@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import broadcast, dims_of, same_dim
+from tonnx.ir.infer import broadcast, dims_of, same_dims
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import UP, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import arange
@@ -303,14 +303,7 @@ same(("Max", "Min", "Sum", "Mean"), 8, "equal shapes need no broadcasting", dire
 
 
 def _one_shape(values: list[ir.Value]) -> bool:
-    first = dims_of(values[0])
-    for value in values[1:]:
-        dims = dims_of(value)
-        if first is None or dims is None or len(dims) != len(first):
-            return False
-        if not all(same_dim(a, b) for a, b in zip(dims, first, strict=True)):
-            return False
-    return True
+    return all(same_dims(dims_of(values[0]), dims_of(value)) for value in values[1:])
 
 
 def _broadcast(op: Builder, value: ir.Value, others: list[ir.Value]) -> ir.Value:

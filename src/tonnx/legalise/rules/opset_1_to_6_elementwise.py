@@ -59,38 +59,35 @@ same(_CONSUMING, 6, "consumed_inputs is optional, and types are the type rule's"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
+def _written_down(node: NodeView, defaults: dict[str, float]) -> None:
+    """What is not said is what the other version has as its default."""
+    for name, value in defaults.items():
+        if name not in node.node.attributes:
+            node.node.attributes.add(ir.AttrFloat32(name, value))
+
+
 @down("Clip", 6)
 def clip_without_defaults(op: Builder, node: NodeView) -> None:
     """Version 1 has no defaults: a bound that is not given is written down."""
-    for name, bound in (("min", -_LARGEST), ("max", _LARGEST)):
-        if name not in node.node.attributes:
-            node.node.attributes.add(ir.AttrFloat32(name, bound))
+    _written_down(node, {"min": -_LARGEST, "max": _LARGEST})
 
 
 @up("Clip", 6)
 def clip_without_bound(op: Builder, node: NodeView) -> None:
     """A bound that is not given is infinite."""
-    for name, bound in (("min", -math.inf), ("max", math.inf)):
-        if name not in node.node.attributes:
-            node.node.attributes.add(ir.AttrFloat32(name, bound))
-
-
-def _selu_defaults(node: NodeView, opset: int) -> None:
-    for name in ("alpha", "gamma"):
-        if name not in node.node.attributes:
-            node.node.attributes.add(ir.AttrFloat32(name, schema_default("Selu", opset, name)))
+    _written_down(node, {"min": -math.inf, "max": math.inf})
 
 
 @down("Selu", 6)
 def selu_new_defaults(op: Builder, node: NodeView) -> None:
-    """The defaults had fewer digits: they are written down."""
-    _selu_defaults(node, 6)
+    """The defaults had fewer digits."""
+    _written_down(node, {name: schema_default("Selu", 6, name) for name in ("alpha", "gamma")})
 
 
 @up("Selu", 6)
 def selu_old_defaults(op: Builder, node: NodeView) -> None:
-    """The defaults had fewer digits: they are written down."""
-    _selu_defaults(node, 1)
+    """The defaults had fewer digits."""
+    _written_down(node, {name: schema_default("Selu", 1, name) for name in ("alpha", "gamma")})
 
 
 # PRelu

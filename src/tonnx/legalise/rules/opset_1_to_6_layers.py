@@ -11,8 +11,6 @@ from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules.conv_pool import Window, spatial_pads
 from tonnx.legalise.table import attributes_go, down, up
 
-T = ir.DataType
-
 # What is done differently in training
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import Dims, dims_of, same_dim
+from tonnx.ir.infer import Dims, dims_of, same_dim, same_dims
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, down, same, up
 from tonnx.legalise.versioned_ops import counted_by_loop
@@ -65,7 +65,7 @@ def _ones_between(before: Dims, after: Dims) -> tuple[list[int] | None, list[int
     """The axes of size 1 to take away, and those to put in; None if that is not all."""
     kept_before = [d for d in before if d != 1]
     kept_after = [d for d in after if d != 1]
-    if len(kept_before) != len(kept_after) or not all(map(same_dim, kept_before, kept_after)):
+    if not same_dims(kept_before, kept_after):
         return None, None
     return [i for i, d in enumerate(before) if d == 1], [i for i, d in enumerate(after) if d == 1]
 

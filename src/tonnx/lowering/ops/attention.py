@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import onnx_ir as ir
 
+from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder
 from tonnx.lowering.rules import lower
 
 T = ir.DataType
 
 
-@lower("aten.scaled_dot_product_attention", unused="dropout_p enable_gqa")
+@lower("aten.scaled_dot_product_attention", unused="dropout_p enable_gqa", dropout_p=0.0, enable_gqa=False)
 def scaled_dot_product_attention(
     op: Builder,
     x: ir.Value,
     key: ir.Value,
     value: ir.Value,
     attn_mask: ir.Value | None = None,
+    dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> ir.Value:
+    """In inference nothing is dropped; how heads are grouped, their numbers say."""
+    if dropout_p:
+        if enable_gqa:
+            raise UnsupportedArgument(
+                "attention with dropout and grouped heads is not supported in a file for training"
+            )
+        return attention_formula(op, x, key, value, attn_mask, is_causal, scale, dropout_p)
     ranks = [op.rank(v) for v in (x, key, value)]
     if max(ranks) > 4:
         return attention_formula(op, x, key, value, attn_mask, is_causal, scale)
@@ -68,7 +77,7 @@ def attention_formula(
     mask: ir.Value | None,
     is_causal: bool,
     scale: float | None,
-    drop: Callable[[ir.Value], ir.Value] = lambda weights: weights,
+    dropout: float = 0.0,
 ) -> ir.Value:
     """The formula itself: for more leading axes than the operator has (windows of windows), and for dropout."""
     head = op.size(query, -1)
@@ -92,4 +101,6 @@ def attention_formula(
     weights = op.Softmax(scores, axis=-1)
     if mask is not None and mask.dtype == T.BOOL:
         weights = op.Where(op.IsNaN(weights), op.constant(0, weights.dtype), weights)
-    return op.MatMul(drop(weights), value)
+    if dropout:
+        weights = op.Dropout(weights, op.constant(dropout, T.FLOAT), op.constant(True, T.BOOL))
+    return op.MatMul(weights, value)

@@ -53,6 +53,7 @@ def _moments(op: Builder, x: ir.Value, axes: Sequence[int]) -> tuple[ir.Value, i
 
 
 @lower("aten.batch_norm", unused="cudnn_enabled")
+@lower("aten.instance_norm", unused="cudnn_enabled", renamed="use_input_stats=training", by_instance=True)
 def batch_norm(
     op: Builder,
     x: ir.Value,
@@ -63,18 +64,36 @@ def batch_norm(
     training: bool,
     momentum: float,
     eps: float,
+    *,
+    by_instance: bool = False,
+    keeps_statistics: bool = False,
 ) -> ir.Value:
-    if training or running_mean is None or running_var is None:
+    """``training``: by the statistics of this batch, or of each sample; ``keeps_statistics``: in a file for it."""
+    if training and by_instance:
+        return instance_norm(op, x, weight, bias, eps)
+    has_statistics = running_mean is not None and running_var is not None
+    if not has_statistics or (training and not (keeps_statistics and isinstance(momentum, float))):
         return _batch_statistics(op, x, weight, bias, eps)[0]
     channels = [op.size(x, 1)]
-    return op.BatchNormalization(
-        x,
-        parameter(op, weight, 1, channels, x.dtype),
-        parameter(op, bias, 0, channels, x.dtype),
-        parameter(op, running_mean, 0, channels, x.dtype),
-        parameter(op, running_var, 1, channels, x.dtype),
-        epsilon=eps,
-    )
+    scale, shift = parameter(op, weight, 1, channels, x.dtype), parameter(op, bias, 0, channels, x.dtype)
+    if not training:
+        statistics = [parameter(op, value, 0, channels, x.dtype) for value in (running_mean, running_var)]
+        return op.BatchNormalization(x, scale, shift, *statistics, epsilon=eps)
+    # ONNX's momentum is the share of the old statistics; PyTorch says that of the new.
+    settings = {"epsilon": eps, "momentum": 1 - momentum, "training_mode": 1}
+    y, *statistics = op.BatchNormalization(x, scale, shift, running_mean, running_var, **settings, _outputs=3)
+    for output, running in zip(statistics, (running_mean, running_var), strict=True):
+        assert running is not None
+        output.name = op.names.unique(f"{running.name}.next")
+        output.type, output.shape = running.type, running.shape
+    return y
+
+
+def instance_norm(op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, eps: float) -> ir.Value:
+    """Every channel of every sample by itself."""
+    channels = [op.size(x, 1)]
+    scale, shift = parameter(op, weight, 1, channels, x.dtype), parameter(op, bias, 0, channels, x.dtype)
+    return op.InstanceNormalization(x, scale, shift, epsilon=eps)
 
 
 def _batch_statistics(
@@ -123,25 +142,6 @@ def native_batch_norm(
         ]
     reserved = [op.constant([], T.UINT8)] if is_reserving else []
     return [y, mean, scale, *reserved, *running]
-
-
-@lower("aten.instance_norm", unused="cudnn_enabled")
-def instance_norm(
-    op: Builder,
-    x: ir.Value,
-    weight: Parameter,
-    bias: Parameter,
-    running_mean: Parameter,
-    running_var: Parameter,
-    use_input_stats: bool,
-    momentum: float,
-    eps: float,
-) -> ir.Value:
-    if not use_input_stats:
-        return batch_norm(op, x, weight, bias, running_mean, running_var, False, momentum, eps)
-    channels = [op.size(x, 1)]
-    scale = parameter(op, weight, 1, channels, x.dtype)
-    return op.InstanceNormalization(x, scale, parameter(op, bias, 0, channels, x.dtype), epsilon=eps)
 
 
 # Normalisation within a sample

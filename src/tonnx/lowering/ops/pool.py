@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
@@ -15,6 +14,7 @@ from tonnx.ir.infer import same_dim
 from tonnx.ir.sizes import size_dim
 from tonnx.lowering.ops.conv import Ints, batched, spread
 from tonnx.lowering.rules import lower
+from tonnx.lowering.sizes import arange
 from tonnx.lowering.values import is_float, is_integer
 
 
@@ -148,13 +148,9 @@ def _sum_pool(op: Builder, x: ir.Value, windows: _Windows) -> ir.Value:
 # Adaptive windows: output i of O covers the input from floor(i·L/O) up to, not including, ceil((i+1)·L/O)
 
 
-def _range(op: Builder, count: Size) -> ir.Value:
-    return op.constant(np.arange(count)) if isinstance(count, int) else op.Range(0, op.scalar(count), 1)
-
-
 def _edges(op: Builder, size: Size, count: Size) -> tuple[ir.Value, ir.Value]:
     """Where the windows begin and end, as vectors."""
-    i = _range(op, count)
+    i = arange(op, count)
     if isinstance(count, ir.Value):
         count = op.Max(count, 1)  # no window at all must not divide by zero
     begins = op.Div(op.Mul(i, size), count)
@@ -215,7 +211,7 @@ def _averaged(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     size, sizes = op.size(x, axis), op.sizes(x)
     is_last = axis == op.rank(x) - 1
     begins, ends = (op.Unsqueeze(edge, [0 if is_last else 1]) for edge in _edges(op, size, count))
-    places = op.Unsqueeze(_range(op, size), [1 if is_last else 0])
+    places = op.Unsqueeze(arange(op, size), [1 if is_last else 0])
     inside = op.And(op.GreaterOrEqual(places, begins), op.Less(places, ends))
     weights = op.Div(op.cast(inside, x.dtype), op.cast(op.Sub(ends, begins), x.dtype))
     if is_last:
@@ -315,7 +311,7 @@ def fractional_max_pool(
     place: ir.Value | None = None  # in a plane, of every element of every window: (…, output, kernel)
     for i in range(axes):
         starts = _random_starts(op, op.Gather(random_samples, sampled[i], axis=2), own[i], kernel[i], output[i])
-        index = op.Unsqueeze(starts, [3]) + _range(op, kernel[i])
+        index = op.Unsqueeze(starts, [3]) + arange(op, kernel[i])
         index = op.Unsqueeze(index, [axis for axis in range(2, 2 + 2 * axes) if axis not in (2 + i, 2 + axes + i)])
         place = index if place is None else place * op.scalar(own[i]) + index
     assert place is not None
@@ -336,6 +332,6 @@ def _random_starts(op: Builder, sample: ir.Value, size: Size, kernel: int, count
         return last
     step = op.cast(room, sample.dtype) / float(count - 1)
     sample = op.Unsqueeze(sample, [2])
-    moved, first = ((op.cast(_range(op, count - 1), sample.dtype) + sample) * step, sample * step)
+    moved, first = ((op.cast(arange(op, count - 1), sample.dtype) + sample) * step, sample * step)
     begins = op.cast(moved, ir.DataType.INT64) - op.cast(first, ir.DataType.INT64)
     return op.Concat(begins, last, axis=2)

@@ -366,8 +366,5 @@ def _batch_norm(
 
 _kernel("batch_norm", "batch_norm1d", "batch_norm2d", "batch_norm3d", real=_batch_norm, after="")
 _kernel(*(f"batch_norm{axes}_relu" for axes in ("", "1d", "2d", "3d")), real=_batch_norm, after="relu")
-_kernel(
-    "instance_norm",
-    real=lambda op, x, weight, bias, eps: norm.instance_norm(op, x, weight, bias, None, None, True, 0.0, eps),
-)
+_kernel("instance_norm", real=norm.instance_norm)
 _kernel("max_pool1d", "max_pool2d", real=_max_pool)

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
+from tonnx.lowering.ops.create import triangle_indices
 from tonnx.lowering.ops.math import sub
 from tonnx.lowering.ops.parts import diagonal
 from tonnx.lowering.ops.special import log_add_exp
@@ -232,6 +233,14 @@ def cdist(op: Builder, x1: ir.Value, x2: ir.Value, p: float = 2.0) -> ir.Value:
     # Every row of the one with every row of the other. Through a product of matrices it would be faster, but rows that
     # nearly agree would come out at a distance that is all rounding error.
     return vector_norm(op, op.Sub(op.Unsqueeze(a, [-2]), op.Unsqueeze(b, [-3])), p, -1)
+
+
+@lower("aten.pdist", "aten._pdist_forward")
+def pdist(op: Builder, x: ir.Value, p: float = 2.0) -> ir.Value:
+    rows = op.size(x, 0)
+    pairs = triangle_indices(op, rows, rows, 1, upper=True)
+    one, other = (op.Gather(x, op.Gather(pairs, i, axis=0), axis=0) for i in (0, 1))
+    return vector_norm(op, op.Sub(one, other), p, -1)
 
 
 # Softmax

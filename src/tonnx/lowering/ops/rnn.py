@@ -59,32 +59,33 @@ def recurrent(
     # Runtimes have these kernels for float32 only.
     weights, states = ([op.cast(value, T.FLOAT) for value in values] for values in (params, hx))
     is_projected = len(hx) == 2 and hx[0].shape[-1] != hx[1].shape[-1]  # type: ignore[index]
-    run = _projected if is_projected else _native
-    directions = 2 if bidirectional else 1
-    sequence = op.cast(sequence, T.FLOAT)
-    output, *last = run(op, kind, sequence, states, weights, has_biases, num_layers, directions, lengths)
+    stack = _Stack(kind, weights, has_biases, num_layers, 2 if bidirectional else 1, lengths)
+    output, *last = (_projected if is_projected else _native)(op, op.cast(sequence, T.FLOAT), states, stack)
     results = [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *last]
     return [op.cast(value, x.dtype) for value in results]
 
 
-def _native(
-    op: Builder,
-    kind: Kind,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    directions: int,
-    lengths: ir.Value | None,
-) -> list[ir.Value]:
+@dataclass(frozen=True)
+class _Stack:
+    """Layers one on the other."""
+
+    kind: Kind
+    params: Sequence[ir.Value]
+    has_biases: bool
+    count: int
+    directions: int
+    lengths: ir.Value | None
+
+
+def _native(op: Builder, x: ir.Value, hx: Sequence[ir.Value], stack: _Stack) -> list[ir.Value]:
     """By ONNX's own layers, over [time, batch, features]."""
-    per_direction = 4 if has_biases else 2
-    hidden = int(params[1].shape[-1])  # type: ignore[index, arg-type]
+    kind, directions, lengths = stack.kind, stack.directions, stack.lengths
+    per_direction = 4 if stack.has_biases else 2
+    hidden = int(stack.params[1].shape[-1])  # type: ignore[index, arg-type]
     last_states: list[list[ir.Value]] = [[] for _ in hx]
-    for layer in range(num_layers):
+    for layer in range(stack.count):
         at = layer * directions * per_direction
-        w, r, b = _packed(op, kind, params[at : at + directions * per_direction], per_direction, hidden)
+        w, r, b = _packed(op, kind, stack.params[at : at + directions * per_direction], per_direction, hidden)
         begin = [_slice_of_state(op, state, layer * directions, directions) for state in hx]
         results = getattr(op, kind.op_type)(
             x,
@@ -178,30 +179,20 @@ def by_direction(
     return [x, *(_stacked(op, states) for states in last_states)]
 
 
-def _projected(
-    op: Builder,
-    kind: Kind,
-    x: ir.Value,
-    hx: Sequence[ir.Value],
-    params: Sequence[ir.Value],
-    has_biases: bool,
-    num_layers: int,
-    directions: int,
-    lengths: ir.Value | None,
-) -> list[ir.Value]:
-    per_direction = 5 if has_biases else 3
+def _projected(op: Builder, x: ir.Value, hx: Sequence[ir.Value], stack: _Stack) -> list[ir.Value]:
+    per_direction = 5 if stack.has_biases else 3
 
     def layer(x: ir.Value, begin: Sequence[ir.Value], at: int, direction: int) -> list[ir.Value]:
-        w_ih, w_hh, *biases, w_hr = params[at * per_direction : (at + 1) * per_direction]
+        w_ih, w_hh, *biases, w_hr = stack.params[at * per_direction : (at + 1) * per_direction]
         b_ih, b_hh = biases or (None, None)
 
         def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
-            hidden, cell = stepped_once(op, kind, states, item, linear(op, states[0], w_hh, b_hh))
+            hidden, cell = stepped_once(op, stack.kind, states, item, linear(op, states[0], w_hh, b_hh))
             return [linear(op, hidden, w_hr, None), cell]
 
-        return stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, lengths)
+        return stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step, stack.lengths)
 
-    return by_direction(op, x, hx, num_layers, directions, layer)
+    return by_direction(op, x, hx, stack.count, stack.directions, layer)
 
 
 # One step of a recurrent layer

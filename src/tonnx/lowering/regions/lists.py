@@ -13,7 +13,7 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim
+from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim, same_dims
 from tonnx.lowering.regions.emit import if_node
 
 T = ir.DataType
@@ -204,11 +204,6 @@ def number_value(op: Builder, item: Any, dtype: ir.DataType) -> ir.Value:
 
 
 # Shapes
-
-
-def same_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> bool:
-    """Whether two shapes are known to be equal."""
-    return one is not None and other is not None and len(one) == len(other) and all(map(same_dim, one, other))
 
 
 def joined_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> tuple[Dim, ...] | None:

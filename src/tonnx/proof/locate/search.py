@@ -16,7 +16,6 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import TonnxError
-from tonnx.io import read
 from tonnx.ir.facts import VALUE, Fact
 from tonnx.ir.provenance import Origin, origin_of
 from tonnx.proof.compare import Comparison
@@ -70,31 +69,6 @@ def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
     return Case(
         model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp
     )
-
-
-def opened(model: str | Path | ir.Model) -> ir.Model:
-    """A file, with what it says of where its nodes come from, and the types that can be inferred."""
-    loaded = model if isinstance(model, ir.Model) else read.reader(model)()
-    if not isinstance(model, ir.Model):
-        read.infer(loaded)
-    return loaded
-
-
-def differences(
-    model: str | Path | ir.Model,
-    trace: Trace,
-    feeds: Mapping[str, np.ndarray],
-    outputs: Mapping[str, np.ndarray] | None = None,
-    *,
-    rtol: float | None = None,
-    atol: float | None = None,
-) -> list[Difference]:
-    """For every value that the file and the model both have, how far apart they are, in the file's order.
-
-    In bounded memory: a few values at a time. ``outputs`` are what the model gives, by the file's output names.
-    """
-    case = Case(opened(model), trace, dict(feeds), dict(outputs or {}), Tolerances(rtol, atol))
-    return _listed(*_swept(case)[:3])
 
 
 def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], ContentMatch | None]:

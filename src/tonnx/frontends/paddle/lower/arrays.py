@@ -18,8 +18,8 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
-from tonnx.ir.infer import Dim
-from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, same_dims, shape_of
+from tonnx.ir.infer import Dim, same_dims
+from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, shape_of
 
 T = ir.DataType
 

@@ -124,10 +124,11 @@ def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Random inputs at these sizes. Integers are 0 and 1: as indices these are most often valid."""
     rng = np.random.default_rng(0)
     arrays = {}
-    sides = _sides(inputs, sizes)
+    pictures = [shape for shape in inputs.shapes.values() if len(shape) == 4]
+    sides = _fixed(pictures[0], sizes)[2:] if pictures else (64, 64)
     for name, shape in inputs.shapes.items():
         dtype = inputs.dtypes[name]
-        dims = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
+        dims = _fixed(shape, sizes)
         if name in inputs.measures:
             arrays[name] = np.broadcast_to((*sides, 1)[: dims[-1]], dims).astype(dtype.numpy())
         elif name in _FACTORS:
@@ -141,17 +142,8 @@ def example(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
 
 def zeros(inputs: Inputs, sizes: Mapping[str, int]) -> dict[str, np.ndarray]:
     """Inputs that nobody computes with: they have the shapes, and cost nothing."""
-    arrays = {}
-    for name, shape in inputs.shapes.items():
-        fixed = [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]
-        arrays[name] = np.zeros(fixed, inputs.dtypes[name].numpy())
-    return arrays
+    return {name: np.zeros(_fixed(shape, sizes), inputs.dtypes[name].numpy()) for name, shape in inputs.shapes.items()}
 
 
-def _sides(inputs: Inputs, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """Height and width of the picture."""
-    for shape in inputs.shapes.values():
-        if len(shape) == 4:
-            height, width = (dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape[2:])
-            return height, width
-    return 64, 64
+def _fixed(shape: Sequence[Dim], sizes: Mapping[str, int]) -> list[int]:
+    return [dim if isinstance(dim, int) else sizes[str(dim.value)] for dim in shape]

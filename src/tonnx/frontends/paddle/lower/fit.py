@@ -9,8 +9,6 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.lowering.values import Operand, promote
 
-T = ir.DataType
-
 
 def aligned(op: Builder, x: Operand, y: Operand, axis: int = -1) -> list[ir.Value]:
     """Two operands of one dtype that broadcast as ONNX does it.

@@ -26,7 +26,7 @@ from tonnx.frontends.paddle.read.graph import Block, Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import Counters, before_of, results_of
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import UNKNOWN
+from tonnx.ir.infer import UNKNOWN, same_dims
 from tonnx.lowering.regions.emit import LoopBody
 from tonnx.lowering.regions.forms import (
     Container,
@@ -39,7 +39,7 @@ from tonnx.lowering.regions.forms import (
     join,
     list_form,
 )
-from tonnx.lowering.regions.lists import DynamicList, gathered, same_dims, shape_of
+from tonnx.lowering.regions.lists import DynamicList, gathered, shape_of
 from tonnx.lowering.regions.settle import MOST_PASSES, UNROLLED, at_start, close_loop, loop_body, settle
 
 if TYPE_CHECKING:
@@ -54,8 +54,6 @@ class Collected:
     """The form of an array that gets one element at its end in every pass: the Loop itself stacks them."""
 
     element: TensorForm
-
-
 
 
 @dataclass(eq=False)

@@ -14,8 +14,6 @@ from tonnx.lowering.ops import activation as like_torch
 from tonnx.lowering.ops import reduce as torch_reduce
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
-
 direct("relu(x)", like_torch.relu)
 direct("relu6(x, *, threshold: float = 6.0)", lambda op, x, threshold: op.Clip(x, 0.0, threshold))
 direct("elu(x, *, alpha: float = 1.0)", lambda op, x, alpha: op.Elu(x, alpha=alpha))

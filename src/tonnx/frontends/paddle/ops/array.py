@@ -16,6 +16,11 @@ direct("create_array()", lambda op: Listed(), unused="dtype")
 direct("assign@array(x: Array)", lambda op, x: x)
 direct("assign_out@array(x: Array, output: Array = None)", lambda op, x, output: x)
 direct("array_read(array: Array, i)", lambda op, array, i: array.read(op, i))
+direct("array_length(x: Array = None)", lambda op, x: op.reshape((x or Listed()).length(op), [1]))
+direct(
+    "array_to_tensor(x: Array, *, axis: int = 0, use_stack: bool = False)",
+    lambda op, x, axis, use_stack: x.joined(op, axis, use_stack),
+)
 direct("slice_array_dense(input: Array, starts)", lambda op, array, start: array.read(op, start))
 direct("slice_array(input: Array, starts: Size, ends: Size)", lambda op, array, start, end: array.part(op, start, end))
 
@@ -31,16 +36,6 @@ def create_array_like(op: Builder, x: Array, *, val: float = 0.0) -> Array:
 def array_write(op: Builder, array: Array | None = None, x: Value | None = None, i: Value | None = None) -> Array:
     assert x is not None and i is not None
     return (array or Listed()).write(op, i, x)  # old programs begin one by writing to it
-
-
-@lower("array_length")
-def array_length(op: Builder, x: Array | None = None) -> ir.Value:
-    return op.reshape((x or Listed()).length(op), [1])
-
-
-@lower("array_to_tensor")
-def array_to_tensor(op: Builder, x: Array, *, axis: int = 0, use_stack: bool = False) -> tuple[ir.Value | None, ...]:
-    return x.joined(op, axis, use_stack)
 
 
 @lower("array_pop")

@@ -92,23 +92,21 @@ def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: float = 0.0) -> i
 # Arrangement
 
 direct("squeeze@complex(x, axis: Ints)", lambda op, x, axis: op.Squeeze(x, [_axis(op, x, a) for a in axis]))
+direct(
+    "unsqueeze@complex(x, axis: Ints)",
+    lambda op, x, axis: op.Unsqueeze(x, [a % (op.rank(x) - 1 + len(axis)) for a in axis]),
+)
+direct(
+    "transpose@complex(x, *, perm: Ints)",
+    lambda op, x, perm: op.Transpose(x, perm=[*(_axis(op, x, axis) for axis in perm), op.rank(x) - 1]),
+)
 direct("concat@complex(x: Values, axis: int = 0)", lambda op, x, axis: op.Concat(*x, axis=_axis(op, x[0], axis)))
-
-
-@lower("transpose@complex")
-def transpose(op: Builder, x: Value, *, perm: Ints) -> ir.Value:
-    return op.Transpose(x, perm=[*(_axis(op, x, axis) for axis in perm), op.rank(x) - 1])
 
 
 @lower("reshape@complex")
 def reshape(op: Builder, x: Value, shape: Sizes) -> ir.Value:
     kept: list[Size] = [op.size(x, i) if isinstance(s, int) and s == 0 else s for i, s in enumerate(shape)]
     return op.reshape(x, [*kept, 2])
-
-
-@lower("unsqueeze@complex")
-def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
-    return op.Unsqueeze(x, [a % (op.rank(x) - 1 + len(axis)) for a in axis])
 
 
 @lower("slice@complex")

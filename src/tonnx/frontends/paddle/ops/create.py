@@ -62,6 +62,10 @@ def assign_value(
 # Filled
 
 direct("full(*, shape: Ints = (), value: Number, dtype: ir.DataType)", like_torch.full)
+direct(
+    "full_int_array(*, value: Ints, dtype: ir.DataType = None)",
+    lambda op, value, dtype: op.constant(list(value), dtype or T.INT64),
+)
 direct("full_like(x, value: Number = 0.0, *, dtype: ir.DataType = None)", like_torch.full_like)
 direct("zeros_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 0, dtype))
 direct("ones_like(x, *, dtype: ir.DataType = None)", lambda op, x, dtype: like_torch.full_like(op, x, 1, dtype))
@@ -72,11 +76,6 @@ direct(
 direct("zeros(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
 direct("ones(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 1, dtype))
 direct("empty(shape: Sizes = (), *, dtype: ir.DataType)", lambda op, shape, dtype: like_torch.full(op, shape, 0, dtype))
-
-
-@lower("full_int_array")
-def full_int_array(op: Builder, *, value: Ints, dtype: ir.DataType | None = None) -> ir.Value:
-    return op.constant(list(value), dtype or T.INT64)
 
 
 @lower("fill_constant")

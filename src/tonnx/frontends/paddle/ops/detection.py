@@ -176,16 +176,23 @@ def _priors(
     return joined(op, centre + op.constant(low, dtype), centre + op.constant(high, dtype))
 
 
-def _centres(
-    op: Builder, count: Size, length: Size, step: float, offset: float, dtype: ir.DataType
-) -> tuple[ir.Value, ir.Value]:
-    """The middles of the cells along an axis, and the step between them."""
-    span = op.constant(step, dtype) if step else _real(op, length, dtype) / _real(op, count, dtype)
-    return (_steps(op, count, dtype) + offset) * span, span
-
-
-def _relative(op: Builder, boxes: ir.Value, height: Size, width: Size) -> ir.Value:
-    return boxes / op.cast(op.vector([width, height, width, height]), boxes.dtype)
+def _on_image(
+    op: Builder,
+    input: ir.Value,
+    image: ir.Value,
+    steps: tuple[float, float],
+    offset: float,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> ir.Value:
+    """`_priors` around the middle of every cell of a map, as parts of the image; a step of 0 follows from the sizes."""
+    dtype, lengths = input.dtype or T.FLOAT, op.sizes(image)[:1:-1]  # width and height
+    centres = []
+    for count, length, step in zip(op.sizes(input)[:1:-1], lengths, steps, strict=True):
+        span = op.constant(step, dtype) if step else _real(op, length, dtype) / _real(op, count, dtype)
+        centres.append((_steps(op, count, dtype) + offset) * span)
+    boxes = _priors(op, (centres[0], centres[1]), low, high, dtype)
+    return boxes / op.cast(op.vector(lengths * 2), boxes.dtype)
 
 
 def _variances(op: Builder, boxes: ir.Value, variances: Floats) -> ir.Value:
@@ -218,7 +225,6 @@ def prior_box(
     offset: float = 0.5,
     min_max_aspect_ratios_order: bool = False,
 ) -> tuple[ir.Value, ir.Value]:
-    dtype = input.dtype or T.FLOAT
     halves: list[tuple[float, float]] = []
     for i, smallest in enumerate(min_sizes):
         shaped = [(r, (smallest * math.sqrt(r) / 2, smallest / math.sqrt(r) / 2)) for r in _ratios(aspect_ratios, flip)]
@@ -227,12 +233,8 @@ def prior_box(
             halves += [(smallest / 2,) * 2, *square, *(half for r, half in shaped if abs(r - 1) >= 1e-6)]
         else:
             halves += [*(half for _, half in shaped), *square]
-    height, width = op.sizes(image)[2:]
-    rows, columns = op.sizes(input)[2:]
-    across, _ = _centres(op, columns, width, step_w, offset, dtype)
-    down, _ = _centres(op, rows, height, step_h, offset, dtype)
     reach = np.asarray(halves, np.float64)
-    boxes = _relative(op, _priors(op, (across, down), -reach, reach, dtype), height, width)
+    boxes = _on_image(op, input, image, (step_w, step_h), offset, -reach, reach)
     boxes = op.Clip(boxes, 0.0, 1.0) if clip else boxes
     return boxes, _variances(op, boxes, variances)
 
@@ -252,7 +254,6 @@ def density_prior_box(
     offset: float = 0.5,
     flatten_to_2d: bool = False,
 ) -> tuple[ir.Value, ir.Value]:
-    dtype = input.dtype or T.FLOAT
     rows, columns, height, width = *op.sizes(input)[2:], *op.sizes(image)[2:]
     if not (step_w and step_h) and not all(isinstance(size, int) for size in (rows, columns, height, width)):
         raise UnsupportedArgument("density_prior_box without steps on sizes that are known only at run time")
@@ -268,9 +269,7 @@ def density_prior_box(
                 centre = first + shift * np.asarray([place % density, place // density])
                 low.append(centre - half)
                 up.append(centre + half)
-    across, _ = _centres(op, columns, width, wide, offset, dtype)
-    down, _ = _centres(op, rows, height, high, offset, dtype)
-    boxes = _relative(op, _priors(op, (across, down), np.stack(low), np.stack(up), dtype), height, width)
+    boxes = _on_image(op, input, image, (wide, high), offset, np.stack(low), np.stack(up))
     boxes = op.Clip(boxes, 0.0, 1.0)  # with clip or without: every box is cut at the border
     spread = _variances(op, boxes, variances)
     return (op.reshape(boxes, [-1, 4]), op.reshape(spread, [-1, 4])) if flatten_to_2d else (boxes, spread)

@@ -72,13 +72,6 @@ def fused_norm(
     return layer_norm(op, total, norm_weight, norm_bias, epsilon=epsilon, begin_norm_axis=begin_norm_axis), total
 
 
-@lower("skip_layernorm")
-def skip_layernorm(
-    op: Builder, x: Value, y: Value, scale: Value, bias: Value, *, epsilon: float, begin_norm_axis: int
-) -> ir.Value:
-    return layer_norm(op, op.Add(x, y), scale, bias, epsilon=epsilon, begin_norm_axis=begin_norm_axis)
-
-
 @lower("fused_fc_elementwise_layernorm")
 def fused_fc_elementwise_layernorm(
     op: Builder,
@@ -132,6 +125,18 @@ def fused_bias_dropout_residual_layer_norm(
 # Layers
 
 direct(
+    "skip_layernorm(x, y, scale, bias, *, epsilon: float, begin_norm_axis: int)",
+    lambda op, x, y, scale, bias, epsilon, axis: layer_norm(
+        op, op.Add(x, y), scale, bias, epsilon=epsilon, begin_norm_axis=axis
+    ),
+)
+direct(
+    "fused_gemm_epilogue(x, y, bias=None, *, trans_x: bool = False, trans_y: bool = False, activation: str = 'none')",
+    lambda op, x, y, bias, trans_x, trans_y, activation: _activated(
+        op, _summed(op, matmul(op, x, y, transpose_x=trans_x, transpose_y=trans_y), bias), activation
+    ),
+)
+direct(
     "fused_dropout_add(x, y, seed_tensor=None, *, p: float, is_test: bool, mode: str)",
     lambda op, x, y, seed_tensor, p, is_test, mode: op.Add(dropout(op, x, None, p, is_test=is_test, mode=mode), y),
 )
@@ -156,20 +161,6 @@ def fused_bias_act(
         return _activated(op, total, act_method)
     gate, value = op.Split(total, axis=-1, num_outputs=2, _outputs=2)
     return op.Mul(_activated(op, gate, "silu" if act_method == "swiglu" else "gelu"), value)
-
-
-@lower("fused_gemm_epilogue")
-def fused_gemm_epilogue(
-    op: Builder,
-    x: Value,
-    y: Value,
-    bias: Value | None = None,
-    *,
-    trans_x: bool = False,
-    trans_y: bool = False,
-    activation: str = "none",
-) -> ir.Value:
-    return _activated(op, _summed(op, matmul(op, x, y, transpose_x=trans_x, transpose_y=trans_y), bias), activation)
 
 
 @lower("fused_softmax_mask_upper_triangle")

@@ -103,8 +103,6 @@ def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
 # Linear algebra: the loops are those of the torch rules
 
 
-T = ir.DataType
-
 direct("inverse(x)", lambda op, x: solved(op, x, identity(op, x)))
 direct("cholesky(x, *, upper: bool = False)", root_of)
 

@@ -12,6 +12,12 @@ from tonnx.lowering.values import axis_of
 T = ir.DataType
 
 direct(
+    'nll_loss(input, label, weight=None, *, ignore_index: int = -100, reduction: str = "mean")',
+    lambda op, x, label, weight, ignore_index, reduction: op.NegativeLogLikelihoodLoss(
+        x, op.cast(label, T.INT64), weight, ignore_index=ignore_index, reduction=reduction
+    ),
+)
+direct(
     "hinge_loss(logits, labels)",
     lambda op, logits, labels: op.Relu(op.Sub(1.0, op.Mul(logits, op.Sub(op.Mul(labels, 2.0), 1.0)))),
 )
@@ -78,21 +84,6 @@ def sigmoid_cross_entropy_with_logits(
     if normalize:
         loss = op.Div(loss, op.Max(op.ReduceSum(op.cast(counts, x.dtype), keepdims=0), 1e-5))
     return loss
-
-
-@lower("nll_loss")
-def nll_loss(
-    op: Builder,
-    input: Value,
-    label: Value,
-    weight: Value | None = None,
-    *,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> ir.Value:
-    return op.NegativeLogLikelihoodLoss(
-        input, op.cast(label, T.INT64), weight, ignore_index=ignore_index, reduction=reduction
-    )
 
 
 @lower("huber_loss")

@@ -13,10 +13,7 @@ T = ir.DataType
 _FEW = 16
 """Elements of a group up to which the way to compute the variance decides the result."""
 
-direct(
-    "instance_norm(x, scale=None, bias=None, *, epsilon: float = 1e-5)",
-    lambda op, x, scale, bias, epsilon: like_torch.instance_norm(op, x, scale, bias, None, None, True, 0.9, epsilon),
-)
+direct("instance_norm(x, scale=None, bias=None, *, epsilon: float = 1e-5)", like_torch.instance_norm)
 
 
 @lower("batch_norm", "sync_batch_norm", layout="data_format")

@@ -8,7 +8,7 @@ from functools import reduce
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.rules import Value, Values, lower
+from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
 
@@ -21,14 +21,14 @@ def _parts(op: Builder, x: Values, start: int, length: int) -> list[ir.Value]:
     return [sizes.cut(op, part, 1, start, sizes.END if start < 0 and end == 0 else end) for part in x]
 
 
-@lower("partial_concat")
-def partial_concat(op: Builder, x: Values, *, start_index: int = 0, length: int = -1) -> ir.Value:
-    return op.Concat(*_parts(op, x, start_index, length), axis=1)
-
-
-@lower("partial_sum")
-def partial_sum(op: Builder, x: Values, *, start_index: int = 0, length: int = -1) -> ir.Value:
-    return reduce(op.Add, _parts(op, x, start_index, length))
+direct(
+    "partial_concat(x: Values, *, start_index: int = 0, length: int = -1)",
+    lambda op, x, start, length: op.Concat(*_parts(op, x, start, length), axis=1),
+)
+direct(
+    "partial_sum(x: Values, *, start_index: int = 0, length: int = -1)",
+    lambda op, x, start, length: reduce(op.Add, _parts(op, x, start, length)),
+)
 
 
 @lower("segment_pool")

@@ -28,6 +28,11 @@ direct(
     lambda op, x, axis, dtype, keepdim, every: like_torch.sum_(op, x, axes_of(op, x, axis, every), keepdim, dtype),
 )
 direct(
+    "p_norm(x, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False)",
+    lambda op, x, p, axis, keepdim, asvector: like_torch.vector_norm(op, x, p, None if asvector else axis, keepdim),
+    unused="epsilon",
+)
+direct(
     "trace(x, *, offset: int = 0, axis1: int = 0, axis2: int = 1)",
     lambda op, x, *place: like_torch.sum_(op, torch_parts.diagonal(op, x, *place), -1),
 )
@@ -53,30 +58,18 @@ def _product(op: Builder, x: ir.Value, axes: list[int], keepdim: bool) -> ir.Val
 @lower("all", reduction=partial(like_torch.truth, op_type="ReduceMin"))
 @lower("any", reduction=partial(like_torch.truth, op_type="ReduceMax"))
 @lower("logsumexp", reduction=like_torch.logsumexp)
+@lower("frobenius_norm", reduction=lambda op, x, axes, keepdim: like_torch.vector_norm(op, x, 2, axes, keepdim))
 def reduced(
     op: Builder,
     x: Value,
     axis: Ints = (),
     *,
     keepdim: bool = False,
+    keep_dim: bool = False,
     reduce_all: bool = False,
     reduction: Callable[..., ir.Value],
 ) -> ir.Value:
-    return reduction(op, x, axes_of(op, x, axis, reduce_all), keepdim)
-
-
-@lower("p_norm", unused="epsilon")
-def p_norm(
-    op: Builder, x: Value, *, porder: float = 2.0, axis: int = -1, keepdim: bool = False, asvector: bool = False
-) -> ir.Value:
-    return like_torch.vector_norm(op, x, porder, None if asvector else axis, keepdim)
-
-
-@lower("frobenius_norm")
-def frobenius_norm(
-    op: Builder, x: Value, axis: Ints = (), *, keepdim: bool = False, keep_dim: bool = False, reduce_all: bool = False
-) -> ir.Value:
-    return like_torch.vector_norm(op, x, 2, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
+    return reduction(op, x, axes_of(op, x, axis, reduce_all), keepdim or keep_dim)
 
 
 # Where the extremes are

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import elements
-from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, lower
+from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import conv as torch_conv
 from tonnx.lowering.ops import pad as torch_pad
@@ -115,18 +115,12 @@ _MODES = {"bilinear": "linear", "nearest": "nearest", "bicubic": "cubic"}
 _PADDINGS = {"reflect": "reflection"}
 
 
-@lower("grid_sample")
-def grid_sample(
-    op: Builder,
-    x: Value,
-    grid: Value,
-    *,
-    mode: str = "bilinear",
-    padding_mode: str = "zeros",
-    align_corners: bool = True,
-) -> ir.Value:
-    padding = _PADDINGS.get(padding_mode, padding_mode)
-    return op.GridSample(x, grid, mode=_MODES[mode], padding_mode=padding, align_corners=int(align_corners))
+direct(
+    "grid_sample(x, grid, *, mode: str = 'bilinear', padding_mode: str = 'zeros', align_corners: bool = True)",
+    lambda op, x, grid, mode, padding, aligned: op.GridSample(
+        x, grid, mode=_MODES[mode], padding_mode=_PADDINGS.get(padding, padding), align_corners=int(aligned)
+    ),
+)
 
 
 @lower("affine_grid")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
@@ -27,76 +31,56 @@ def _pictures(op: Builder, x: ir.Value, boxes: ir.Value, counts: ir.Value | None
     return op.Expand(op.constant(0, T.INT64), op.vector([rows])) if picture is None else picture
 
 
-@lower("roi_align")
-def roi_align(
-    op: Builder,
-    x: Value,
-    boxes: Value,
-    boxes_num: Value | None = None,
-    *,
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    spatial_scale: float = 1.0,
-    sampling_ratio: int = -1,
-    aligned: bool = False,
-) -> ir.Value:
+@dataclass(frozen=True)
+class _Grid:
+    """The bins of a region, and the factor from the picture to the map."""
+
+    height: int
+    width: int
+    scale: float
+    samples: int
+    aligned: bool
+    channels: int
+
+
+def _means(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> ir.Value:
     return op.RoiAlign(
         x,
         boxes,
-        _pictures(op, x, boxes, boxes_num),
-        output_height=pooled_height,
-        output_width=pooled_width,
-        spatial_scale=spatial_scale,
-        sampling_ratio=max(sampling_ratio, 0),
-        coordinate_transformation_mode="half_pixel" if aligned else "output_half_pixel",
-        _shape=[*boxes.shape.dims[:1], *x.shape.dims[1:2], pooled_height, pooled_width],  # type: ignore[union-attr]
+        picture,
+        output_height=grid.height,
+        output_width=grid.width,
+        spatial_scale=grid.scale,
+        sampling_ratio=max(grid.samples, 0),
+        coordinate_transformation_mode="half_pixel" if grid.aligned else "output_half_pixel",
+        _shape=[*boxes.shape.dims[:1], *x.shape.dims[1:2], grid.height, grid.width],  # type: ignore[union-attr]
     )
 
 
-@lower("roi_pool")
-def roi_pool(
-    op: Builder,
-    x: Value,
-    boxes: Value,
-    boxes_num: Value | None = None,
-    *,
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    spatial_scale: float = 1.0,
-) -> tuple[ir.Value, None]:
-    picture = op.Unsqueeze(op.cast(_pictures(op, x, boxes, boxes_num), x.dtype), [1])
-    shape = [*boxes.shape.dims[:1], *x.shape.dims[1:2], pooled_height, pooled_width]  # type: ignore[union-attr]
-    regions = op.Concat(picture, boxes, axis=1)
+def _largest(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> tuple[ir.Value, None]:
+    regions = op.Concat(op.Unsqueeze(op.cast(picture, x.dtype), [1]), boxes, axis=1)
     pooled = op.MaxRoiPool(
-        x, regions, pooled_shape=[pooled_height, pooled_width], spatial_scale=spatial_scale, _shape=shape
+        x,
+        regions,
+        pooled_shape=[grid.height, grid.width],
+        spatial_scale=grid.scale,
+        _shape=[*boxes.shape.dims[:1], *x.shape.dims[1:2], grid.height, grid.width],  # type: ignore[union-attr]
     )
     return pooled, None  # where the largest were is for training alone
 
 
-@lower("psroi_pool")
-def psroi_pool(
-    op: Builder,
-    x: Value,
-    boxes: Value,
-    boxes_num: Value | None = None,
-    *,
-    pooled_height: int = 1,
-    pooled_width: int = 1,
-    output_channels: int = 1,
-    spatial_scale: float = 1.0,
-) -> ir.Value:
+def _means_by_channel(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> ir.Value:
     """Each bin is the mean over its part of the region, and has channels of its own to read."""
     channels, height, width = op.sizes(x)[1:]
-    rows = op.size(boxes, 0)
     x1, y1, x2, y2 = (torch_math.trunc(op, part + 0.5) for part in corners(op, boxes))
-    left, right = _bins(op, x1 * spatial_scale, (x2 + 1.0) * spatial_scale, pooled_width, width)
-    top, bottom = _bins(op, y1 * spatial_scale, (y2 + 1.0) * spatial_scale, pooled_height, height)
+    left, right = _bins(op, x1 * grid.scale, (x2 + 1.0) * grid.scale, grid.width, width)
+    top, bottom = _bins(op, y1 * grid.scale, (y2 + 1.0) * grid.scale, grid.height, height)
     # Sums of everything above and left of a pixel: four of them give the sum of a rectangle.
     total = op.CumSum(op.CumSum(op.cast(x, T.DOUBLE), op.constant(2, T.INT64)), op.constant(3, T.INT64))
     total = op.reshape(op.Pad(total, [0, 0, 1, 1, 0, 0, 0, 0]), [-1])
-    plane = op.Mul(op.Unsqueeze(_pictures(op, x, boxes, boxes_num), [1]), op.scalar(channels))
-    own = sizes.arange(op, output_channels * pooled_height * pooled_width)
-    plane = op.reshape(op.Add(plane, own), [rows, output_channels, pooled_height, pooled_width])
+    plane = op.Mul(op.Unsqueeze(picture, [1]), op.scalar(channels))
+    own = sizes.arange(op, grid.channels * grid.height * grid.width)
+    plane = op.reshape(op.Add(plane, own), [op.size(boxes, 0), grid.channels, grid.height, grid.width])
     high, wide = op.scalar(sizes.add(op, height, 1)), op.scalar(sizes.add(op, width, 1))
 
     def corner(row: ir.Value, column: ir.Value) -> ir.Value:
@@ -110,6 +94,27 @@ def psroi_pool(
     means = sums / op.cast(op.Max(count, 1), T.DOUBLE)
     empty = op.Or(op.LessOrEqual(bottom, top), op.LessOrEqual(right, left))
     return op.Where(empty, op.constant(0, x.dtype), op.cast(means, x.dtype))
+
+
+@lower("roi_align", pool=_means)
+@lower("roi_pool", pool=_largest)
+@lower("psroi_pool", pool=_means_by_channel)
+def pooled_regions(
+    op: Builder,
+    x: Value,
+    boxes: Value,
+    boxes_num: Value | None = None,
+    *,
+    pooled_height: int = 1,
+    pooled_width: int = 1,
+    output_channels: int = 1,
+    spatial_scale: float = 1.0,
+    sampling_ratio: int = -1,
+    aligned: bool = False,
+    pool: Callable[..., Any],
+) -> Any:
+    grid = _Grid(pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, output_channels)
+    return pool(op, x, boxes, _pictures(op, x, boxes, boxes_num), grid)
 
 
 def _bins(op: Builder, start: ir.Value, end: ir.Value, count: int, size: Size) -> tuple[ir.Value, ir.Value]:
@@ -136,16 +141,8 @@ def deformable_conv(
     deformable_groups: int = 1,
     groups: int = 1,
 ) -> ir.Value:
+    window = {"strides": list(strides), "pads": [*paddings, *paddings], "dilations": list(dilations)}
+    kernel = list(filter.shape.dims[2:])  # type: ignore[union-attr]
     return op.DeformConv(
-        x,
-        filter,
-        offset,
-        None,
-        mask,
-        strides=list(strides),
-        pads=[*paddings, *paddings],
-        dilations=list(dilations),
-        group=groups,
-        offset_group=deformable_groups,
-        kernel_shape=list(filter.shape.dims[2:]),  # type: ignore[union-attr]
+        x, filter, offset, None, mask, **window, group=groups, offset_group=deformable_groups, kernel_shape=kernel
     )

@@ -16,8 +16,6 @@ from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import shape as like_torch
 from tonnx.lowering.values import axis_of, is_integer
 
-T = ir.DataType
-
 direct("is_empty(x)", lambda op, x: op.Equal(numel(op, x), 0))
 direct("transpose(x, *, perm: Ints)", like_torch.permute)
 direct("flatten(x, *, start_axis: int = 1, stop_axis: int = 1)", like_torch.flatten)

@@ -93,8 +93,6 @@ unsqueeze unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
 unsqueeze2 unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
 concat concat AxisTensor=axis
 split split_old AxisTensor=axis SectionsTensorList=sections
-stack stack > Y
-unstack unstack > Y
 expand tile expand_times=repeat_times ExpandTimes=repeat_times expand_times_tensor=repeat_times
 expand_v2 expand expand_shapes_tensor=shape
 expand_as expand_as target_tensor=y
@@ -108,8 +106,6 @@ diagonal diagonal Input=x
 diag_v2 diag
 crop_tensor crop ShapeTensor=shape OffsetsTensor=offsets
 broadcast_tensors broadcast_tensors X=input
-unfold unfold > Y
-fold fold > Y
 
 # Reading and writing by index
 slice slice StartsTensor=starts StartsTensorList=starts EndsTensor=ends EndsTensorList=ends
@@ -123,7 +119,6 @@ put_along_axis put_along_axis Input=arr Index=indices Value=values \
 > Result
 scatter scatter Ids=index
 where_index nonzero
-masked_select masked_select > Y
 lookup_table lookup_table_v1 Ids=x W=weight
 lookup_table_v2 embedding Ids=x W=weight
 one_hot one_hot_v1 depth=num_classes depth_tensor=num_classes
@@ -172,8 +167,6 @@ batch_norm batch_norm data_layout=data_format > Y
 sync_batch_norm batch_norm data_layout=data_format > Y
 layer_norm layer_norm > Y Mean Variance
 group_norm group_norm data_layout=data_format > Y Mean Variance
-instance_norm instance_norm > Y
-lrn lrn > Out
 pad3d pad3d value=pad_value
 grid_sampler grid_sample
 affine_grid affine_grid Theta=input > Output
@@ -197,7 +190,6 @@ box_coder box_coder > OutputBox
 prior_box prior_box > Boxes Variances
 density_prior_box density_prior_box > Boxes Variances
 anchor_generator anchor_generator > Anchors Variances
-multiclass_nms multiclass_nms > Out
 multiclass_nms2 multiclass_nms2 > Out Index
 multiclass_nms3 multiclass_nms3 > Out Index NmsRoisNum
 matrix_nms matrix_nms > Out Index RoisNum
@@ -233,8 +225,6 @@ nll_loss nll_loss X=input > Out
 hinge_loss hinge_loss > Loss
 
 # Quantisation
-quantize_linear quantize_linear > Y
-dequantize_linear dequantize_linear > Y
 fake_quantize_abs_max fake_quantize_abs_max > Out OutScale
 fake_quantize_dequantize_abs_max fake_quantize_dequantize_abs_max > Out OutScale
 fake_channel_wise_quantize_abs_max fake_channel_wise_quantize_abs_max > Out OutScale
@@ -248,10 +238,6 @@ histogram histogram X=input
 complex complex X=real Y=imag
 print print In=x
 unique_consecutive unique_consecutive > Out Index Counts
-segment_pool segment_pool > Out
-nanmedian nanmedian > Out
-data_norm data_norm > Y
-cvm cvm > Y
 """
 
 

@@ -16,7 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
@@ -68,11 +68,7 @@ class Predictor:
     def __init__(self, loaded: Loaded, renamed: Mapping[str, str]) -> None:
         self._names = dict(renamed)
         how = "layer" if _is_endless(loaded) else "predictor"
-        command = [sys.executable, "-m", __name__, str(loaded.path), str(loaded.weights or ""), how]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        weakref.finalize(self, end, self._process)
+        self._process = start(self, __name__, str(loaded.path), str(loaded.weights or ""), how)
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -114,6 +110,21 @@ def _is_endless(loaded: Loaded) -> bool:
     return any(write.before is loop.operands[0] for loop in loops for write in loop.writes)
 
 
+def start(owner: object, module: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """A process that answers questions, and ends with its owner."""
+    command, pipe = [sys.executable, "-m", module, *arguments], subprocess.PIPE
+    process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL)
+    weakref.finalize(owner, end, process)
+    return process
+
+
+def answering() -> IO[bytes]:
+    """Where to write answers. Paddle prints to stdout, from C++ as well: it gets another place to print to."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return answers
+
+
 def end(process: subprocess.Popen[bytes]) -> None:
     for stream in (process.stdin, process.stdout):
         if stream is not None:
@@ -142,10 +153,7 @@ def receive(stream: IO[bytes]) -> dict[str, np.ndarray]:
 
 def _serve(program: str, weights: str, how: str) -> None:
     """What the other process does: arrays in, arrays out, until there are no more."""
-    # Paddle prints to stdout, from C++ as well: keep the pipe, and give it another place to print to.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    questions = sys.stdin.buffer
+    answers, questions = answering(), sys.stdin.buffer
     failure, run = "", None
     try:
         run = _layer(program) if how == "layer" else _inference(program, weights)
@@ -166,7 +174,8 @@ def _answer(run: Run, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"error": np.array(f"{type(error).__name__}: {str(error).strip()[-300:]}")}
 
 
-def _inference(program: str, weights: str) -> Run:
+def plain_predictor(program: str, weights: str) -> Any:
+    """Paddle's predictor of a model as it was written: fused kernels round differently."""
     from paddle import inference
 
     # A folder with a file for each parameter holds the program too, as __model__.
@@ -174,8 +183,12 @@ def _inference(program: str, weights: str) -> Run:
     config = inference.Config(weights) if folder else inference.Config(program, weights)
     config.disable_glog_info()
     getattr(config, "disable_onednn", config.disable_mkldnn)()  # it lacks operators, and ends the process on some
-    config.switch_ir_optim(False)  # as it was written: fused kernels round differently
-    predictor = inference.create_predictor(config)
+    config.switch_ir_optim(False)
+    return inference.create_predictor(config)
+
+
+def _inference(program: str, weights: str) -> Run:
+    predictor = plain_predictor(program, weights)
 
     def run(feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         for name, array in feeds.items():

@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
-import weakref
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import IO, Any
@@ -21,7 +19,7 @@ import numpy as np
 from tonnx.errors import CaptureError, MissingDependency
 from tonnx.frontends.paddle.read.graph import Kind, Op, Program, Value
 from tonnx.frontends.paddle.read.load import Loaded
-from tonnx.frontends.paddle.reference.predictor import end, installed, receive, send
+from tonnx.frontends.paddle.reference.predictor import answering, end, installed, plain_predictor, receive, send, start
 from tonnx.proof.locate.trace import Step, Take
 
 _BUDGET = 32 << 20
@@ -124,13 +122,7 @@ class _Process:
     def __init__(self, loaded: Loaded) -> None:
         form = loaded.program.format
         self._operators = [op.name for op in loaded.program.block.ops] if form == "pir" else []
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, form, str(loaded.path), str(loaded.weights or "")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        weakref.finalize(self, end, self._process)
+        self._process = start(self, __name__, form, str(loaded.path), str(loaded.weights or ""))
 
     def ask(
         self,
@@ -163,9 +155,7 @@ class _Process:
 
 
 def _serve(form: str, program: str, weights: str) -> None:
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # Paddle prints to stdout, from C++ as well
-    runner: Any = None
+    answers, runner = answering(), None
     while True:
         try:
             asked = receive(sys.stdin.buffer)
@@ -186,13 +176,7 @@ class _Old:
     """The predictor of an old program calls back for every variable that is written."""
 
     def __init__(self, program: str, weights: str) -> None:
-        from paddle import inference
-
-        config = inference.Config(weights) if os.path.isdir(weights) else inference.Config(program, weights)
-        config.disable_glog_info()
-        config.switch_ir_optim(False)
-        config.disable_onednn()
-        self._predictor = inference.create_predictor(config)
+        self._predictor = plain_predictor(program, weights)
         self._wanted: set[str] = set()
         self._answers: IO[bytes] | None = None
         self._failure = ""

@@ -27,8 +27,6 @@ from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 if TYPE_CHECKING:
     from tonnx.frontends.torch.fx.walk import FxWalk
 
-T = ir.DataType
-
 
 @dataclass(frozen=True)
 class Block:

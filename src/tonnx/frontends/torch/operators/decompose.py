@@ -7,6 +7,7 @@ left in the graph, so that only what has no rule pays for it.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -53,27 +54,33 @@ class NoDecomposition(LoweringError):
 def trace(node: Node) -> Traced:
     """The decomposition of a call. Raises NoDecomposition if there is none."""
     target: Any = node.target
-    formulas = table()
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
-    if target not in formulas and not composite:
+    if target not in table() and not composite:
         raise NoDecomposition
-    leaves, spec = pytree.tree_flatten((node.args, dict(node.kwargs)))
-    arguments = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Node)))
+    called = node.args, dict(node.kwargs)
+    arguments = list(dict.fromkeys(leaf for leaf in pytree.tree_leaves(called) if isinstance(leaf, Node)))
     fakes = [a.meta["val"] for a in arguments]
     if any(isinstance(fake, (list, tuple)) for fake in fakes):
         raise NoDecomposition("an argument is a list that another operator gives, which is not followed")
-
-    def call(*values: Any) -> Any:
-        value_of = dict(zip(arguments, values, strict=True))
-        args, kwargs = pytree.tree_unflatten(
-            [value_of.get(leaf, leaf) if isinstance(leaf, Node) else leaf for leaf in leaves], spec
-        )
-        result = formulas[target](*args, **kwargs) if target in formulas else target.decompose(*args, **kwargs)
-        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
-
     mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
     if mode is None:
         raise NoDecomposition("none of its arguments is a tensor")
+    module = graph_of(target, called, arguments, fakes, mode)
+    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
+    return Traced(module, names, arguments, gives_many(target))
+
+
+def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[Any], mode: Any) -> torch.fx.GraphModule:
+    """The decomposition of ``target`` on the arguments ``called``, in which ``fakes`` take the place of ``tensors``."""
+    leaves, spec = pytree.tree_flatten(called)
+
+    def call(*values: Any) -> Any:
+        value_of = dict(zip(tensors, values, strict=True))
+        flat = [value_of[leaf] if isinstance(leaf, type(tensors[0])) else leaf for leaf in leaves]
+        args, kwargs = pytree.tree_unflatten(flat, spec)
+        result = table().get(target, target.decompose)(*args, **kwargs)
+        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
+
     try:
         with torch.no_grad(), mode:
             module = make_fx(call, tracing_mode="real")(*fakes)
@@ -81,9 +88,12 @@ def trace(node: Node) -> Traced:
         raise NoDecomposition.because(error) from error
     if any(n.target is target for n in module.graph.nodes):
         raise NoDecomposition
-    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
-    return Traced(module, names, arguments, many)
+    return module
+
+
+def gives_many(target: Any) -> bool:
+    """Whether an operator gives several tensors, or a list."""
+    return len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
 
 
 def retrace(function: Any, fakes: list[Any], context: Any = None) -> torch.fx.GraphModule | None:

@@ -182,10 +182,6 @@ def make_dict(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
 
 
-def get(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any = None) -> Any:
-    return walk.store.items(cell).get(_key(walk, key), default)
-
-
 def set_default(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any) -> Any:
     if _key(walk, key) not in walk.store.items(cell):
         set_item(walk, node, cell, key, default)
@@ -223,7 +219,7 @@ def on_string(kind: str, arguments: list[Any]) -> Any:
 
 
 ALWAYS: dict[str, Handler] = {
-    "prim::ListConstruct": lists.list_construct,
+    "prim::ListConstruct": lambda walk, node, *items: List(items),
     "prim::ListUnpack": lists.list_unpack,
     "prim::TupleConstruct": tuple_construct,
     "prim::TupleUnpack": tuple_unpack,
@@ -268,7 +264,7 @@ ON_CONTAINERS: dict[str, Handler] = {
     "aten::keys": lambda walk, node, cell: List(walk.store.items(cell)),
     "aten::values": lambda walk, node, cell: List(walk.store.items(cell).values()),
     "aten::items": lambda walk, node, cell: List(walk.store.items(cell).items()),
-    "aten::get": get,
+    "aten::get": lambda walk, node, cell, key, *default: walk.store.items(cell).get(_key(walk, key), *default),
     "aten::setdefault": set_default,
     "aten::update": update,
 }

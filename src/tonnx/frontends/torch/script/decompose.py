@@ -12,14 +12,13 @@ import onnx_ir as ir
 import sympy
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators.aten_fallback import REFUSE, foreign_node
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
-from tonnx.frontends.torch.operators.decompose import NoDecomposition, table
+from tonnx.frontends.torch.operators.decompose import NoDecomposition, gives_many, graph_of, table
 from tonnx.frontends.torch.script import dtypes
 from tonnx.frontends.torch.script.values import Tensor
 from tonnx.lowering.complex import is_complex
@@ -70,7 +69,8 @@ def _decomposed(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> A
     plain = _functional(operator)
     if plain is None or (plain not in table() and not _composite(plain)):
         raise NoDecomposition
-    leaves, spec = pytree.tree_flatten(arguments)
+    called = by_name(plain, arguments)
+    leaves = pytree.tree_leaves(called)
     if any(isinstance(leaf, ir.Value) for leaf in leaves):
         raise NoDecomposition("an argument is a number that only the run knows, which is not followed")
     tensors = list(dict.fromkeys(leaf for leaf in leaves if isinstance(leaf, Tensor)))
@@ -81,27 +81,11 @@ def _decomposed(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> A
         raise LoweringError("an argument of the operator could not be computed")
     if not tensors or None in fake_inputs:
         raise NoDecomposition("the rank or the dtype of an argument is not known")
-
-    def call(*traced: torch.Tensor) -> tuple[Any, ...]:
-        value_of = dict(zip(tensors, traced, strict=True))
-        flat = [value_of[leaf] if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-        inputs = pytree.tree_unflatten(flat, spec)
-        named = by_name(plain, inputs)
-        result = table()[plain](*named[0], **named[1]) if plain in table() else plain.decompose(*named[0], **named[1])
-        return tuple(result) if isinstance(result, (list, tuple)) else (result,)
-
-    try:
-        with torch.no_grad(), fakes.mode:
-            module = make_fx(call, tracing_mode="real")(*fake_inputs)
-    except Exception as error:  # PyTorch's decompositions raise anything
-        raise NoDecomposition.because(error) from error
-    if any(node.target is plain for node in module.graph.nodes):
-        raise NoDecomposition
+    module = graph_of(plain, called, tensors, fake_inputs, fakes.mode)
     if fakes.narrowed():
         raise NoDecomposition("PyTorch's own decomposition of it serves some sizes only")
     results = walk.lower_graph(walk.op, fakes.names, walk.settings, module, values)
-    many = len(target._schema.returns) > 1 or str(target._schema.returns[0].type).startswith("List")
-    return results if many else results[0]
+    return results if gives_many(target) else results[0]
 
 
 def _composite(target: Any) -> bool:

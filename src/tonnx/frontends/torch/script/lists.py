@@ -12,6 +12,7 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.store import holds, link
 from tonnx.frontends.torch.script.values import List, Tensor
+from tonnx.ir.infer import same_dims
 from tonnx.lowering.regions.forms import is_number, number_dtype
 from tonnx.lowering.regions.lists import (
     DynamicList,
@@ -19,7 +20,6 @@ from tonnx.lowering.regions.lists import (
     gathered,
     joined_dims,
     number_value,
-    same_dims,
     shape_of,
 )
 
@@ -91,10 +91,6 @@ def _keep(cell: List, items: Iterable[Any]) -> None:
     for item in items:
         if isinstance(cell.content, DynamicList) and isinstance(item, Tensor):
             holds(cell, item)
-
-
-def list_construct(walk: ScriptWalk, node: Any, *items: Any) -> List:
-    return List(items)
 
 
 def list_unpack(walk: ScriptWalk, node: Any, cell: List) -> Any:

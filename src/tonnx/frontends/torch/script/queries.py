@@ -63,11 +63,6 @@ def _sizes(walk: ScriptWalk, value: ir.Value) -> list[Any]:
     return sizes[:-1] if is_complex(value) else sizes
 
 
-def rank(walk: ScriptWalk, node: Any, tensor: Tensor) -> int:
-    value = _value(walk, tensor)
-    return walk.op.rank(value) - is_complex(value)
-
-
 def numel(walk: ScriptWalk, node: Any, tensor: Tensor) -> Any:
     count = walk.op.product(_sizes(walk, _value(walk, tensor)))
     return count if isinstance(count, int) or count in facts.DIM else as_number(count)
@@ -294,10 +289,6 @@ def _grad(walk: ScriptWalk, node: Any, *arguments: Any) -> bool:
     return graphs.is_of_torch(node.sourceRange())
 
 
-def _is_weight(walk: ScriptWalk, node: Any, tensor: Any, *rest: Any) -> bool:
-    return isinstance(tensor, Tensor) and tensor.root.value in facts.WEIGHT
-
-
 def text(walk: ScriptWalk, node: Any, *parts: Any) -> str:
     """A text made of values; of what only the run knows, or PyTorch writes in its own way, no more than a message."""
     parts = tuple(map(numbers.as_constant, parts))
@@ -322,7 +313,7 @@ _DEVICES = "cuda quantized sparse sparse_csr mkldnn meta mps xla xpu hpu ipu mti
 
 FACTS: dict[str, Callable[..., Any]] = {
     **_all("aten::size prim::shape aten::sym_size", size),
-    **_all("aten::dim prim::ndim aten::ndimension", rank),
+    **_all("aten::dim prim::ndim aten::ndimension", lambda walk, node, tensor: len(_sizes(walk, _value(walk, tensor)))),
     **_all("aten::numel aten::sym_numel", numel),
     "prim::dtype": dtype,
     "aten::is_floating_point": is_floating,
@@ -343,7 +334,10 @@ FACTS: dict[str, Callable[..., Any]] = {
     **_all("aten::device aten::wait", lambda walk, node, thing, *rest: thing),
     **_all("prim::is_cpu aten::is_contiguous aten::is_scripting", _constant(True)),
     **{f"prim::is_{kind}": _constant(False) for kind in _DEVICES},
-    **_all("prim::requires_grad aten::requires_grad", _is_weight),
+    **_all(
+        "prim::requires_grad aten::requires_grad",
+        lambda walk, node, thing, *rest: isinstance(thing, Tensor) and thing.root.value in facts.WEIGHT,
+    ),
     "aten::is_complex": lambda walk, node, tensor: is_complex(_value(walk, tensor)),
     "aten::is_grad_enabled": _grad,
     **_all("aten::is_autocast_enabled aten::is_autocast_cpu_enabled", _constant(False)),

@@ -9,7 +9,7 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script.values import Cell, Dict, List, Object, Tensor, tick
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import dims_of, same_dim
+from tonnx.ir.infer import dims_of, same_dims
 
 
 class Frame:
@@ -185,8 +185,6 @@ def _fit(op: Builder, value: ir.Value, before: ir.Value, spread: bool) -> ir.Val
     assert before.dtype is not None
     value = op.cast(value, before.dtype)
     held, wanted = dims_of(value), dims_of(before)
-    if not spread or wanted is None:
-        return value
-    if held is not None and len(held) == len(wanted) and all(map(same_dim, held, wanted)):
+    if not spread or wanted is None or same_dims(held, wanted):
         return value
     return op.Expand(value, op.vector(op.sizes(before)), _shape=wanted)
