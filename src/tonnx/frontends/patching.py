@@ -215,9 +215,12 @@ def _leave(changes: Iterable[_Change]) -> None:
     """Put back what is still changed of these; a fault in one does not keep the others from it."""
     fault: Exception | None = None
     for change in reversed(list(changes)):
-        if not _is_in(change, _changes):
+        if _changes and _changes[-1] is change:  # nearly always: the last one goes first
+            _changes.pop()
+        elif _is_in(change, _changes):
+            _changes[:] = [other for other in _changes if other is not change]
+        else:
             continue
-        _changes[:] = [other for other in _changes if other is not change]
         try:
             change.leave()
         except Exception as error:  # noqa: BLE001 (raised again below)

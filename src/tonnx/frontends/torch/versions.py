@@ -289,6 +289,7 @@ PRIVATE = {
     "torch.ops.aten.relu.default._can_decompose": "operators without a rule",
     "torch.ops.aten.relu.default._overloadname": "custom_translation_table",
     "torch.ops.aten.relu.default._schema": "every captured graph",
+    "torch.Tensor._use_count": "caches of a model that a capture leaves something in",
     "torch.Tensor._version": "models that write to their inputs",
     "torch.utils._python_dispatch._disable_current_modes": _FLOW,
     "torch.utils._python_dispatch.is_traceable_wrapper_subclass": "weights of torchao",

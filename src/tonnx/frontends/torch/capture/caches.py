@@ -11,6 +11,7 @@ import contextlib
 import functools
 import gc
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import FunctionType
@@ -23,23 +24,64 @@ from tonnx.frontends.torch.call.plain import original_of
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.source import is_users
 
+_PLAIN = frozenset((str, bytes, int, float, bool, type, type(None), FunctionType))
+"""Classes of most of what files and caches hold, asked for first."""
 _SYMBOLIC = (torch._subclasses.FakeTensor, torch.SymInt, torch.SymFloat, torch.SymBool)
 _LRU = type(functools.lru_cache(lambda: None))
 
 
 @contextlib.contextmanager
-def sizes_as_keys(model: torch.nn.Module) -> Iterator[None]:
+def sizes_as_keys(model: torch.nn.Module) -> Iterator[Caches]:
     """Symbolic sizes can be looked up in dicts; afterwards no file, class or cached function holds one."""
-    scopes = [_Scope(scope) for scope in _scopes(model)]
+    caches = Caches([_Scope(scope) for scope in _scopes(model)])
+    key = Patch("torch.SymInt", "__hash__", caches.hashed, "models keep what they compute of a size by that size")
+    with restored(caches.clean), patched([key]):
+        yield caches
 
-    def clean() -> None:
-        for scope in scopes:
-            scope.clean()
-        _clean_functions()
 
-    key = Patch("torch.SymInt", "__hash__", _hashed, "models keep what they compute of a size by that size")
-    with restored(clean), patched([key]):
-        yield
+class Caches:
+    """Where a model may keep what it computes of a size."""
+
+    def __init__(self, scopes: list[_Scope]) -> None:
+        self._scopes = scopes
+        self._sizes_are_keys = False
+        self._held = self._has_sizes = True
+
+    def hashed(self, original: Any, size: torch.SymInt) -> int:
+        """The hash of a size: somebody looks it up."""
+        self._sizes_are_keys = True
+        return _hashed(original, size)
+
+    def clear_of(self, tensors: list[torch.Tensor], has_sizes: bool) -> None:
+        """Leave out what needs no look: these are all tensors of a capture, one for each reference that is ours.
+
+        If nobody else holds one, none is in a cache. Sizes, of which nobody knows who holds them, are in that of a
+        function by way of their hash.
+        """
+        own = Counter(map(id, tensors))
+        inside = _references_from_inside()
+        # Each is held by the list, too, by the loop, and by the call.
+        self._held = any(
+            sys.getrefcount(tensor) > 2 * own[id(tensor)] + 2 + (inside if tensor._use_count() > 1 else 0)
+            for tensor in tensors
+        )
+        self._has_sizes = has_sizes
+
+    def clean(self) -> None:
+        """Take out what is left of the capture."""
+        if self._held or self._has_sizes:
+            for scope in self._scopes:
+                scope.clean()
+        if self._held or self._sizes_are_keys:
+            _clean_functions()
+
+
+def _references_from_inside() -> int:
+    """How often PyTorch itself refers to a tensor that has views; that depends on its version."""
+    tensor = torch.empty(1)
+    before = sys.getrefcount(tensor)
+    view = tensor.view(1)
+    return sys.getrefcount(tensor) - before if view._base is tensor else 0
 
 
 def _hashed(original: Any, size: torch.SymInt) -> int:
@@ -53,6 +95,8 @@ def _hashed(original: Any, size: torch.SymInt) -> int:
 
 def _of_capture(value: Any, depth: int = 3) -> bool:
     """Whether a value is, or holds, something that means nothing outside of a capture."""
+    if type(value) in _PLAIN:
+        return False
     if isinstance(value, _SYMBOLIC):
         return True
     if not depth or not isinstance(value, (tuple, list, dict)):

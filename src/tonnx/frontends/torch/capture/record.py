@@ -81,6 +81,12 @@ class Recording:
     def graph(self) -> Graph:
         return self.graph_module.graph
 
+    def tensors(self) -> list[torch.Tensor]:
+        """The fake tensors of the graph, each as often as something of it refers to one."""
+        results = (node.meta["val"] for node in self.graph.nodes)
+        parts = (part for result in results for part in (result if isinstance(result, (list, tuple)) else [result]))
+        return [part for part in parts if isinstance(part, torch.Tensor)]
+
 
 def record(model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str]) -> Recording:
     """Run a model once on fakes of ``tensors``, one for each leaf of the call, with its dynamic sizes symbolic.

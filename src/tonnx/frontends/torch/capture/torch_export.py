@@ -180,11 +180,13 @@ def _record(
         shapes_known(),
         calls_kept(calls),
         state_kept(model),
-        sizes_as_keys(model),
+        sizes_as_keys(model) as caches,
         patched(capture_patches(model, froze, Rewrites())),
     ):
         try:
-            return record(model, call, grown_example(call), notes)
+            recording = record(model, call, grown_example(call), notes)
+            caches.clear_of(recording.tensors(), any(leaf.dynamic for leaf in call.leaves))
+            return recording
         except Declined as error:
             reason = error.what
         except (Exception, Unsuitable) as error:  # noqa: BLE001 (the user's forward; told if torch.export fails, too)

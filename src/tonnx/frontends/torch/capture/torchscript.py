@@ -10,8 +10,9 @@ import inspect
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from types import CodeType, FunctionType
 from typing import Any
@@ -169,45 +170,52 @@ def scripted_parts(module: torch.nn.Module) -> list[str]:
     """The names of scripted children, and of scripted functions that the model's own code names."""
     parts = [name or "the model" for name, child in module.named_modules() if isinstance(child, torch.jit.ScriptModule)]
     parts = [name for name in parts if not any(name.startswith(f"{other}.") for other in parts)]
-    for child in module.modules():
-        if isinstance(child, torch.jit.ScriptModule):
-            continue
-        for name, function in _functions(child):
-            if isinstance(function, torch.jit.ScriptFunction) and name not in parts:
-                parts.append(name)
-    return parts
+    return list(dict.fromkeys([*parts, *(name for name, _ in _scripted_functions(module))]))
 
 
-def _functions(module: torch.nn.Module) -> Iterator[tuple[str, Any]]:
-    """What the code of a module's class can call: its own attributes, and the globals that its functions name."""
-    for kind in type(module).__mro__:
+def _scripted_functions(module: torch.nn.Module) -> Iterator[tuple[str, torch.jit.ScriptFunction]]:
+    """The scripted functions that the code of a model can call: attributes, and globals that its functions name."""
+    children = [child for child in module.modules() if not isinstance(child, torch.jit.ScriptModule)]
+    kinds = {kind: None for child in children for kind in type(child).__mro__}
+    seen: set[Any] = set()
+    for kind in kinds:
         if kind.__module__.split(".")[0] == "torch" or kind is object:
             continue
         for name, attribute in vars(kind).items():
             plain = getattr(attribute, "__func__", attribute)
-            yield name, plain
-            if isinstance(plain, FunctionType):
-                yield from _named_by(plain, set())
-    yield from vars(module).items()
+            if isinstance(plain, torch.jit.ScriptFunction):
+                yield name, plain
+            elif isinstance(plain, FunctionType):
+                yield from _named_by(plain, seen)
+    for child in children:
+        for name, value in vars(child).items():
+            if isinstance(value, torch.jit.ScriptFunction):
+                yield name, value
 
 
-def _named_by(function: Callable[..., Any], seen: set[Any]) -> Iterator[tuple[str, Any]]:
-    code = getattr(function, "__code__", None)
-    if not isinstance(code, CodeType) or code in seen or os.path.abspath(code.co_filename).startswith(NOT_THE_USERS):
+def _named_by(function: FunctionType, seen: set[Any]) -> Iterator[tuple[str, Any]]:
+    code = function.__code__
+    key = code, id(function.__globals__), *map(id, function.__closure__ or ())
+    if key in seen or _is_not_the_users(code.co_filename):
         return
-    seen.add(code)
-    namespace = dict(getattr(function, "__globals__", {}))
-    for name, cell in zip(code.co_freevars, getattr(function, "__closure__", None) or (), strict=False):
+    seen.add(key)
+    enclosed = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
-            namespace[name] = cell.cell_contents
+            enclosed[name] = cell.cell_contents
         except ValueError:  # not filled yet
             continue
     for name in _names(code):
-        value = namespace.get(name)
+        value = enclosed[name] if name in enclosed else function.__globals__.get(name)
         if isinstance(value, torch.jit.ScriptFunction):
             yield name, value
         elif isinstance(value, FunctionType):
             yield from _named_by(value, seen)
+
+
+@cache
+def _is_not_the_users(file: str) -> bool:
+    return os.path.abspath(file).startswith(NOT_THE_USERS)
 
 
 def _names(code: CodeType) -> Iterator[str]:
@@ -225,7 +233,5 @@ def has_control_flow(module: torch.nn.Module) -> bool:
         for child in module.modules()
         if isinstance(child, torch.jit.ScriptModule) and hasattr(child, "forward")
     ]
-    for child in module.modules():
-        if not isinstance(child, torch.jit.ScriptModule):
-            graphs += [f.inlined_graph for _, f in _functions(child) if isinstance(f, torch.jit.ScriptFunction)]
+    graphs += [function.inlined_graph for _, function in _scripted_functions(module)]
     return any(node.kind() in ("prim::If", "prim::Loop") for graph in graphs for node in nodes_of(graph))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import operator
 import types
 from collections import OrderedDict, deque
 from typing import Any
@@ -18,7 +19,10 @@ import torch
 from tonnx.frontends.patching import restored
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range, type, types.ModuleType, types.CodeType)
+_PLAIN = frozenset(_ATOMS)
+"""Classes of most of what a model holds, asked for first: they hold nothing."""
 _CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_CONTAINERS = (OrderedDict, dict, list, set, deque)
 _FOREIGN = ("torch", "numpy", "threading", "logging", "_thread")
 """Packages whose objects are left alone, but for modules: what they hold is not the model's state."""
 
@@ -35,22 +39,24 @@ class _Snapshot:
         left: list[Any] = [module]
         while left:
             thing = left.pop()
-            if not isinstance(thing, _ATOMS) and id(thing) not in self._seen:
+            if id(thing) not in self._seen and not isinstance(thing, _ATOMS):
                 self._seen[id(thing)] = thing
-                left += self._parts(thing)
+                left += [part for part in self._parts(thing) if type(part) not in _PLAIN]
 
     def _parts(self, thing: Any) -> list[Any]:
         """What an object holds; remembered, if a run could change it."""
+        if isinstance(thing, _CONTAINERS):
+            content = _content(thing)
+            self._containers.append((thing, content))
+            return content
+        if isinstance(thing, torch.nn.Module):
+            return [vars(thing)]
         if isinstance(thing, torch.Tensor):
             if type(thing) is torch.Tensor and thing.layout is torch.strided:  # parameters are not written in a run
                 self._tensors.append((thing, thing._version, thing.detach().clone()))
             return []
-        if isinstance(thing, tuple | frozenset):
+        if isinstance(thing, (tuple, frozenset)):
             return list(thing)
-        if isinstance(thing, list | set | deque | dict):
-            content = _content(thing)
-            self._containers.append((thing, content))
-            return [part for item in content for part in item] if isinstance(thing, dict) else content
         if isinstance(thing, _CALLABLES) or not _is_state(thing):
             return []
         parts: list[Any] = []
@@ -82,21 +88,26 @@ def _is_state(thing: Any) -> bool:
 
 
 def _content(container: Any) -> list[Any]:
-    """The elements; of a dict, pairs. Read by the built-in class: a subclass may count reads, or make what it lacks."""
-    if isinstance(container, dict):
-        return list((OrderedDict if isinstance(container, OrderedDict) else dict).items(container))
-    return list(_built_in(container).__iter__(container))
+    """The elements; of a dict, its keys and then its values.
+
+    Read by the built-in class: a subclass may count reads, or make what it lacks.
+    """
+    kind = _built_in(container)
+    if issubclass(kind, dict):
+        return [*kind.keys(container), *kind.values(container)]
+    return list(kind.__iter__(container))
 
 
 def _built_in(container: Any) -> Any:
-    return next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(container, kind))
+    kind = type(container)
+    if kind in _CONTAINERS:
+        return kind
+    return next(kind for kind in _CONTAINERS if isinstance(container, kind))
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:
     """Whether the very same objects are there, in the same order."""
-    if len(now) != len(before):
-        return False
-    return all(a is b or (type(a) is tuple and a[0] is b[0] and a[1] is b[1]) for a, b in zip(now, before, strict=True))
+    return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
 def _refill(container: Any, content: list[Any]) -> None:
@@ -108,7 +119,8 @@ def _refill(container: Any, content: list[Any]) -> None:
     if kind in (set, deque):
         (set.update if kind is set else deque.extend)(container, content)
         return
-    for key, value in content:
+    half = len(content) // 2
+    for key, value in zip(content[:half], content[half:], strict=True):
         kind.__setitem__(container, key, value)
 
 
