@@ -40,6 +40,12 @@ ONLY_FOR_TYPES = {
 WITHOUT_FRAMEWORK = ("errors", "stages", "ir", "io", "lowering", "passes", "legalise", "proof")
 FRAMEWORKS = ("torch", "torchvision", "paddle")
 
+INSIDE_TORCH = tuple(
+    tuple(f"tonnx.frontends.torch.{name}" for name in names)
+    for names in (("call", "operators"), ("reference",), ("capture",), ("fx", "script"))
+)
+"""The same for the rooms of one front end: what is captured is known by the walks, and not the other way round."""
+
 APART = (("tonnx.frontends.torch.fx", "tonnx.frontends.torch.script"),)
 """Front ends inside of one that do not know each other."""
 
@@ -102,6 +108,21 @@ def test_layers_point_one_way(room: str) -> None:
         if imported.startswith("tonnx.") and not may_import(room, room_of(imported))
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("place", range(len(INSIDE_TORCH)))
+def test_rooms_of_a_front_end_point_one_way(place: int) -> None:
+    above = [room for rooms in INSIDE_TORCH[place + 1 :] for room in rooms]
+    for room in INSIDE_TORCH[place]:
+        beside = [other for other in INSIDE_TORCH[place] if other != room]
+        wrong = [
+            f"{module}:{line} imports {imported}"
+            for module, text in modules().items()
+            if inside(module, room)
+            for imported, line in imports(module, text)
+            if any(inside(imported, other) for other in (*above, *beside))
+        ]
+        assert not wrong
 
 
 @pytest.mark.parametrize("room", WITHOUT_FRAMEWORK)

@@ -26,6 +26,7 @@ from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall, bind_call, checked_names, plain_arguments
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.strategies import capture
@@ -39,7 +40,6 @@ from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
 from tonnx.frontends.torch.reference.mode import model_mode
-from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.convert import Runnable, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
@@ -100,7 +100,7 @@ def _capture(request: ModelRequest) -> _Capture:
     # torch.export puts copies in the place of the lists and dicts that a module holds.
     with state_kept(module), model_mode(module, request.training), _draws_noted(told):
         told += tie_counters(module, call)
-        captured = capture(request.capture, module, call)
+        captured = capture(request.capture, module, call, FxTrace)
     captured.notes[:0] = told
     return _Capture(module, call, captured, names, axes)
 

@@ -17,6 +17,7 @@ from tonnx.frontends.patching import exclusive
 from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.program import program_call
 from tonnx.frontends.torch.call.signature import DimSpec, ModelCall, bind_call
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import is_script
@@ -26,7 +27,6 @@ from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
 from tonnx.frontends.torch.reference.mode import inference_mode
-from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.examples import first_that_runs
 from tonnx.proof.locate.trace import Opened, Step, Trace

@@ -13,6 +13,7 @@ from tonnx.frontends.torch.call.signature import bind_call
 from tonnx.frontends.torch.capture import strategies
 from tonnx.frontends.torch.capture.strategies import STRATEGIES, Strategy, capture
 from tonnx.frontends.torch.convert import as_module
+from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.reference.mode import inference_mode
 
 REWRITTEN = "torch.export, control flow rewritten"
@@ -45,7 +46,7 @@ class Unscriptable(ScriptedPart):
 def taken(asked: str, model: Any) -> Any:
     module = as_module(model)
     with inference_mode(module):
-        return capture(asked, module, bind_call(module, (torch.ones(2, 3),), None, None))
+        return capture(asked, module, bind_call(module, (torch.ones(2, 3),), None, None), FxTrace)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import torch
 
 from tonnx.frontends.torch.call.containers import Node, Path
 from tonnx.frontends.torch.call.signature import ModelCall
-from tonnx.frontends.torch.reference.state import state_kept
+from tonnx.frontends.torch.call.state import state_kept
 
 
 def tie_counters(module: torch.nn.Module, call: ModelCall) -> list[str]:

@@ -7,7 +7,7 @@ one, other sizes are captured. Where no side serves, the function has to be rewr
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -21,11 +21,14 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import TonnxError
 from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.program import Captured, describe
-from tonnx.frontends.torch.fx.trace import FxTrace
-from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.source import shorten
+from tonnx.proof.locate.trace import Trace
+
+Tracer = Callable[[Captured], Trace]
+"""Runs a captured program: what knows its nodes stands above the capture."""
 
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way
@@ -41,7 +44,7 @@ class OneSided:
 
 
 def unsettled(
-    model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, notes: list[str]
+    model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, notes: list[str], trace: Tracer
 ) -> list[OneSided]:
     """The conditions that other sizes decide otherwise, with other results than the captured program's.
 
@@ -65,7 +68,7 @@ def unsettled(
         for sizes in _otherwise(expression, outcome, captured.names, call):
             tried.add(key)
             try:
-                if _differs(model, call, captured, sizes):
+                if _differs(model, call, trace(captured), captured, sizes):
                     branches.append(OneSided(spot, sizes))
                 failures = []
                 break
@@ -100,11 +103,12 @@ def _resized(call: ModelCall, sizes: dict[str, int]) -> ModelCall:
     return replace(call, leaves=leaves)
 
 
-def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram) -> bool:
+def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram, trace: Tracer) -> bool:
     """Whether a program that was captured at other sizes does what the model does at those of the example."""
     call = _resized(call, {})  # a description forgets optional dimensions that a program fixes
     try:
-        return not _differs(model, call, describe(program, call), _example_sizes(call))
+        captured = describe(program, call)
+        return not _differs(model, call, trace(captured), captured, _example_sizes(call))
     except (TonnxError, _ModelFails):
         return False
 
@@ -157,7 +161,9 @@ class _ModelFails(Exception):
     """The model itself does not run at sizes that were invented for it."""
 
 
-def _differs(model: torch.nn.Module, call: ModelCall, captured: Captured, sizes: dict[str, int]) -> bool:
+def _differs(
+    model: torch.nn.Module, call: ModelCall, trace: Trace, captured: Captured, sizes: dict[str, int]
+) -> bool:
     """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
     tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
     feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
@@ -173,7 +179,7 @@ def _differs(model: torch.nn.Module, call: ModelCall, captured: Captured, sizes:
     names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
     values: dict[str, np.ndarray] = {}
     try:
-        FxTrace(captured).run(feeds, set(names), values.__setitem__)
+        trace.run(feeds, set(names), values.__setitem__)
     except TonnxError:
         return True
     if len(names) != len(wanted) or any(name not in values for name in names):

@@ -12,13 +12,14 @@ import torch
 from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.call.example import other_example
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture import torchscript
 from tonnx.frontends.torch.capture.explain import user_line
 from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part
 from tonnx.frontends.torch.capture.program import Captured
+from tonnx.frontends.torch.capture.size_branches import Tracer
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import Scripted
-from tonnx.frontends.torch.reference.state import state_kept
 
 CHOICES = ("auto", "record", "export", "script", "trace")
 """What ``capture`` may be."""
@@ -32,12 +33,13 @@ class Task:
     """One of CHOICES."""
     module: torch.nn.Module
     call: ModelCall
+    trace: Tracer
     errors: dict[str, CaptureError] = field(default_factory=dict)
     """By the name of the strategy that failed."""
 
     @cached_property
     def exports(self) -> Exports:
-        return Exports(self.module, self.call)
+        return Exports(self.module, self.call, self.trace)
 
     @cached_property
     def packed(self) -> str | None:
@@ -165,9 +167,9 @@ STRATEGIES = (
 """Read from top to bottom: the first that applies and does is taken."""
 
 
-def capture(asked: str, module: torch.nn.Module, call: ModelCall) -> Captured | Scripted:
+def capture(asked: str, module: torch.nn.Module, call: ModelCall, trace: Tracer) -> Captured | Scripted:
     """A module as a program, by the first strategy that does. The module must be in the mode that is wanted."""
-    task = Task(asked, module, call)
+    task = Task(asked, module, call, trace)
     _check(task)
     passed_over: list[str] = []
     telling: list[CaptureError] = []

@@ -19,6 +19,7 @@ from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example
 from tonnx.frontends.torch.call.plain import plain
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.caches import sizes_as_keys
 from tonnx.frontends.torch.capture.explain import Frozen, explain, user_frame, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
@@ -28,8 +29,7 @@ from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
-from tonnx.frontends.torch.capture.size_branches import OneSided, other_sizes, serves, unsettled
-from tonnx.frontends.torch.reference.state import state_kept
+from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, other_sizes, serves, unsettled
 from tonnx.frontends.torch.source import runs_the_model, shorten
 from tonnx.frontends.torch.versions import export
 
@@ -59,8 +59,9 @@ class Exports:
     too, if recording that loop or branch fails.
     """
 
-    def __init__(self, model: torch.nn.Module, call: ModelCall) -> None:
+    def __init__(self, model: torch.nn.Module, call: ModelCall, trace: Tracer) -> None:
         """The model must be in the mode that is wanted."""
+        self._trace = trace
         self._model, self._call = plain(model, call)
         self._dropped = _drop_broadcast(self._model, self._call)
         self._begin()
@@ -77,7 +78,7 @@ class Exports:
         """The capture by tonnx's own recorder. Raises `Declined` where control flow would have to be rewritten, too."""
         froze, calls, notes, questions = Frozen(), list[FunctionCall](), list[str](), list[str]()
         program: Any = _record(self._model, self._call, froze, calls, notes)
-        one_sided = unsettled(self._model, self._call, program, froze, questions)
+        one_sided = unsettled(self._model, self._call, program, froze, questions, self._trace)
         if froze.spots or one_sided:
             raise Declined("sizes decide a loop or a branch, or become plain numbers")
         exported = _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, questions)
@@ -129,7 +130,7 @@ class Exports:
     def _exported(self, call: ModelCall, froze: Frozen) -> _Exported:
         calls, open_questions = list[FunctionCall](), list[str]()
         program = _export(self._model, call, froze, self._rewrites, calls)
-        one_sided = unsettled(self._model, call, program, froze, open_questions)
+        one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
         notes = list(dict.fromkeys(self._rewrites.notes))
         return _Exported(program, froze, notes, calls, one_sided, open_questions)
 
@@ -140,7 +141,8 @@ class Exports:
                 exported = self._exported(call, elsewhere := Frozen())
             except CaptureError:  # the model fixes that size, too, or has no such
                 continue
-            if not exported.one_sided and not elsewhere.spots and serves(self._model, self._call, exported.program):
+            settled = not exported.one_sided and not elsewhere.spots
+            if settled and serves(self._model, self._call, exported.program, self._trace):
                 return exported
         return None
 

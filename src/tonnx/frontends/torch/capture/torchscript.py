@@ -23,9 +23,9 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.call.example import grown_example, other_example
 from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import steps_as_numbers
-from tonnx.frontends.torch.reference.state import state_kept
-from tonnx.frontends.torch.script.graphs import line_of, nodes_of
+from tonnx.frontends.torch.capture.script_graphs import line_of, nodes_of
 from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 
 

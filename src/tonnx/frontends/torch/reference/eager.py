@@ -12,9 +12,9 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import exclusive, patched
 from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.mode import NO_DROPOUT, model_mode
-from tonnx.frontends.torch.reference.state import state_kept
 from tonnx.frontends.torch.settings import EVAL
 from tonnx.proof.subject import Reference
 

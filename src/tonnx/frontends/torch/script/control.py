@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
+from tonnx.frontends.torch.capture.script_graphs import always_raises
 from tonnx.frontends.torch.script import numbers
-from tonnx.frontends.torch.script.graphs import always_raises
 from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, assign, contents, snapshot
 from tonnx.frontends.torch.script.store import Frame
 from tonnx.frontends.torch.script.values import Cell, Object, Tensor

@@ -17,9 +17,10 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.results import add_results, result_names
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
-from tonnx.frontends.torch.script import graphs, lists
+from tonnx.frontends.torch.script import lists
 from tonnx.frontends.torch.script.objects import Parameters
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
 from tonnx.frontends.torch.script.walk import LowerGraph, ScriptWalk

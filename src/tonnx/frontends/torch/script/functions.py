@@ -8,9 +8,9 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.capture.patches.autograd import has_symbolic, lower_function
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
-from tonnx.frontends.torch.script import graphs
 from tonnx.frontends.torch.script.values import Tensor
 
 if TYPE_CHECKING:

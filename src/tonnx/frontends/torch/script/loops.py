@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch.capture.script_graphs import nodes_of
 from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.control import Side, aside, assigned, names_of, run, same_attributes
-from tonnx.frontends.torch.script.graphs import nodes_of
 from tonnx.frontends.torch.script.snapshots import ScriptMaker, ScriptRules, contents, snapshot
 from tonnx.frontends.torch.script.values import Cell, Object, Tensor
 from tonnx.ir import facts

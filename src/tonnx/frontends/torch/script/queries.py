@@ -10,8 +10,9 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
-from tonnx.frontends.torch.script import graphs, numbers
+from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.values import (
     Dict,
     List,

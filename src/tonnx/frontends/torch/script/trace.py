@@ -11,9 +11,9 @@ import torch
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.capture.script_graphs import line_of
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.mode import inference_mode
-from tonnx.frontends.torch.script.graphs import line_of
 from tonnx.proof.locate.trace import Step, Take
 from tonnx.proof.session import one_line
 

@@ -12,12 +12,12 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, Occurrence, UnsupportedOp
+from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.operators.aten_fallback import unsupported_operators
 from tonnx.frontends.torch.script import (
     containers,
     control,
     functions,
-    graphs,
     loops,
     numbers,
     operators,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import tonnx
-from tonnx.frontends.torch.reference.state import state_kept
+from tonnx.frontends.torch.call.state import state_kept
 
 
 class Frozen(dict[str, Any]):
