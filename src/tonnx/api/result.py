@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.errors import RetargetError, TonnxError, UnsupportedOp, VerificationFailed
-from tonnx.ir.describe import signature_of
 from tonnx.ir.provenance import origin_of
+from tonnx.proof.signature import signature_lines
 
 if TYPE_CHECKING:
     import onnx
@@ -107,8 +107,7 @@ class ExportResult:
             f"{name}: opset {self.opset}, IR {self.model.ir_version}, {self.nodes} nodes, {format_size(self.size)}",
             f"  {sum(self.timings.values()):.2f} s: {stages}",
         ]
-        for kind, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
-            lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
+        lines += signature_lines(self.model)
         lines += [f"  {note}" for note in self.notes]
         if self.verification is None:
             lines.append(f"  [!] {self.not_run}" if self.not_run else "  not verified (verify=False)")

@@ -23,7 +23,6 @@ from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.io.reference import refer, summary
 from tonnx.ir import facts, provenance
-from tonnx.ir.describe import signature_of
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, list_initializers
@@ -31,7 +30,7 @@ from tonnx.proof import Session, Verification
 from tonnx.proof.data import verification_data
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
-from tonnx.proof.signature import Signature, check_fit
+from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.saturation import dependable
 from tonnx.stages import Progress, Stages
@@ -70,8 +69,7 @@ class RetargetResult:
             f"{self.path or 'model'}: opset {self.source} → {self.opset}, IR {self.model.ir_version}, "
             f"{self.before.total()} → {self.after.total()} nodes" + (f", {format_size(self.size)}" if self.size else "")
         ]
-        for kind, values in (("input", self.model.graph.inputs), ("output", self.model.graph.outputs)):
-            lines += [f"  {kind} {signature_of(value)}" for value in values if not value.is_initializer()]
+        lines += signature_lines(self.model)
         changes = self.changes()
         if changes:
             width = max(len("operator"), *(len(name) for name, _, _ in changes))

@@ -23,13 +23,11 @@ from tonnx.ir.fold import LIMIT, fold
 from tonnx.ir.infer import Dim, dims_of
 from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
 from tonnx.ir.provenance import MODULE, OPERATOR, SOURCE
-from tonnx.ir.schema import Signature, attribute_type, signature
+from tonnx.ir.schema import Signature, attribute_type, instead, signature
 from tonnx.ir.sizes import Size as Size
 from tonnx.ir.sizes import SizeArithmetic
 from tonnx.ir.sizes import UnknownRank as UnknownRank
 from tonnx.ir.target import CANON
-from tonnx.ir.transaction import Transaction
-from tonnx.ir.widen import instead
 
 Operand = ir.Value | bool | int | float | complex | Sequence[Any] | np.ndarray | None
 
@@ -77,7 +75,7 @@ class Builder(SizeArithmetic):
         self.parent = parent
         self.constants_as_nodes = constants_as_nodes  # a function body has no initializers
         self.widens = widens
-        """Where ONNX has an operator not for a dtype, it is computed in a wider one; see `tonnx.ir.widen`."""
+        """Where ONNX has an operator not for a dtype, it is computed in a wider one; see `tonnx.ir.schema`."""
         self.functions: dict[Any, ir.Function] = {} if functions is None else functions
         """The ONNX functions of the model, by what tells them apart."""
         self.scope = ""
@@ -431,3 +429,29 @@ class Builder(SizeArithmetic):
 def _small(value: ir.Value) -> bool:
     """Weights stay as they are while building; constants that a rule made are folded at once."""
     return not value.is_initializer() or value not in facts.WEIGHT
+
+
+# Taking back what a builder has added to a graph
+
+
+class Transaction:
+    """What a `Builder` had when a trial began."""
+
+    def __init__(self, builder: Builder) -> None:
+        assert builder.before is None, "only what is built at the end of a graph can be taken back"
+        self._builder = builder
+        self._nodes, self._bodies = len(builder.graph), len(builder._bodies)
+        self._constants, self._sizes = dict(builder._constants), dict(builder._named_sizes)
+        self._functions = dict(builder.functions)
+
+    def take_back(self) -> None:
+        """Remove all nodes made since then, and what was begun in inner graphs: it must not look like a use."""
+        builder = self._builder
+        for body in builder._bodies[self._bodies :]:
+            body.discard()
+        del builder._bodies[self._bodies :]
+        for node in list(builder.graph)[self._nodes :][::-1]:
+            builder.graph.remove(node, safe=True)
+        builder._constants, builder._named_sizes = dict(self._constants), dict(self._sizes)
+        builder.functions.clear()
+        builder.functions.update(self._functions)

@@ -140,7 +140,7 @@ COUNTS = Flag("tonnx.counts")
 """Of a NonZero node: nothing in its input is zero, so it counts. Written and read by the legaliser."""
 
 LEGAL = Flag("tonnx.legal")
-"""Of a node that is at the target opset already, although it stands among some that are not (`legalise.bodies`)."""
+"""Of a node that is at the target opset already, although it stands among some that are not (`decompose_sequence`)."""
 
 # Of others
 

@@ -13,8 +13,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.rewrite import all_graphs, cast_around, names_in
-from tonnx.ir.schema import signature
-from tonnx.ir.widen import instead
+from tonnx.ir.schema import instead, signature
 
 T = ir.DataType
 

@@ -9,7 +9,6 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
-from tonnx.ir.describe import signature_of
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,20 @@ class Signature:
                     if symbol or unnamed:
                         axes.setdefault(name, {})[axis] = symbol or f"{name}_{axis}"
         return axes
+
+
+def signature_of(value: ir.Value) -> str:
+    """``name: float[batch, 3]``."""
+    dims = (
+        "?" if value.shape is None else ", ".join(str(d if isinstance(d, int) else d.value or "?") for d in value.shape)
+    )
+    return f"{value.name}: {value.dtype.name.lower() if value.dtype else '?'}[{dims}]"
+
+
+def signature_lines(model: ir.Model) -> list[str]:
+    """For people: every input that has to be given, and every output."""
+    kinds = (("input", model.graph.inputs), ("output", model.graph.outputs))
+    return [f"  {kind} {signature_of(v)}" for kind, values in kinds for v in values if not v.is_initializer()]
 
 
 def match_inputs(file: Iterable[str], model: Iterable[str], of: str) -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tonnx.errors import InvalidArgument
 from tonnx.run.before import Prepared
-from tonnx.run.labels import label_of, read_labels
+from tonnx.run.detections import label_of, read_labels
 from tonnx.run.recipe import Recipe
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 STEPS: dict[str, Callable[..., None]] = {}
 
+NOT_ONE_SIZE = "resize takes one of size, short, long, height and factor"
 _LAYOUTS = ("nchw", "nhwc", "chw", "hwc")
 
 
@@ -167,7 +168,7 @@ def resized(
     """The height and width that a resize gives."""
     asked = [value for value in (size, short, long, height, factor) if value is not None]
     if len(asked) != 1:
-        raise InvalidArgument("resize takes one of size, short, long, height and factor")
+        raise InvalidArgument(NOT_ONE_SIZE)
     h, w = now
     if size is not None:
         h, w = _pair(size, "resize: size")

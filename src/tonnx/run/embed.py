@@ -17,7 +17,7 @@ from tonnx.errors import InvalidArgument, TonnxError, VerificationFailed
 from tonnx.ir.build import Builder, Names, Size
 from tonnx.ir.target import CANON, OLDEST_RUN, Target
 from tonnx.proof.subject import Subject
-from tonnx.run.before import prepare
+from tonnx.run.before import NOT_ONE_SIZE, prepare
 from tonnx.run.recipe import METADATA_KEY, Recipe, Step
 
 T = ir.DataType
@@ -126,29 +126,27 @@ def _color(op: Builder, x: ir.Value, to: str = "rgb") -> ir.Value:
 def _resize(
     op: Builder,
     x: ir.Value,
-    size: Any = None,
-    short: int | None = None,
-    long: int | None = None,
-    height: int | None = None,
-    factor: float | None = None,
     filter: str = "bilinear",
     multiple_of: int = 1,
+    **to: Any,
 ) -> ir.Value:
+    given = [(how, asked) for how, asked in to.items() if asked is not None]
+    if len(given) != 1:
+        raise InvalidArgument(NOT_ONE_SIZE)
+    how, asked = given[0]
     modes = {"bilinear": "linear", "bicubic": "cubic", "nearest": "nearest"}
     if filter not in modes:
         raise InvalidArgument(f"resize: the filter {filter!r} cannot be embedded", why=f"{', '.join(modes)} can")
-    if size is not None:
-        pair = list(size) if isinstance(size, (list, tuple)) else [size, size]
+    if how == "size":
+        pair = list(asked) if isinstance(asked, (list, tuple)) else [asked, asked]
         sides: list[Size] = [max(multiple_of, round(side / multiple_of) * multiple_of) for side in pair]
     else:
         h, w = (_number(op, op.size(x, axis)) for axis in (2, 3))
-        if factor is not None:
-            by: Any = op.constant([factor], T.DOUBLE)
-        elif height is not None:
-            by = op.Div(op.constant([height], T.DOUBLE), h)
-        else:
-            side = _larger(op, h, w) if short is None else op.Neg(_larger(op, op.Neg(h), op.Neg(w)))
-            by = op.Div(op.constant([short if short is not None else long], T.DOUBLE), side)
+        by = op.constant([asked], T.DOUBLE)
+        if how == "height":
+            by = op.Div(by, h)
+        elif how != "factor":
+            by = op.Div(by, _larger(op, h, w) if how == "long" else op.Neg(_larger(op, op.Neg(h), op.Neg(w))))
         sides = [_rounded(op, op.Mul(side, by), multiple_of) for side in (h, w)]
     batch, channels, rows, _ = (op.size(x, axis) for axis in range(4))
     target = op.vector([batch, channels, *sides])

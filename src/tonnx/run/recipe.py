@@ -201,7 +201,7 @@ def _parsed(path: Path, parser: Callable[[str], Any], text: str, failure: type[E
 
 
 def _with_labels(step: Step, folder: Path | None) -> dict[str, Any]:
-    from tonnx.run.labels import read_labels
+    from tonnx.run.detections import read_labels
 
     options = dict(step.options)
     if isinstance(options.get("labels"), str):

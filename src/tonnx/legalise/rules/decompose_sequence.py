@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.rewrite import replace_node
-from tonnx.legalise.bodies import inline
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import cut, fixed, split, squeeze, unsqueeze
@@ -173,7 +173,7 @@ def sequence_map(op: Builder, node: NodeView) -> list[ir.Value]:
                 element = body.SequenceAt(value, place)
                 element.type, element.shape = formal.type, formal.shape
             elements.append(element)
-        results = inline(body.graph, inner, elements)
+        results = _inline(body.graph, inner, elements)
         body.graph.outputs.append(body.Identity(again))
         for so_far, result in zip(carried, results, strict=True):
             longer = body.SequenceInsert(so_far, result)
@@ -210,7 +210,7 @@ def scan_as_loop(op: Builder, node: NodeView) -> list[ir.Value]:
         for sequence, backwards in zip(sequences, directions, strict=True):
             place = body.Sub(body.Sub(count, turn), 1) if backwards else turn
             elements.append(body.Gather(sequence, place, axis=0))
-        results = inline(body.graph, inner, elements)
+        results = _inline(body.graph, inner, elements)
         outputs = [again, *results]
         body.graph.outputs.extend(body.Identity(value) for value in outputs)
     loop_outputs = op.Loop(count, op.constant(np.asarray(True)), *starts, body=body.graph, _outputs=len(results))
@@ -244,3 +244,24 @@ impossible("StringSplit", 20, "nothing older splits strings")
 impossible("RegexFullMatch", 20, "nothing older matches strings against a pattern")
 impossible("StringNormalizer", 10, "nothing older changes strings")
 impossible("TfIdfVectorizer", 9, "nothing older counts n-grams")
+
+
+def _inline(into: ir.Graph, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
+    """Move the nodes of ``body`` to the end of ``into``, with ``inputs`` for its inputs; returns its outputs.
+
+    The engine legalises a body before the node that owns it, so these nodes need nothing more.
+    """
+    outputs = list(body.outputs)
+    body.outputs.clear()
+    for formal, actual in zip(body.inputs, inputs, strict=True):
+        for user, index in tuple(formal.uses()):
+            user.replace_input_with(index, actual)
+        outputs = [actual if value is formal else value for value in outputs]
+    for value in list(body.initializers.values()):
+        body.initializers.pop(value.name or "")
+        into.initializers.add(value)
+    for node in list(body):
+        body.remove(node)
+        into.append(node)
+        facts.LEGAL.add(node)
+    return outputs

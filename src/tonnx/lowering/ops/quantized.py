@@ -195,14 +195,13 @@ def of_two(
 def mul_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
     """The integers stay, their step changes; mirrored if the number is negative."""
     step = step_of(x)
-    if isinstance(b, (ir.Value, complex)):
-        raise UnsupportedArgument("a quantised tensor times a number that is known only at run time")
+    b = _known(b)
     if b == 0:
         moved = Step(1.0, 0, step.dtype)
     else:
         zero = step.zero if b > 0 else step.high + step.low - _fixed(step.zero)
-        moved = Step(_fixed_float(step.scale) * abs(float(b)), zero, step.dtype)
-    return to_step(op, rectified(op, op.Mul(x, float(b)), after), moved)
+        moved = Step(_fixed_float(step.scale) * abs(b), zero, step.dtype)
+    return to_step(op, rectified(op, op.Mul(x, b), after), moved)
 
 
 @lower("quantized.add.Scalar", "quantized.add_scalar.default", after="")
@@ -210,10 +209,9 @@ def mul_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
 def add_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
     """The number is rounded to the step; where zero would leave the range, PyTorch widens the step instead."""
     step = step_of(x)
-    if isinstance(b, (ir.Value, complex)):
-        raise UnsupportedArgument("a quantised tensor plus a number that is known only at run time")
+    b = _known(b)
     scale, zero = _fixed_float(step.scale), _fixed(step.zero)
-    whole = round(float(b) / scale)
+    whole = round(b / scale)
     least, most = zero - whole < step.low, zero - whole > step.high
     if least:
         moved = Step((step.high - zero + whole) / (step.high - step.low) * scale, step.low, step.dtype)
@@ -222,6 +220,12 @@ def add_scalar(op: Builder, x: ir.Value, b: Number, *, after: str) -> ir.Value:
     else:
         moved = Step(scale, zero - whole, step.dtype)
     return to_step(op, rectified(op, op.Add(x, whole * scale), after), moved)
+
+
+def _known(b: Number) -> float:
+    if isinstance(b, (ir.Value, complex)):
+        raise UnsupportedArgument("a quantised tensor plus or times a number that is known only at run time")
+    return float(b)
 
 
 def _fixed(number: Operand) -> int:

@@ -14,15 +14,7 @@ import torch
 from tonnx.errors import LoweringError, Occurrence, UnsupportedOp
 from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.operators.aten_fallback import unsupported_operators
-from tonnx.frontends.torch.script import (
-    containers,
-    control,
-    functions,
-    loops,
-    numbers,
-    operators,
-    queries,
-)
+from tonnx.frontends.torch.script import containers, control, loops, numbers, operators, queries, special
 from tonnx.frontends.torch.script.objects import Parameters, thing_of
 from tonnx.frontends.torch.script.store import Store
 from tonnx.frontends.torch.script.values import Dict, List, Object, Tensor, Vague, values_in
@@ -183,7 +175,7 @@ class ScriptWalk(GraphWalk):
         if result is not NotImplemented:
             return list(result) if node.outputsSize() > 1 else result
         if kind == "prim::PythonOp":
-            return functions.python_op(self, node, arguments)
+            return special.python_op(self, node, arguments)
         schema = node.schema()
         if kind.startswith("prim::") or schema in (None, "(no schema)"):
             return self.refuse(node)
