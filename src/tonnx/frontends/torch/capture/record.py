@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
 from tonnx.frontends.torch.source import (
     is_users,
@@ -45,7 +46,7 @@ from tonnx.frontends.torch.source import (
     shorten,
     source_of,
 )
-from tonnx.frontends.torch.versions import fake_mode, function_overrides
+from tonnx.frontends.torch.versions import function_overrides
 
 
 class Declined(CaptureError):
@@ -94,7 +95,7 @@ def record(model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tens
     ``notes`` gets what the file takes for granted.
     """
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
-    recorder = _Recorder(model, fake_mode(env), notes)
+    recorder = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes)
     inputs = zip(call.leaves, tensors, strict=True)
     args, kwargs = call.with_tensors([recorder.input(leaf.name, tensor, list(leaf.dynamic)) for leaf, tensor in inputs])
     with patched(recorder.patches()):
@@ -110,7 +111,7 @@ def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any) ->
         torch.backends.nnpack.flags(enabled=False),
         function_overrides(),
         torch._C._AutoDispatchBelowAutograd(),
-        recorder.fakes,
+        recorder.fakes.mode,
         recorder,
     ):
         return model(*args, **kwargs)
@@ -119,7 +120,7 @@ def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any) ->
 class _Recorder(TorchDispatchMode):
     """The graph as far as it is recorded, and which node every tensor is."""
 
-    def __init__(self, model: torch.nn.Module, fakes: Any, notes: list[str]) -> None:
+    def __init__(self, model: torch.nn.Module, fakes: Fakes, notes: list[str]) -> None:
         super().__init__()
         self.fakes = fakes
         self._notes = notes
@@ -151,7 +152,7 @@ class _Recorder(TorchDispatchMode):
         """A fake of an input of the model."""
         sizes = [DimDynamic.DYNAMIC if axis in dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
         context = StatelessSymbolicContext(dynamic_sizes=sizes)
-        fake = self.fakes.from_tensor(tensor.detach(), symbolic_context=context)
+        fake: torch.Tensor = self.fakes.mode.from_tensor(tensor.detach(), symbolic_context=context)
         self._placeholder(name, fake, InputKind.USER_INPUT, None)
         return fake
 
@@ -176,7 +177,7 @@ class _Recorder(TorchDispatchMode):
         if name is None or name not in self._state:
             name = name or f"constant_{len(self._constants)}"
             self._constants[name] = tensor
-        fake = self.fakes.from_tensor(tensor, static_shapes=True)
+        fake = self.fakes.of_weight(tensor)
         self._weights[id(tensor)] = tensor, fake
         kind = InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
         kind = InputKind.CONSTANT_TENSOR if name in self._constants else kind
@@ -217,7 +218,7 @@ class _Recorder(TorchDispatchMode):
             self._keep_shape(fake_args[0])
         elif func._schema.is_mutable:
             self._note_writes(func, fake_args, fake_kwargs)
-        result = func(*fake_args, **fake_kwargs)
+        result = self.fakes.call(func, fake_args, fake_kwargs)
         if result is None and not func._schema.is_mutable:
             return None
         self._note_call(func, node_args, node_kwargs, result)
@@ -253,6 +254,7 @@ class _Recorder(TorchDispatchMode):
         """The tensor will look at its memory in another way: what was recorded of it says how it did until now."""
         before = fake.detach()
         self._kept.append(fake)
+        self.fakes.reshaped(fake)
         node: Any = self._nodes[id(fake)]
         while isinstance(node, Node) and node.meta.get("val") is fake:  # and what gave back its very argument
             node.meta["val"] = before
@@ -321,7 +323,7 @@ class _Recorder(TorchDispatchMode):
                 node = reduce(lambda one, other: self._call_node(function, (one, other)), parts)
             else:
                 node = self._call_node(function, tuple(parts))
-        node.meta["val"] = _symbolic(self.fakes.shape_env, expression) if number is None else number
+        node.meta["val"] = _symbolic(self.fakes.mode.shape_env, expression) if number is None else number
         self._numbers[expression] = node
         return node
 
@@ -341,7 +343,7 @@ class _Recorder(TorchDispatchMode):
         self._graph.output(tuple(outputs)).meta["val"] = None
         specs = [OutputSpec(OutputKind.USER_OUTPUT, _output(one), None) for one in outputs]
         signature = ExportGraphSignature(_in_order(self._graph, self._inputs), specs)
-        ranges = dict(self.fakes.shape_env.var_to_range)
+        ranges = dict(self.fakes.mode.shape_env.var_to_range)
         return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
 
 

@@ -8,9 +8,10 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, UnsupportedArgument
+from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.capture.patches.autograd import has_symbolic, lower_function
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
-from tonnx.frontends.torch.script import graphs, lists
+from tonnx.frontends.torch.script import lists
 from tonnx.frontends.torch.script.store import link
 from tonnx.frontends.torch.script.values import List, Tensor
 from tonnx.lowering.regions.lists import DynamicList, sequence

@@ -1,0 +1,144 @@
+"""The fake tensors of the recorder: of weights, and of results that a call like one before has.
+
+A network calls the same operators on tensors of the same form, layer by layer. What PyTorch says of the first such call
+holds for all of them, and is asked for once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
+from tonnx.frontends.torch.versions import fake_mode
+
+
+class _Form(NamedTuple):
+    """All that there is of a tensor without values, but for its memory."""
+
+    key: Any
+    """It, with expressions in the place of symbolic sizes, which cannot be compared."""
+    shape: Any
+    stride: Any
+    dtype: torch.dtype
+    device: torch.device
+
+
+class _NoKey(Exception):
+    """An argument of which more than its form may matter."""
+
+
+class Fakes:
+    """Makes the fake tensors of one capture."""
+
+    def __init__(self, env: ShapeEnv, has_sizes: bool) -> None:
+        self.mode = fake_mode(env)
+        # What it remembers itself serves later captures, too; but symbols are those of one capture.
+        self.mode.cache_enabled = self.mode.cache_enabled and not has_sizes
+        self._storages: dict[int, tuple[Any, Any]] = {}
+        """By the address of a weight's memory: that, which lives on, and what stands for it."""
+        self._forms: dict[int, tuple[torch.Tensor, _Form | None]] = {}
+        """By the identity of a fake tensor: itself, which lives on, and its form, if that is all that matters of it."""
+        self._results: dict[Any, _Form | list[_Form]] = {}
+        """By an operator and the forms of its arguments."""
+
+    def of_weight(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake of a tensor of plain class. Where weights share memory, their fakes do."""
+        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+            fake: torch.Tensor = self.mode.from_tensor(tensor, static_shapes=True)
+            return fake
+        real = tensor.untyped_storage()
+        with torch._C._DisableTorchDispatch():
+            if real._cdata not in self._storages:
+                self._storages[real._cdata] = real, torch.UntypedStorage(real.nbytes(), device="meta")
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+            meta.set_(self._storages[real._cdata][1], tensor.storage_offset(), tensor.size(), tensor.stride())
+        return FakeTensor(self.mode, meta, tensor.device)
+
+    def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
+        if not _gives_new_tensors(func):
+            return func(*args, **kwargs)
+        try:
+            key = func, self._key(args), self._key(kwargs)
+            form = self._results.get(key)
+        except (_NoKey, TypeError):  # what cannot be compared is no key
+            return func(*args, **kwargs)
+        if form is not None:
+            return [self._made(part) for part in form] if isinstance(form, list) else self._made(form)
+        result = func(*args, **kwargs)
+        many = isinstance(result, (list, tuple))
+        forms = [self._form(part) for part in (result if many else [result])]
+        if None not in forms and not _share_memory(result if many else [result], [args, kwargs]):
+            self._results[key] = forms if many else forms[0]  # type: ignore[assignment]
+        return result
+
+    def reshaped(self, tensor: torch.Tensor) -> None:
+        """A tensor looks at its memory in another way from now on."""
+        self._forms.pop(id(tensor), None)
+
+    def _key(self, argument: Any) -> Any:
+        if isinstance(argument, torch.Tensor):
+            form = self._form(argument)
+            if form is None:
+                raise _NoKey
+            return form.key
+        if isinstance(argument, list):
+            return tuple([self._key(part) for part in argument])
+        if isinstance(argument, dict):
+            return tuple([(name, self._key(part)) for name, part in argument.items()])
+        return _number_key(argument) if isinstance(argument, SYMBOLIC) else (type(argument), argument)
+
+    def _form(self, tensor: Any) -> _Form | None:
+        if (held := self._forms.get(id(tensor))) is not None:
+            return held[1]
+        form = None
+        if isinstance(tensor, FakeTensor):
+            if tensor.constant is None and tensor.layout is torch.strided and not tensor.dtype.is_complex:
+                shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
+                numbers = tuple([n if type(n) is int else _number_key(n) for n in (*shape, *stride, offset)])
+                form = _Form((numbers, tensor.dtype, tensor.device), shape, stride, tensor.dtype, tensor.device)
+            self._forms[id(tensor)] = tensor, form
+        return form
+
+    def _made(self, form: _Form) -> torch.Tensor:
+        with torch._C._DisableTorchDispatch():
+            meta = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta")
+        fake = FakeTensor(self.mode, meta, form.device)
+        self._forms[id(fake)] = fake, form
+        return fake
+
+
+def _number_key(number: Any) -> Any:
+    return number.node.expr
+
+
+@cache
+def _gives_new_tensors(func: Any) -> bool:
+    """Whether, by all that its schema says, an operator makes tensors whose form depends on those of its arguments."""
+    schema = func._schema
+    return (
+        func.namespace == "aten"
+        and not schema.is_mutable
+        and not {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(func.tags)
+        and all(str(result.type) in ("Tensor", "List[Tensor]", "Tensor[]") for result in schema.returns)
+        and all(result.alias_info is None for result in schema.returns)
+    )
+
+
+def _share_memory(results: Any, arguments: Any) -> bool:
+    """Whether an operator gives back an argument or a view of one, as dropout does that does nothing."""
+    memory = {result.untyped_storage()._cdata for result in results}
+    left = list(arguments)
+    while left:
+        argument = left.pop()
+        if isinstance(argument, torch.Tensor):
+            if argument.untyped_storage()._cdata in memory:
+                return True
+        elif isinstance(argument, (list, dict)):
+            left += argument.values() if isinstance(argument, dict) else argument
+    return len(memory) < len(results)

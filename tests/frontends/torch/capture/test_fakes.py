@@ -1,0 +1,100 @@
+"""Fake tensors that are made after a pattern: they must be what PyTorch would have made, with memory of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+
+import tonnx
+from tonnx.frontends.torch.capture.fakes import Fakes
+
+aten = torch.ops.aten
+X = torch.linspace(-2, 2, 24).reshape(2, 3, 4)
+IMAGE = torch.zeros(2, 3, 8, 8).to(memory_format=torch.channels_last)
+
+
+def form(tensor: Tensor) -> Any:
+    return tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device, type(tensor)
+
+
+def parts(result: Any) -> list[Tensor]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (aten.add.Tensor, (X, 1)),
+        (aten.add.Tensor, (X, 1.5)),
+        (aten.add.Tensor, (X.int(), 1)),
+        (aten.add.Tensor, (X.int(), 1.5)),
+        (aten.add.Tensor, (X.transpose(0, 2), X.transpose(0, 2))),
+        (aten.linear.default, (X, torch.zeros(5, 4), torch.zeros(5))),
+        (aten.cat.default, ([X, X], 1)),
+        (aten.conv2d.default, (IMAGE, torch.zeros(4, 3, 3, 3))),
+        (aten.max.dim, (X, 1)),
+        (aten.native_layer_norm.default, (X, [4], None, None, 1e-5)),
+        (aten.relu.default, (X[:, 1:],)),
+        (aten.dropout.default, (X, 0.5, False)),
+        (aten.split.Tensor, (X, 2, 2)),
+        (aten.meshgrid.indexing, ([X[0, 0], X[0, 0]],)),
+        (aten.full.default, ([2, 3], 1)),
+    ],
+    ids=lambda one: str(one).partition(".")[2] if hasattr(one, "overloadpacket") else None,
+)
+def test_the_second_of_its_kind(operator: Any, arguments: Any) -> None:
+    options = {"indexing": "ij"} if operator is aten.meshgrid.indexing else {}
+    fakes = Fakes(ShapeEnv(), has_sizes=False)
+
+    def faked(argument: Any) -> Any:
+        if isinstance(argument, list):
+            return [faked(part) for part in argument]
+        return fakes.of_weight(argument) if isinstance(argument, Tensor) else argument
+
+    taken = [faked(argument) for argument in arguments]
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode:
+        expected = parts(operator(*taken, **options))
+        first, second = (parts(fakes.call(operator, taken, options)) for _ in range(2))
+        real = parts(operator(*taken, **options))
+    assert [form(one) for one in first] == [form(one) for one in expected]
+    assert [form(one) for one in second] == [form(one) for one in expected]
+
+    def shared(results: list[Tensor]) -> list[bool]:
+        tensors = [one for argument in taken for one in parts(argument) if isinstance(one, Tensor)]
+        memory = [tensor.untyped_storage()._cdata for tensor in tensors]
+        return [result.untyped_storage()._cdata in memory for result in results]
+
+    assert shared(second) == shared(real)
+    if not any(shared(real)):
+        assert all(a.untyped_storage()._cdata != b.untyped_storage()._cdata for a, b in zip(first, second, strict=True))
+
+
+def test_symbolic_sizes() -> None:
+    fakes = Fakes(ShapeEnv(), has_sizes=True)
+    dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC, DimDynamic.STATIC])
+    one, other = (fakes.mode.from_tensor(X.clone(), symbolic_context=dynamic) for _ in range(2))
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode:
+        results = [fakes.call(aten.relu.default, [fake], {}) for fake in (one, one, other)]
+    assert [str(result.shape[0]) for result in results] == [str(fake.shape[0]) for fake in (one, one, other)]
+
+
+def test_weights_that_share_memory() -> None:
+    fakes, whole = Fakes(ShapeEnv(), has_sizes=False), torch.zeros(4, 6)
+    one, part, other = (fakes.of_weight(weight) for weight in (whole, whole[1:, ::2], torch.zeros(4, 6)))
+    assert form(part)[1:3] == ((6, 2), 6) and part.shape == (3, 3)
+    assert one.untyped_storage()._cdata == part.untyped_storage()._cdata != other.untyped_storage()._cdata
+
+
+def written(x: Tensor) -> tuple[Tensor, Tensor]:
+    one, other = x + 1, x + 1
+    one[:, 0].mul_(3)
+    return one, other
+
+
+def test_results_of_one_kind_are_written_apart() -> None:
+    result = tonnx.export(written, (X,), capture="record")
+    assert result.verification is not None and result.capture == "recorder"
