@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 import tonnx
 from tests.like_windows import move_like_windows, on_linux
@@ -204,19 +203,20 @@ def test_in_the_middle_of_an_operator(
 ) -> None:
     """PyTorch ends the process if an exception leaves it there. Whoever asks twice wants it now."""
     calls: list[str] = []
-    inner = FakeTensorMode._cached_dispatch_impl
+    create_node = torch.fx.Graph.create_node
 
-    def interrupt_and_go_on(*args: Any, **kwargs: Any) -> Any:
-        calls.append("begun")
-        for _ in range(times):
-            signal.raise_signal(signal.SIGINT)
-        calls.append("went on")
-        return inner(*args, **kwargs)
+    def interrupt_and_go_on(graph: torch.fx.Graph, kind: str, *args: Any, **kwargs: Any) -> Any:
+        if kind == "call_function" and not calls:
+            calls.append("begun")
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+            calls.append("went on")
+        return create_node(graph, kind, *args, **kwargs)
 
     path = tmp_path / "net.onnx"
     path.write_bytes(b"older")
     with all_as_before(tmp_path, monkeypatch), monkeypatch.context() as patches:
-        patches.setattr(FakeTensorMode, "_cached_dispatch_impl", interrupt_and_go_on)
+        patches.setattr(torch.fx.Graph, "create_node", interrupt_and_go_on)
         with pytest.raises(KeyboardInterrupt):
             work(path)
     assert calls == ["begun", "went on"][: 3 - times]

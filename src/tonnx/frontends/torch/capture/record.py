@@ -33,7 +33,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.patching import How, Patch, patched
+from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
@@ -205,6 +205,7 @@ class _Recorder(TorchDispatchMode):
             self._path.pop()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        interruption_point()
         if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
