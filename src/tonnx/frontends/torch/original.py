@@ -176,10 +176,10 @@ def _captured(module: Any, program: ExportedProgram | None, call: ModelCall, sig
         leaf.dynamic = {axis: DimSpec(name) for axis, name in axes.get(leaf.name, {}).items()}
     with exclusive(), inference_mode(module):
         try:
-            return Exports(module, call).rewritten()
+            return Exports(module, call, FxTrace).rewritten()
         except TonnxError:
             if not any(leaf.dynamic for leaf in call.leaves):
                 raise
             for leaf in call.leaves:
                 leaf.dynamic = {}
-            return Exports(module, call).rewritten()
+            return Exports(module, call, FxTrace).rewritten()

@@ -15,6 +15,7 @@ from tonnx.frontends.torch.call.signature import bind_call
 from tonnx.frontends.torch.capture.record import Declined
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.convert import as_module
+from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.frontends.torch.source import module_of, source_of
 
@@ -26,7 +27,7 @@ def recorded(model: Any, *inputs: Tensor, axes: dict[str, dict[int, str]] | None
     call = bind_call(module, inputs or (X,), None, None)
     apply_dynamic_axes(call, axes or {}, [])
     with inference_mode(module):
-        return Exports(module, call).recorded()
+        return Exports(module, call, FxTrace).recorded()
 
 
 def calls(captured: Any) -> list[str]:
