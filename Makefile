@@ -1,6 +1,7 @@
 # Needs only python3 (3.11 or later), pip and make: every target sets up what it uses, once.
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
+#   make demo-generate   train a small language model, make a package of it, and let that write
 #   make test          ruff, mypy and all quick tests
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
@@ -36,6 +37,7 @@ P2     := .venv-paddle2
 LIBS   := .venv-libs
 
 DEV    := $(VENV)/.stamp-dev
+LANGUAGE := $(VENV)/.stamp-language
 MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
 PADDLE2 := $(P2)/.stamp-paddle2
@@ -43,10 +45,13 @@ LIBRARIES := $(LIBS)/.stamp-libs
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
-.PHONY: dist fixtures test-generate test-torch test-versions
+.PHONY: demo-generate dist fixtures test-generate test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
+
+demo-generate: $(LANGUAGE)
+	@$(PY) examples/language_model/demo.py
 
 test: lint
 	@$(PY) -m pytest -n 2 -m "not models and not opinfo and not paddle_models"
@@ -151,6 +156,11 @@ $(ENV)/.stamp:
 	@echo "setup: installing torch $(TORCH) $(WITH) into $(ENV)"
 	@$(PYTHON) -m venv $(ENV)
 	@$(ENV)/bin/python -m pip install -qq --disable-pip-version-check torch==$(TORCH) $(WITH) -e ".[image,dev]"
+	@touch $@
+
+$(LANGUAGE): $(DEV)
+	@echo "setup: installing transformers"
+	@$(PIP) $(DEV_TORCH) $(DEV_ONNX) transformers tokenizers safetensors
 	@touch $@
 
 $(MODELS): $(DEV)
