@@ -83,9 +83,7 @@ def multiply(op: Builder, x: Value, y: Value) -> ir.Value:
 
 
 @lower("scale@complex", unused="bias_after_scale")
-def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: float = 0.0) -> ir.Value:
-    if bias:
-        raise UnsupportedArgument("complex numbers plus a number")
+def scale(op: Builder, x: Value, scale: Number = 1.0) -> ir.Value:
     return op.Mul(x, op.cast(scale, x.dtype) if isinstance(scale, ir.Value) else float(scale))
 
 

@@ -56,12 +56,9 @@ def fused_norm(
     epsilon: float,
     residual_alpha: float = 1.0,
     begin_norm_axis: int,
-    quant_scale: float = -1.0,
     kind: str,
 ) -> tuple[ir.Value | None, ...]:
     """The norm of a sum, and the sum itself."""
-    if quant_scale > 0:
-        raise UnsupportedArgument(f"{kind} with a quantised result")
     scaled = residual if residual is None or residual_alpha == 1 else op.Mul(residual, residual_alpha)
     total = _summed(op, x, bias, scaled)
     if kind == "rms_norm":
@@ -152,9 +149,8 @@ def fused_bias_act(
     smooth: Value | None = None,
     *,
     act_method: str = "gelu",
-    quant_scale: float = -1.0,
 ) -> ir.Value:
-    if quant_scale > 0 or dequant_scales is not None or shift is not None or smooth is not None:
+    if dequant_scales is not None or shift is not None or smooth is not None:
         raise UnsupportedArgument("fused_bias_act that quantises")
     total = _summed(op, x, bias)
     if act_method not in ("swiglu", "geglu"):
@@ -195,12 +191,9 @@ def fused_rotary_position_embedding(
     position_ids: Value | None = None,
     *,
     use_neox_rotary_style: bool = True,
-    time_major: bool = False,
     rotary_emb_base: float = 10000.0,
 ) -> tuple[ir.Value | None, ...]:
     """Pairs of features turned by an angle that grows with the place: (sentences, words, heads, features)."""
-    if time_major:
-        raise UnsupportedArgument("rotary embedding of sequences whose first axis is time")
     width = op.size(q, 3)
     if not isinstance(width, int):
         raise UnsupportedArgument("rotary embedding of a number of features that is known only at run time")

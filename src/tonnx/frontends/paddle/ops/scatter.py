@@ -130,8 +130,4 @@ def put_along_axis(
     return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
 
 
-@lower("fill_diagonal")
-def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
-    if offset:
-        raise UnsupportedArgument("fill_diagonal with an offset")
-    return like_torch.fill_diagonal(op, x, value, wrap)
+direct("fill_diagonal(x, *, value: float = 0.0, wrap: bool = False)", like_torch.fill_diagonal)
