@@ -223,12 +223,9 @@ class Builder(SizeArithmetic):
 
     def _shared_constant(self, key: Any) -> ir.Value | None:
         # An inner graph sees the constants of the graphs around it.
-        builder: Builder | None = self
-        while builder is not None:
-            if key in builder._constants:
-                return builder._constants[key]
-            builder = builder.parent
-        return None
+        if key in self._constants or self.parent is None:
+            return self._constants.get(key)
+        return self.parent._shared_constant(key)
 
     def _place_constant(self, tensor: ir.Tensor) -> ir.Value:
         if self.constants_as_nodes:

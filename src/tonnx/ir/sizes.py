@@ -74,12 +74,9 @@ class SizeArithmetic:
 
     def known_size(self, dim: str) -> ir.Value | None:
         """The value that holds a named dimension, if one was made in this graph or around it."""
-        builder: SizeArithmetic | None = self
-        while builder is not None:
-            if dim in builder._named_sizes:
-                return builder._named_sizes[dim]
-            builder = builder.parent
-        return None
+        if dim in self._named_sizes or self.parent is None:
+            return self._named_sizes.get(dim)
+        return self.parent.known_size(dim)
 
     def name_size(self, size: ir.Value, dim: str) -> None:
         """Say that ``size`` (shape [1]) holds the dimension ``dim``: it is not computed again."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size
 
 END = (1 << 63) - 1
@@ -30,6 +31,14 @@ divide = _binary("Div", operator.floordiv)
 modulo = _binary("Mod", operator.mod)
 smaller = _binary("Min", min)
 larger = _binary("Max", max)
+
+
+def known(what: str, *sizes: Size | ir.SymbolicDim) -> list[int]:
+    """The sizes, where ``what`` cannot be said without them."""
+    fixed = [size for size in sizes if isinstance(size, int)]
+    if len(fixed) < len(sizes):
+        raise UnsupportedArgument(f"{what} that is known only at run time")
+    return fixed
 
 
 def arange(op: Builder, end: Size, start: Size = 0, step: int = 1) -> ir.Value:

@@ -10,6 +10,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import is_channels_last
 from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir.build import Builder
+from tonnx.lowering import sizes
 from tonnx.lowering.ops import activation as like_torch
 from tonnx.lowering.ops import reduce as torch_reduce
 from tonnx.lowering.values import is_float
@@ -101,9 +102,7 @@ def maxout(op: Builder, x: Value, *, groups: int, axis: int = 1) -> ir.Value:
     """The largest of every ``groups`` channels that lie side by side."""
     at = axis % op.rank(x)
     own = op.sizes(x)
-    channels = own[at]
-    if not isinstance(channels, int):
-        raise UnsupportedArgument("maxout of a number of channels that is known only at run time")
+    (channels,) = sizes.known("maxout of a number of channels", own[at])
     apart = op.reshape(x, [*own[:at], channels // groups, groups, *own[at + 1 :]])
     return op.ReduceMax(apart, [at + 1], keepdims=0)
 

@@ -10,7 +10,6 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -83,9 +82,7 @@ def multiply(op: Builder, x: Value, y: Value) -> ir.Value:
 
 
 @lower("scale@complex", unused="bias_after_scale")
-def scale(op: Builder, x: Value, scale: Number = 1.0, *, bias: float = 0.0) -> ir.Value:
-    if bias:
-        raise UnsupportedArgument("complex numbers plus a number")
+def scale(op: Builder, x: Value, scale: Number = 1.0) -> ir.Value:
     return op.Mul(x, op.cast(scale, x.dtype) if isinstance(scale, ir.Value) else float(scale))
 
 
@@ -135,9 +132,7 @@ def fft_r2c(
 def fft_c2r(
     op: Builder, x: Value, *, axes: Ints, normalization: str = "backward", forward: bool = True, last_dim_size: int = 0
 ) -> ir.Value:
-    half = op.size(x, _axis(op, x, axes[-1]))
-    if not isinstance(half, int):
-        raise UnsupportedArgument("the inverse of a spectrum whose size is known only at run time")
+    (half,) = sizes.known("the inverse of a spectrum of a size", op.size(x, _axis(op, x, axes[-1])))
     count = last_dim_size if last_dim_size > 0 else 2 * (half - 1)
     # The transform of a real signal runs backwards here; forwards (hfft) is that of the mirror image.
     return torch_fft.fft_c2r(op, conj(op, x) if forward else x, axes, torch_fft.factor(normalization, forward), count)

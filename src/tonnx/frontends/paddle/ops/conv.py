@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -51,9 +50,7 @@ def _window(
 ) -> tuple[list[int], list[int], list[int]]:
     """The sizes of a kernel, its steps and its dilations, one number an axis."""
     assert filter.shape is not None
-    kernel = [size for size in filter.shape.dims[2:] if isinstance(size, int)]
-    if len(kernel) < len(filter.shape) - 2:
-        raise UnsupportedArgument("a convolution whose kernel has a size that is known only at run time")
+    kernel = sizes.known("a convolution by a kernel of a size", *filter.shape.dims[2:])
     steps, spacing = (list(each) * len(kernel) if len(each) == 1 else list(each) for each in (strides, dilations))
     # Paddle drops the dilation with SAME: UpdatePaddingAndDilation
     return kernel, steps, [1] * len(kernel) if algorithm == SAME else spacing

@@ -305,11 +305,9 @@ def anchor_generator(
 
 @lower("im2sequence", unused="out_stride")
 def im2sequence(
-    op: Builder, x: Value, y: Value | None = None, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
+    op: Builder, x: Value, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
 ) -> ir.Value:
     """Each window is a row: (pictures · windows, channels · kernel)."""
-    if y is not None:
-        raise UnsupportedArgument("im2sequence of pictures with sizes of their own (Y)")
     up, left, down, right = paddings
     if any(paddings):
         x = op.Pad(x, [0, 0, up, left, 0, 0, down, right])

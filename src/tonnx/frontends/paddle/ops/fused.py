@@ -56,12 +56,9 @@ def fused_norm(
     epsilon: float,
     residual_alpha: float = 1.0,
     begin_norm_axis: int,
-    quant_scale: float = -1.0,
     kind: str,
 ) -> tuple[ir.Value | None, ...]:
     """The norm of a sum, and the sum itself."""
-    if quant_scale > 0:
-        raise UnsupportedArgument(f"{kind} with a quantised result")
     scaled = residual if residual is None or residual_alpha == 1 else op.Mul(residual, residual_alpha)
     total = _summed(op, x, bias, scaled)
     if kind == "rms_norm":
@@ -152,9 +149,8 @@ def fused_bias_act(
     smooth: Value | None = None,
     *,
     act_method: str = "gelu",
-    quant_scale: float = -1.0,
 ) -> ir.Value:
-    if quant_scale > 0 or dequant_scales is not None or shift is not None or smooth is not None:
+    if dequant_scales is not None or shift is not None or smooth is not None:
         raise UnsupportedArgument("fused_bias_act that quantises")
     total = _summed(op, x, bias)
     if act_method not in ("swiglu", "geglu"):
@@ -176,8 +172,7 @@ def fused_softmax_mask_upper_triangle(op: Builder, x: Value) -> ir.Value:
 def add_position_encoding(op: Builder, x: Value, *, alpha: float = 1.0, beta: float = 1.0) -> ir.Value:
     """Sines in the first half of the features, cosines in the second."""
     length, width = op.sizes(x)[1:]
-    if not isinstance(width, int):
-        raise UnsupportedArgument("add_position_encoding of a number of features that is known only at run time")
+    (width,) = sizes.known("add_position_encoding of a number of features", width)
     half = width // 2
     rate = [10000.0 ** (-i / (half - 1)) if half > 1 else 10000.0**-1 for i in range(half)]
     angle = op.Mul(op.Unsqueeze(op.cast(sizes.arange(op, length), x.dtype), [1]), op.constant(rate, x.dtype))
@@ -195,15 +190,10 @@ def fused_rotary_position_embedding(
     position_ids: Value | None = None,
     *,
     use_neox_rotary_style: bool = True,
-    time_major: bool = False,
     rotary_emb_base: float = 10000.0,
 ) -> tuple[ir.Value | None, ...]:
     """Pairs of features turned by an angle that grows with the place: (sentences, words, heads, features)."""
-    if time_major:
-        raise UnsupportedArgument("rotary embedding of sequences whose first axis is time")
-    width = op.size(q, 3)
-    if not isinstance(width, int):
-        raise UnsupportedArgument("rotary embedding of a number of features that is known only at run time")
+    (width,) = sizes.known("rotary embedding of a number of features", op.size(q, 3))
     if sin is None or cos is None:
         if not use_neox_rotary_style:  # Paddle warns that it does not compute this rightly
             raise UnsupportedArgument("rotary embedding of halves without sines and cosines", hint="give sin and cos")
@@ -249,8 +239,7 @@ def multihead_matmul(
 ) -> ir.Value:
     """Attention with its projections: (sentences, words, features), weights (features, 3, features)."""
     batch, words, width = op.sizes(input)
-    if not isinstance(width, int):
-        raise UnsupportedArgument("multihead_matmul of a number of features that is known only at run time")
+    (width,) = sizes.known("multihead_matmul of a number of features", width)
     each = width // head_number
     flat = op.Add(op.MatMul(input, op.reshape(w, [width, 3 * width])), op.reshape(bias, [-1]))
     parts = op.Transpose(op.reshape(flat, [batch, words, 3, head_number, each]), perm=[2, 0, 3, 1, 4])
@@ -276,9 +265,7 @@ def flash_attn(
     """Attention of (sentences, words, heads, features)."""
     if dropout and not is_test:
         raise UnsupportedArgument("attention with dropout that stays active in inference")
-    width = op.size(q, 3)
-    if not isinstance(width, int):
-        raise UnsupportedArgument("attention of a number of features that is known only at run time")
+    (width,) = sizes.known("attention of a number of features", op.size(q, 3))
     query, key, value = (op.Transpose(x, perm=[0, 2, 1, 3]) for x in (q, k, v))
     y = op.Attention(query, key, value, attn_mask, is_causal=int(causal), scale=1 / math.sqrt(width))
     return op.Transpose(y, perm=[0, 2, 1, 3])

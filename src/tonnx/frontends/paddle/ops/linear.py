@@ -75,10 +75,9 @@ def fc(
     *,
     in_num_col_dims: int = 1,
     activation_type: str = "",
-    padding_weights: bool = False,
 ) -> ir.Value:
-    if padding_weights or activation_type not in ("", "relu"):
-        raise UnsupportedArgument(f"fc with padded weights or the activation {activation_type!r}")
+    if activation_type not in ("", "relu"):
+        raise UnsupportedArgument(f"fc with the activation {activation_type!r}")
     product = mul(op, input, w, x_num_col_dims=in_num_col_dims)
     product = product if bias is None else op.Add(product, op.reshape(bias, [-1]))
     return op.Relu(product) if activation_type == "relu" else product

@@ -45,9 +45,7 @@ def pool(
 
 
 def _fixed(kernel_size: Sizes, axes: int) -> list[int]:
-    fixed = [size for size in kernel_size if isinstance(size, int)]
-    if len(fixed) < len(kernel_size):
-        raise UnsupportedArgument("a pooling window whose size is known only at run time")
+    fixed = sizes.known("a pooling window of a size", *kernel_size)
     return fixed * axes if len(fixed) == 1 else fixed
 
 

@@ -6,7 +6,6 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering.ops import random as like_torch
@@ -32,7 +31,7 @@ direct(
 )
 direct(
     "uniform_inplace(x, *, min: float = -1.0, max: float = 1.0)",
-    lambda op, x, low, high: _uniform(op, op.sizes(x), low, high, x.dtype),
+    lambda op, x, low, high: uniform(op, op.sizes(x), low, high, dtype=x.dtype),
     unused="diag_num diag_step diag_val",
 )
 direct("bernoulli(x, *, p: float = None)", like_torch.bernoulli)
@@ -42,25 +41,13 @@ direct("exponential(x, *, lam: float = 1.0)", like_torch.exponential)
 
 @lower("uniform", unused="diag_step diag_val")
 def uniform(
-    op: Builder,
-    shape: Sizes,
-    min: Number = -1.0,
-    max: Number = 1.0,
-    *,
-    dtype: ir.DataType | None = None,
-    diag_num: int = 0,
+    op: Builder, shape: Sizes, min: Number = -1.0, max: Number = 1.0, *, dtype: ir.DataType | None = None
 ) -> ir.Value:
-    if diag_num:
-        raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
-    return _uniform(op, list(shape), min, max, dtype)
-
-
-def _uniform(op: Builder, sizes: list[Size], low: Number, high: Number, dtype: ir.DataType | None) -> ir.Value:
-    if isinstance(low, ir.Value) or isinstance(high, ir.Value):
-        first, last = (as_value(op, bound, T.FLOAT) for bound in (low, high))
-        drawn = op.Add(op.Mul(like_torch.uniform(op, sizes), op.Sub(last, first)), first)
+    if isinstance(min, ir.Value) or isinstance(max, ir.Value):
+        first, last = (as_value(op, bound, T.FLOAT) for bound in (min, max))
+        drawn = op.Add(op.Mul(like_torch.uniform(op, list(shape)), op.Sub(last, first)), first)
     else:
-        drawn = like_torch.uniform(op, sizes, float(low), float(high))
+        drawn = like_torch.uniform(op, list(shape), float(min), float(max))
     return op.cast(drawn, dtype or T.FLOAT)
 
 
@@ -74,14 +61,11 @@ def uniform_random_batch_size_like(
     output_dim_idx: int = 0,
     min: float = -1.0,
     max: float = 1.0,
-    diag_num: int = 0,
     dtype: ir.DataType | None = None,
 ) -> ir.Value:
-    if diag_num:
-        raise UnsupportedArgument("random numbers with a diagonal of other numbers (diag_num)")
     sizes: list[Size] = list(shape)
     sizes[output_dim_idx] = op.size(input, input_dim_idx)
-    return _uniform(op, sizes, min, max, dtype)
+    return uniform(op, sizes, min, max, dtype=dtype)
 
 
 def _normal(op: Builder, sizes: list[Size], mean: float, std: float) -> ir.Value:

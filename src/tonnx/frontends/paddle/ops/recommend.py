@@ -7,7 +7,6 @@ from functools import reduce
 
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
 from tonnx.ir.build import Builder, Size
 from tonnx.lowering import sizes
@@ -61,12 +60,9 @@ def data_norm(
     scale_w: Value | None = None,
     bias: Value | None = None,
     *,
-    slot_dim: int = -1,
     enable_scale_and_shift: bool = False,
 ) -> ir.Value:
     """(x - mean) · √(count / sum of squares)."""
-    if slot_dim > 0:
-        raise UnsupportedArgument("data_norm with slots, where some rows are left as they are (slot_dim)")
     y = op.Mul(op.Sub(x, op.Div(batch_sum, batch_size)), op.Sqrt(op.Div(batch_size, batch_square_sum)))
     if enable_scale_and_shift and scale_w is not None and bias is not None:
         y = op.Add(op.Mul(y, scale_w), bias)

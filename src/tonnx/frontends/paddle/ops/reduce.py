@@ -193,10 +193,9 @@ def histogram(
     bins: int = 100,
     min: float = 0.0,
     max: float = 0.0,
-    density: bool = False,
 ) -> ir.Value:
-    if weight is not None or density:
-        raise UnsupportedArgument("histogram with weights or as a density")
+    if weight is not None:
+        raise UnsupportedArgument("histogram with weights")
     flat = to_float(op, op.reshape(input, [-1]))
     if min == max == 0:
         raise UnsupportedArgument("histogram whose bounds come from the data", hint="give min and max")
@@ -256,11 +255,7 @@ def cumprod(op: Builder, x: Value, *, dim: int, exclusive: bool = False, reverse
 
 
 @lower("logcumsumexp")
-def logcumsumexp(
-    op: Builder, x: Value, *, axis: int = -1, flatten: bool = False, exclusive: bool = False, reverse: bool = False
-) -> ir.Value:
-    if exclusive or reverse:
-        raise UnsupportedArgument("logcumsumexp that is exclusive or reversed is not supported")
+def logcumsumexp(op: Builder, x: Value, *, axis: int = -1, flatten: bool = False) -> ir.Value:
     return like_torch.logcumsumexp(op, _flat(op, x, flatten), 0 if flatten else axis)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
 from tonnx.frontends.paddle.read.graph import Op
@@ -45,9 +44,7 @@ def set_value(
         value_tensor = op.constant(np.asarray(list(values)).reshape(list(shape)).astype(x.dtype.numpy()))
     written = op.cast(value_tensor, x.dtype)
     at = [axis_of(op, x, axis) for axis in axes]
-    fixed = [step for step in steps if isinstance(step, int)]
-    if len(fixed) < len(steps):
-        raise UnsupportedArgument("writing to a slice whose step is known only at run time")
+    fixed = sizes.known("writing to a slice by a step", *steps)
     ends = [through_last(*cut) for cut in zip(starts, ends, fixed, strict=True)]
     cuts = list(zip(at, starts, ends, fixed, strict=True))
     whole = list[ir.Value]([x])
@@ -130,8 +127,4 @@ def put_along_axis(
     return like_torch.scatter_reduce(op, arr, axis, index, values, _REDUCTIONS.get(reduce, reduce), include_self)
 
 
-@lower("fill_diagonal")
-def fill_diagonal(op: Builder, x: Value, *, value: float = 0.0, offset: int = 0, wrap: bool = False) -> ir.Value:
-    if offset:
-        raise UnsupportedArgument("fill_diagonal with an offset")
-    return like_torch.fill_diagonal(op, x, value, wrap)
+direct("fill_diagonal(x, *, value: float = 0.0, wrap: bool = False)", like_torch.fill_diagonal)

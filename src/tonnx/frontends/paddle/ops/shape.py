@@ -209,8 +209,7 @@ def as_strided(op: Builder, input: Value) -> ir.Value:
 def temporal_shift(op: Builder, x: Value, *, seg_num: int, shift_ratio: float = 0.25) -> ir.Value:
     """Some channels come from the frame before, some from the frame behind, zeros at the ends."""
     frames, channels, height, width = op.sizes(x)
-    if not isinstance(channels, int):
-        raise UnsupportedArgument("temporal_shift of a number of channels that is known only at run time")
+    (channels,) = sizes.known("temporal_shift of a number of channels", channels)
     first, second = int(channels * shift_ratio), int(channels * 2 * shift_ratio)
     clip = op.reshape(x, [sizes.divide(op, frames, seg_num), seg_num, channels, height, width])
     padded = op.Pad(clip, [0, 1, 0, 0, 0, 0, 1, 0, 0, 0])

@@ -66,21 +66,17 @@ class _Scope:
     values: dict[Key, Value] = field(default_factory=dict)
 
     def find(self, key: Key) -> tuple[Value | None, Variable | None]:
-        scope: _Scope | None = self
-        while scope is not None:
-            value, variable = scope.values.get(key), scope.raw.variables.get(key)
-            if value is not None or variable is not None:  # an own variable hides one of the same name outside
-                return value, variable
-            scope = scope.parent
-        return None, None
+        value, variable = self.values.get(key), self.raw.variables.get(key)
+        if value is None and variable is None and self.parent is not None:
+            return self.parent.find(key)
+        return value, variable  # an own variable hides one of the same name outside
 
     def variable(self, key: Key) -> Variable:
-        scope: _Scope | None = self
-        while scope is not None:
-            if (variable := scope.raw.variables.get(key)) is not None:
-                return variable
-            scope = scope.parent
-        raise damaged(f"the variable {quoted(key)} is not declared")
+        if (variable := self.raw.variables.get(key)) is not None:
+            return variable
+        if self.parent is None:
+            raise damaged(f"the variable {quoted(key)} is not declared")
+        return self.parent.variable(key)
 
 
 class Versions:
