@@ -136,6 +136,14 @@ def _ite(op: Builder, condition: Any, a: Any, b: Any) -> Any:
     return op.Where(condition, a, b)
 
 
+def _log2(op: Builder, x: Any) -> ir.Value:
+    """Exact at powers of two, where models round it up or down."""
+    x = _double(op, x)
+    rough = op.Div(op.Log(x), math.log(2.0))
+    near = op.Round(rough)
+    return op.Where(op.Equal(op.Pow(op.constant(2.0, T.DOUBLE), near), x), near, rough)
+
+
 def _sum(op: Builder, terms: Sequence[Any]) -> Any:
     result = terms[0]
     for term in terms[1:]:
@@ -186,6 +194,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_ite: _ite,
     torch.sym_sum: _sum,
     torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
+    torch._sym_log2: _log2,  # type: ignore[attr-defined]
     math.floor: _floor,
     math.ceil: _ceil,
     math.trunc: _int,
@@ -230,6 +239,7 @@ FUNCTION_OF: dict[str, tuple[Any, bool]] = {
     "TruncToInt": (math.trunc, False),
     "RoundToInt": (round, False),
     "OpaqueUnaryFn_sqrt": (torch.sym_sqrt, False),
+    "OpaqueUnaryFn_log2": (torch._sym_log2, False),  # type: ignore[attr-defined]
     "Equality": (operator.eq, False),
     "Unequality": (operator.ne, False),
     "StrictLessThan": (operator.lt, False),
