@@ -137,7 +137,8 @@ def as_pairs(op: Builder, x: ir.Value) -> ir.Value:
 
 def beside_zero(op: Builder, x: ir.Value, which: int = 0) -> ir.Value:
     """Reals with a last axis of size 1 as that part of pairs. Padded, not multiplied: infinity times 0 is NaN."""
-    return op.Pad(x, [which, 1 - which], None, [-1])
+    around = [0] * (op.rank(x) - 1)  # for all axes: ONNX Runtime moves Transposes through Pad, and forgets its ``axes``
+    return op.Pad(x, [*around, which, *around, 1 - which])
 
 
 def real_alone(op: Builder, function: Callable[..., Any], arguments: Mapping[str, Any]) -> ir.Value:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import onnx_ir as ir
+import sympy
 import torch
 
 from tonnx.frontends.patching import How, Patch, interruption_point
@@ -176,6 +177,26 @@ def example_sizes(env: Any) -> dict[Any, Any]:
     return sizes
 
 
+def _examples_of_numbers(env: Any) -> dict[Any, Any]:
+    """What the example makes of numbers that are no sizes; the attribute got another name after 2.10."""
+    old, new = "unbacked_var_to_val", "real_tensor_prop_unbacked_vals"
+    numbers: dict[Any, Any] = getattr(env, new if hasattr(env, new) else old)
+    return numbers
+
+
+def example_of(env: Any, expression: Any) -> float | int | None:
+    """What an expression comes to in the example; None if nobody knows."""
+    value = expression.xreplace(_examples_of_numbers(env)).xreplace(example_sizes(env))
+    if not value.is_number:
+        return None
+    return int(value) if value.is_integer else float(value)
+
+
+def set_example_of(env: Any, symbol: Any, number: float | int) -> None:
+    """Let torch decide by the example what it asks of a number, as it does for sizes."""
+    _examples_of_numbers(env)[symbol] = sympy.sympify(number)
+
+
 # Operators whose meaning changed: rules say what the newest PyTorch does, and get older calls in those terms.
 
 
@@ -251,6 +272,7 @@ PRIVATE = {
     "torch._decomp.core_aten_decompositions": "operators without a rule",
     "torch._decomp.global_decomposition_table": "operators without a rule",
     "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
+    "torch._export.verifier.Verifier": _SIZES,
     "torch._guards.detect_fake_mode": _FLOW,
     "torch._higher_order_ops.associative_scan.associative_scan": "associative_scan",
     "torch._higher_order_ops.associative_scan.associative_scan_op": "associative_scan",
@@ -263,6 +285,7 @@ PRIVATE = {
     "torch._subclasses.fake_impls.op_implementations_dict": "every capture",
     "torch._subclasses.fake_tensor.FakeTensor": _RECORDER,
     "torch._subclasses.fake_tensor.FakeTensorMode": "every capture, and operators of TorchScript without a rule",
+    "torch._sym_log2": _SIZES,
     "torch._utils._rebuild_parameter": "weights by reference into an archive of torch.save",
     "torch._utils._rebuild_tensor_v2": "weights by reference into an archive of torch.save",
     "torch.fx.experimental.proxy_tensor.get_proxy_mode": _FLOW,

@@ -209,7 +209,8 @@ def resized(op: Builder, x: ir.Value, axis: int, count: Size) -> ir.Value:
     changed = sizes.cut(op, x, axis, 0, count)
     if not (isinstance(size, int) and isinstance(count, int) and size >= count):
         missing = sizes.larger(op, sizes.subtract(op, count, size), 0)
-        changed = op.Pad(changed, op.vector([0, missing]), None, [axis])
+        none = [0] * op.rank(x)  # for all axes, as in `beside_zero`
+        changed = op.Pad(changed, op.vector([*none, *none[:axis], missing, *none[axis + 1 :]]))
     dims = list(x.shape.dims)  # type: ignore[union-attr]
     dims[axis] = count if isinstance(count, int) else ir.SymbolicDim(None)
     if changed.const_value is None:

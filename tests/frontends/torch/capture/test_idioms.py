@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -263,6 +264,89 @@ SETTLED = [Idiom(MadeOnce, HELD), Idiom(NumbersInBuffers, HELD), Idiom(axes_as_a
 
 @pytest.mark.parametrize("idiom", SETTLED, ids=str)
 def test_numbers_of_weights_and_constants(idiom: Idiom, tmp_path: Path) -> None:
+    compare(idiom, tmp_path / "net.onnx")
+
+
+# Sizes in Python's own functions
+
+
+def scaled_to_fit(x: Tensor) -> Tensor:
+    h, w = x.shape[-2:]
+    scale = min(6 / min(h, w), 12 / max(h, w))
+    return F.interpolate(x, scale_factor=scale, recompute_scale_factor=True, mode="bilinear")
+
+
+def padded_to_a_power_of_two(x: Tensor) -> Tensor:
+    n = x.shape[1]
+    return F.pad(x, [0, 0, 0, 2 ** math.ceil(math.log2(n)) - n])
+
+
+def side_of_a_square(x: Tensor) -> Tensor:
+    return x[:, : int(math.sqrt(x.shape[1])) ** 2] * math.log(x.shape[1]) / math.sqrt(x.shape[1])
+
+
+def largest_of_a_list(x: Tensor) -> Tensor:
+    sides = [x.shape[1], 2 * x.shape[0], 3]
+    return x.new_zeros(max(sides), min(sides)) + x.sum()
+
+
+class RoundedUpToAStride(nn.Module):
+    """As detectors pad their pictures: sizes through int, float and ceil, then layers that look at sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(3, 4, 3, 2, 1), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3, 2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sides = [int(math.ceil(float(side) / 8.0) * 8.0) for side in x.shape[-2:]]
+        padded = x.new_full((x.shape[0], 3, *sides), 0)
+        padded[:, :, : x.shape[2], : x.shape[3]].copy_(x)
+        return self.layers(padded)
+
+
+def cut_by_a_tensor_of_sizes(x: Tensor) -> Tensor:
+    length = torch.floor(torch.as_tensor(3 * x.shape[1] / 4)).long()
+    return x[:, :length] * torch.tensor([x.shape[0], 1.5, 2, 3])
+
+
+def windows_as_long_as_the_whole(x: Tensor) -> Tensor:
+    parts, step = [], x.shape[1]
+    for start in range(0, x.shape[1], step):
+        parts.append(x[:, start : start + step] * 2)
+    assert len(parts) == 1
+    return parts[0]
+
+
+def positions_between_two_ends(x: Tensor) -> Tensor:
+    return x * torch.linspace(-1.0, 1.0, steps=x.shape[1], device=x.device, dtype=x.dtype)[:, None]
+
+
+def windows_of_any_length(x: Tensor) -> Tensor:
+    n = x.shape[1]
+    windows = [torch.hann_window(n), torch.hamming_window(n, periodic=False), torch.bartlett_window(n)]
+    return x * torch.stack([*windows, torch.blackman_window(n, False, dtype=x.dtype)], -1)
+
+
+def products_of_three(x: Tensor) -> Tensor:
+    return torch.einsum("bnd,bmd,bme->bne", x, 2 * x, x + 1)
+
+
+NUMBERS = [
+    Idiom(positions_between_two_ends, sizes=((2, 6), (3, 9), (1, 1))),
+    Idiom(windows_of_any_length, sizes=((2, 6), (3, 9), (1, 1))),
+    Idiom(products_of_three),
+    Idiom(cut_by_a_tensor_of_sizes),
+    Idiom(windows_as_long_as_the_whole),
+    Idiom(RoundedUpToAStride, example=lambda b, n: torch.rand(b, 3, n, 12), sizes=((2, 10), (3, 16), (1, 21))),
+    Idiom(scaled_to_fit, example=lambda b, n: torch.rand(b, 3, n, 8), sizes=((2, 6), (3, 4), (1, 20))),
+    Idiom(padded_to_a_power_of_two, sizes=((2, 6), (3, 8), (1, 33), (1, 512))),
+    Idiom(side_of_a_square, sizes=((2, 9), (3, 16), (1, 5))),
+    Idiom(largest_of_a_list, sizes=((2, 9), (7, 4), (1, 5))),
+]
+
+
+@pytest.mark.parametrize("idiom", NUMBERS, ids=str)
+def test_sizes_in_functions_of_python(idiom: Idiom, tmp_path: Path) -> None:
     compare(idiom, tmp_path / "net.onnx")
 
 

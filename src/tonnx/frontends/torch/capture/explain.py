@@ -68,6 +68,7 @@ class Frozen:
         for owner, name, listener in (
             (_SHAPE_ENV, "_set_replacement", self._symbol_fixed),
             (_SYM_NODE, "guard_int", self._number_asked),
+            (_SYM_NODE, "guard_float", self._number_asked),
             (_SYM_NODE, "guard_bool", self._condition_asked),
             (_SHAPE_ENV, "_make_data_dependent_error", self._value_asked),
             *((_SYM_NODE, name, partial(self._compared, relation)) for name, relation in RELATIONS.items()),
@@ -84,7 +85,7 @@ class Frozen:
 
     def _number_asked(self, original: Any, node: Any, *rest: Any) -> Any:
         # Of an expression such as n // 64, without a symbol being fixed: torch only asserts that it has this value.
-        expression = node.expr if node.maybe_as_int() is None else None
+        expression = node.expr if node.expr.free_symbols and node.maybe_as_int() is None else None
         frame = self._spot() if expression is not None else None
         number = original(node, *rest)
         if frame is not None:

@@ -124,6 +124,14 @@ def _int(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(x, T.INT64)
 
 
+def _log2(op: Builder, x: Any) -> ir.Value:
+    """Exact at powers of two, where models round it up or down."""
+    x = _double(op, x)
+    rough = op.Div(op.Log(x), math.log(2.0))
+    near = op.Round(rough)
+    return op.Where(op.Equal(op.Pow(op.constant(2.0, T.DOUBLE), near), x), near, rough)
+
+
 def _sum(op: Builder, terms: Sequence[Any]) -> Any:
     result = terms[0]
     for term in terms[1:]:
@@ -170,6 +178,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_ite: lambda op, condition, a, b: op.Where(condition, a, b),
     torch.sym_sum: _sum,
     torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
+    torch._sym_log2: _log2,  # type: ignore[attr-defined]
     math.floor: lambda op, x: op.cast(op.Floor(x), T.INT64),
     math.ceil: lambda op, x: op.cast(op.Ceil(x), T.INT64),
     math.trunc: _int,
@@ -214,6 +223,7 @@ FUNCTION_OF: dict[str, tuple[Any, bool]] = {
     "TruncToInt": (math.trunc, False),
     "RoundToInt": (round, False),
     "OpaqueUnaryFn_sqrt": (torch.sym_sqrt, False),
+    "OpaqueUnaryFn_log2": (torch._sym_log2, False),  # type: ignore[attr-defined]
     "Equality": (operator.eq, False),
     "Unequality": (operator.ne, False),
     "StrictLessThan": (operator.lt, False),

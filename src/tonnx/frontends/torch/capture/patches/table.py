@@ -20,7 +20,9 @@ from tonnx.frontends.torch.capture.patches import (
 )
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
+from tonnx.frontends.torch.capture.patches.numbers import python_numbers
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
+from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
@@ -54,6 +56,10 @@ FOREIGN = (
         "torch.nn.functional", "scaled_dot_product_attention", attention.attention,
         "whether it is causal may depend on a size, and it takes plain answers only",
     ),
+    Patch(
+        "torch.backends.opt_einsum", "enabled", False, "it counts what an order of products costs in plain numbers",
+        How.VALUE,
+    ),
     Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
     Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
     Patch("torch.nn.LSTM", "forward", packed_sequences.layer_forward, _PACKED),
@@ -79,6 +85,10 @@ FOREIGN = (
         "torch.fx.passes.runtime_assert", "insert_deferred_runtime_asserts", lambda original, *args, **kwargs: None,
         "a file asserts nothing, and it fails at expressions that it cannot write as nodes", How.CODE,
     ),
+    Patch(
+        "torch._export.verifier.Verifier", "check", lambda original, verifier, program: None,
+        "it allows few functions of sizes, and what a program computes is proven anyway", optional=True,
+    ),
     Patch("torch.export._trace", "_EXPORT_FLAGS", None, _NESTED, How.KEPT, optional=True),
     Patch("torch.export._trace", "_EXPORT_MODULE_HIERARCHY", None, _NESTED, How.KEPT, optional=True),
 )  # fmt: skip
@@ -90,6 +100,8 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from FOREIGN
     yield from versions.patches()
     yield from shapes()
+    yield from python_numbers()
+    yield from ramps()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from number_patches(model)

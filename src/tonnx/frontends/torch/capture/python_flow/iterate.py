@@ -16,8 +16,9 @@ from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
-from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic
+from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic, shape_env
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
+from tonnx.frontends.torch.versions import example_of, set_example_of
 
 
 @dataclass
@@ -58,7 +59,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if isinstance(first, Listed) and (result := _of_list(function, *args, **kwargs)) is not None:
         return result
     plain = not kwargs or function is torch.allclose
-    if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and (rule := _NUMBERS.get(function)) is not None:
+    rule = _NUMBERS.get(getattr(function, "__wrapped__", function))  # some are patched meanwhile
+    if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and rule is not None:
         return rule(*args, **kwargs)
     if isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
         rule = _NUMBERS.get(getattr(torch, getattr(function, "__name__", ""), None))
@@ -73,7 +75,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return _reduced(function, *args, **kwargs)
     lazy: Any = None
     if function is builtins.range and any(map(_size, bounds := [_bound(bound) for bound in args])):
-        lazy = _range(*bounds)
+        lazy = _one_step(*bounds) or _range(*bounds)
     elif function is builtins.enumerate and isinstance(inner := items(first), Items):
         start = args[1] if len(args) > 1 else kwargs.get("start", 0)
         lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
@@ -121,9 +123,25 @@ def _constant(value: Any) -> bool:
 def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def rule(value: Any, *rest: Any) -> Any:
         is_plain = _constant(value) or (isinstance(value, SYMBOLIC) and not is_symbolic(value))
-        return function(value, *rest) if is_plain or rest else otherwise(value)
+        if is_plain or rest:
+            return function(value, *rest)
+        result = otherwise(value)
+        if isinstance(value, SYMBOLIC) and isinstance(result, SYMBOLIC):
+            _note_example(result, function, value)
+        return result
 
     return rule
+
+
+def _note_example(result: Any, function: Any, value: Any) -> None:
+    """Tell torch what a number comes to in the example, where it depends on sizes alone: its layers may ask for it.
+
+    The number stays one of its own. In terms of sizes, those of all layers after it would grow too long to work with.
+    """
+    env, symbol = shape_env(), result.node.expr
+    example = example_of(env, value.node.expr)
+    if example is not None and symbol.is_Symbol:
+        set_example_of(env, symbol, function(example))
 
 
 def _equal(a: torch.Tensor, b: torch.Tensor) -> Any:
@@ -194,6 +212,11 @@ def _size(size: Any) -> bool:
 
 def _bound(bound: Any) -> Any:
     return call(builtins.int, bound) if isinstance(bound, torch.Tensor) else bound
+
+
+def _one_step(start: Any, stop: Any = None, step: Any = 1) -> list[Any] | None:
+    """``range(0, n, n)``, which has one number; None for all others."""
+    return [start] if _size(step) and stop is not None and statically_known_true(stop - start == step) else None
 
 
 def _range(*bounds: Any) -> Items:

@@ -1,0 +1,69 @@
+"""Rows of numbers that are as long as a dynamic size: PyTorch's functions for them take plain numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import torch
+
+from tonnx.frontends.patching import Patch
+
+_REASON = "it takes the length as a plain number, which fixes it"
+
+
+def _is_dynamic(length: Any) -> bool:
+    return isinstance(length, torch.SymInt) and length.node.maybe_as_int() is None
+
+
+def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return {name: kwargs[name] for name in ("dtype", "device") if kwargs.get(name) is not None}
+
+
+def _linspace(original: Any, start: Any, end: Any, steps: Any = None, **kwargs: Any) -> torch.Tensor:
+    """From both ends to the middle, as PyTorch counts."""
+    plain = all(isinstance(bound, (int, float)) for bound in (start, end))
+    options = _options(kwargs)
+    if not _is_dynamic(steps) or not plain or not options.get("dtype", torch.float32).is_floating_point:
+        return original(start, end, steps, **kwargs)  # type: ignore[no-any-return]
+    places = torch.arange(steps, **{"dtype": torch.get_default_dtype(), **options})
+    step = (end - start) / torch.sym_max(steps - 1, 1)
+    return torch.where(places < torch.sym_max(steps // 2, 1), start + step * places, end - step * (steps - 1 - places))
+
+
+def _hann(phase: torch.Tensor) -> torch.Tensor:
+    return 0.5 - 0.5 * phase.cos()
+
+
+def _hamming(phase: torch.Tensor, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
+    return alpha - beta * phase.cos()
+
+
+def _blackman(phase: torch.Tensor) -> torch.Tensor:
+    return 0.42 - 0.5 * phase.cos() + 0.08 * (2 * phase).cos()
+
+
+def _bartlett(phase: torch.Tensor) -> torch.Tensor:
+    return 1 - (phase / math.pi - 1).abs()
+
+
+def _window(
+    shape: Callable[..., torch.Tensor], original: Any, length: Any, periodic: bool = True, *args: Any, **kwargs: Any
+) -> torch.Tensor:
+    if not _is_dynamic(length):
+        return original(length, periodic, *args, **kwargs)  # type: ignore[no-any-return]
+    options = {"dtype": torch.get_default_dtype(), **_options(kwargs)}
+    numbers = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
+    last = length if periodic else torch.sym_max(length - 1, 1)
+    places = torch.arange(length, **options)
+    window = shape(places * (2 * math.pi / last), *args, **numbers)
+    return torch.where(places.new_full((), length) == 1, 1.0, window)  # a single number is 1
+
+
+def ramps() -> Iterator[Patch]:
+    """``linspace`` and windows."""
+    yield Patch("torch", "linspace", _linspace, _REASON)
+    for name, shape in (("hann", _hann), ("hamming", _hamming), ("blackman", _blackman), ("bartlett", _bartlett)):
+        yield Patch("torch", f"{name}_window", partial(_window, shape), _REASON)
