@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 
 from tonnx.io import write
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.fold import fold
 from tonnx.ir.target import CANON, ORT_CPU, Target
@@ -38,7 +39,22 @@ def normed(op: Builder, x: ir.Value) -> Any:
     return op.BatchNormalization(x, floats(6), floats(6), floats(6), np.abs(floats(6)) + 0.1)
 
 
-PICTURE, MATRIX = ["n", 3, "h", 8], ["n", 5]
+PICTURE, MATRIX, HEADS = ["n", 3, "h", 8], ["n", 5], ["n", 2, 5, 5]
+
+
+def flat_product(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
+    return op.MatMul(op.Reshape(x, [-1, 5, 5]), op.Reshape(y, [-1, 5, 5]))
+
+
+def mean(op: Builder, x: ir.Value) -> ir.Value:
+    return op.ReduceMean(x, [1], keepdims=1)
+
+
+def weight(op: Builder, array: np.ndarray) -> ir.Value:
+    value = op.initializer("w", ir.Tensor(array))
+    facts.WEIGHT.add(value)
+    return value
+
 
 CASES: dict[str, tuple[list[Any], Build, str]] = {
     # a bias after a layer
@@ -85,6 +101,36 @@ CASES: dict[str, tuple[list[Any], Build, str]] = {
     "conv + batch norm": (PICTURE, lambda op, x: normed(op, op.Conv(x, W)), "Conv"),
     "gemm + batch norm": (MATRIX, lambda op, x: op.BatchNormalization(
         op.Gemm(x, M, V), V, V, V, np.abs(V) + 1), "Gemm"),
+    # batch axes that were joined for a product
+    "batches joined and taken apart": (HEADS, lambda op, x: op.reshape(flat_product(op, x, x), op.sizes(x)), "MatMul"),
+    "taken apart otherwise": (HEADS, lambda op, x: op.Reshape(flat_product(op, x, x), [-1, 1, 5, 5]),
+                              "MatMul Reshape Reshape"),
+    "joined operand of another batch": (
+        HEADS, lambda op, x: op.reshape(flat_product(op, x, op.Transpose(x, perm=[1, 0, 2, 3])), op.sizes(x)),
+        "MatMul Reshape Reshape Reshape Transpose"),
+    # what broadcasts by itself
+    "expand + mul": (PICTURE, lambda op, x: op.Expand(mean(op, x), op.Shape(x)) * x, "Mul ReduceMean"),
+    "where + expand": (
+        PICTURE, lambda op, x: op.Where(op.Less(x, 0.0), op.Expand(mean(op, x), op.Shape(x)), x),
+        "Less ReduceMean Where"),
+    "expand + smaller": (
+        PICTURE, lambda op, x: op.Expand(mean(op, x), op.Shape(x)) * floats(8), "Expand Mul ReduceMean Shape"),
+    "expand read as it is": (
+        PICTURE, lambda op, x: (lambda y: op.Softmax(y * x) + y)(op.Expand(mean(op, x), op.Shape(x))),
+        "Add Mul ReduceMean Softmax"),
+    "expand read by others": (
+        PICTURE, lambda op, x: (lambda y: op.Softmax(y) * x)(op.Expand(mean(op, x), op.Shape(x))),
+        "Expand Mul ReduceMean Shape Softmax"),
+    # constants
+    "large step to a small one": (
+        MATRIX, lambda op, x: x + op.ReduceMean(
+            weight(op, floats(5, 1)) * weight(op, floats(1, 20_000)), [1], keepdims=0), "Add"),
+    "only the large step": (
+        ["n", 5, 9000], lambda op, x: x + weight(op, floats(5, 1)) * weight(op, floats(1, 9000)), "Add Mul"),
+    "functions": (MATRIX, lambda op, x: x + op.Log(op.Exp(op.Sin(op.Cos(op.Tanh(
+        op.Sigmoid(op.Relu(weight(op, floats(5))))))))), "Add"),
+    "product and length": (
+        MATRIX, lambda op, x: x + op.ReduceL2(op.MatMul(weight(op, floats(3, 4)), weight(op, M.T.copy())), [0]), "Add"),
 }  # fmt: skip
 
 

@@ -157,12 +157,13 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     from tonnx.passes import clean_up, fit_opset, optimise
 
     free = request.may_change_weights
+    fold = request.do_constant_folding and free
     history = History()
     history.record("lowered", model)
     with stages("optimise"):
         optimised = optimise(
             model,
-            fold=request.do_constant_folding and free,
+            fold=fold,
             fuse_conv_bn=request.fuse_conv_bn and free,
             share=free,
             runtime=request.target.runtime,
@@ -171,7 +172,7 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     with stages("legalise"):
         legalise(model, request.target)
         optimised.notes += fit_opset(model, request.target.runtime)
-        clean_up(model)
+        clean_up(model, fold=fold)
     stamp(model)
     history.store(model, optimised.notes)
     return optimised

@@ -136,6 +136,10 @@ COUNT = Flag("tonnx.count")
 NAN = Flag("tonnx.nan")
 """A condition that says where another value is NaN (`legalise.versioned_ops`)."""
 
+BLIND_ROWS = Flag("tonnx.blind_rows")
+"""Of an Attention node: what queries without any key give is overwritten by a node after it. `lowering.ops.attention`
+writes it; the legaliser need not see to such queries then."""
+
 COUNTS = Flag("tonnx.counts")
 """Of a NonZero node: nothing in its input is zero, so it counts. Written and read by the legaliser."""
 

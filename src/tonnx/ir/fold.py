@@ -81,6 +81,11 @@ def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     return reduce
 
 
+def _length(x: Array, axis: tuple[int, ...] | None, keepdims: bool) -> Array:
+    squares = np.square(x.astype(np.float64))
+    return np.asarray(np.sqrt(np.sum(squares, axis=axis, keepdims=keepdims)))
+
+
 def _range(start: Array, limit: Array, delta: Array) -> Array | None:
     if delta.item() == 0 or abs((limit.item() - start.item()) / delta.item()) > LIMIT:
         return None
@@ -120,6 +125,16 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Abs": np.absolute,
     "Sqrt": np.sqrt,
     "Exp": np.exp,
+    "Log": np.log,
+    "Sin": np.sin,
+    "Cos": np.cos,
+    "Tanh": np.tanh,
+    "Sigmoid": lambda x: np.reciprocal(1 + np.exp(-x)),
+    "Relu": lambda x: np.maximum(x, x.dtype.type(0)),
+    "MatMul": lambda x, y: np.matmul(x, y) if x.dtype in (np.float32, np.float64) else None,
+    "Sign": np.sign,
+    "IsNaN": np.isnan,
+    "Trilu": lambda x, k=None, upper=1: (np.triu if upper else np.tril)(x, 0 if k is None else int(k)),
     "Reciprocal": np.reciprocal,
     "Floor": np.floor,
     "Ceil": np.ceil,
@@ -148,15 +163,19 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "ReduceSum": _reduce(np.sum),
     "ReduceMax": _reduce(np.max),
     "ReduceMin": _reduce(np.min),
+    "ReduceMean": _reduce(np.mean),
+    "ReduceL2": _reduce(_length),
 }
 
 
 FOLDED = frozenset(("Cast", *_TABLE))
 """The operators that are."""
 
+_REDUCING = ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceL2")
+
 # Attributes that became inputs: name → position.
 _BECAME_INPUTS = {
-    **{name: {"axes": 1} for name in ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "Squeeze", "Unsqueeze")},
+    **{name: {"axes": 1} for name in (*_REDUCING, "Squeeze", "Unsqueeze")},
     "Slice": {"starts": 1, "ends": 2, "axes": 3},
 }
 

@@ -1,12 +1,15 @@
 """Constant folding: what depends on weights and constants only is computed now.
 
 Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view
-of the framework's memory; a result that would make the file larger than its inputs is left to the runtime, and so is
+of the framework's memory; a result that would make the file larger than its inputs is only a step to others, and so is
 one whose weight is read elsewhere as well, since it would be stored twice. A weight that stays in a file of its own is
 only read in another shape.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -19,17 +22,25 @@ _SAME_BYTES = ("Reshape", "Squeeze", "Unsqueeze")
 
 SMALL = 1 << 16
 """Bytes that may be added to the file without a second thought."""
+_BETWEEN = 1 << 24
+"""Bytes of a result that is not stored itself, but of which something smaller may follow."""
 
 
 def fold_constants(model: ir.Model) -> int:
     """Fold in the main graph; returns how many nodes went."""
     graph = model.graph
     folded = 0
+    between: dict[ir.Value, _Constant] = {}
     for node in list(graph):
         if node.domain != "" or len(node.outputs) != 1 or not node.inputs:
             continue
-        result = _evaluate(node)
-        if result is None:
+        constant = _evaluate(node, between)
+        if constant is None:
+            continue
+        result = constant.array
+        if result.nbytes > constant.stored_already + SMALL:
+            if result.nbytes <= _BETWEEN:
+                between[node.outputs[0]] = constant
             continue
         folded_value = _initializer(graph, node, result)
         if facts.stays_in_file(node.inputs[0]):
@@ -39,7 +50,15 @@ def fold_constants(model: ir.Model) -> int:
     return folded
 
 
-def _evaluate(node: ir.Node) -> np.ndarray | None:
+@dataclass(frozen=True)
+class _Constant:
+    """What a node gives, and how many bytes need not be stored any more if that is."""
+
+    array: np.ndarray
+    stored_already: int
+
+
+def _evaluate(node: ir.Node, between: Mapping[ir.Value, _Constant]) -> _Constant | None:
     if any(map(facts.stays_in_file, node.inputs)) and node.op_type not in _SAME_BYTES:
         return None
     arrays: list[np.ndarray | None] = []
@@ -47,6 +66,9 @@ def _evaluate(node: ir.Node) -> np.ndarray | None:
     for value in node.inputs:
         if value is None:
             arrays.append(None)
+        elif (computed := between.get(value)) is not None:
+            stored_already += computed.stored_already
+            arrays.append(computed.array)
         elif value.const_value is None or value.is_graph_input():
             return None
         else:
@@ -60,16 +82,14 @@ def _evaluate(node: ir.Node) -> np.ndarray | None:
         return None
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     result = fold(node.op_type, arrays, attributes, limit=None)
-    if result is None or result.nbytes > stored_already + SMALL:
-        return None
-    return result
+    return None if result is None else _Constant(result, stored_already)
 
 
 def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:
     """The result, named after the weight that it came from."""
     output = node.outputs[0]
     constants = [(v.const_value.nbytes, v) for v in node.inputs if v is not None and v.const_value is not None]
-    origin = max(constants, key=lambda pair: pair[0])[1]
+    origin = max(constants, key=lambda pair: pair[0])[1] if constants else output
     name = output.name or "folded"
     dtype = output.dtype
     value = ir.Value(

@@ -2,7 +2,8 @@
 
 1. Identity; Cast to the dtype it has; Transpose that keeps the order; Reshape, Expand or Tile to the shape it has;
    Slice of everything; Concat or Sum of one; Pad by nothing; Dropout in inference; Add 0, Sub 0, Mul 1, Div 1, Pow 1.
-2. Transpose of a Transpose becomes one; Reshape of a Reshape (or Squeeze, Unsqueeze, Flatten) becomes one.
+2. Expand before what broadcasts by itself.
+3. Transpose of a Transpose becomes one; Reshape of a Reshape (or Squeeze, Unsqueeze, Flatten) becomes one.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of, same_dim
+from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import all_graphs, names_in, replace_node
 
 _UNIT = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
 _RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+_BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Where Equal Less Greater And Or Xor".split())
 _FAR = 2**31 - 1
 
 
@@ -32,6 +35,8 @@ def remove_noops(model: ir.Model) -> int:
             if source is not None and not _names_the_output(node, source):
                 if source.shape is None:
                     source.shape = node.outputs[0].shape
+                if node.op_type == "Expand" and not _same_shape(node):
+                    forget(node.outputs[0])
                 replace_node(node, [source])
                 removed += 1
             elif _merged(builder, node):
@@ -66,7 +71,7 @@ def _passes_through(node: ir.Node) -> ir.Value | None:
         perm = node.attributes.get("perm")
         return x if perm is not None and list(perm.as_ints()) == sorted(perm.as_ints()) else None
     if kind in ("Reshape", "Expand", "Tile", "Flatten"):
-        return x if _same_shape(node) else None
+        return x if _same_shape(node) or (kind == "Expand" and _broadcast_anyhow(node)) else None
     if kind == "Slice":
         return x if _whole_slice(node) else None
     if kind == "Pad":
@@ -77,6 +82,21 @@ def _passes_through(node: ir.Node) -> ir.Value | None:
     if kind in _UNIT and len(node.inputs) == 2:
         return _unit_operand(node)
     return None
+
+
+def _broadcast_anyhow(node: ir.Node) -> bool:
+    """Whether all that read an Expand would broadcast by themselves: the other operand has its shape already."""
+    expanded = node.outputs[0]
+    shape = dims_of(expanded)
+    if shape is None or expanded.is_graph_output() or dims_of(node.inputs[0]) is None:
+        return False
+    for user, place in expanded.uses():
+        if user.op_type not in _BROADCASTING or user.domain != "" or "broadcast" in user.attributes:
+            return False
+        others = [dims_of(value) for i, value in enumerate(user.inputs) if i != place and value is not expanded]
+        if not any(o is not None and len(o) == len(shape) and all(map(same_dim, o, shape)) for o in others):
+            return False
+    return True
 
 
 def _is_inference_dropout(node: ir.Node) -> bool:

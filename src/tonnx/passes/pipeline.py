@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.ir.rewrite import no_collection
 from tonnx.ir.target import ORT_CPU
+from tonnx.passes.batches import keep_batches
 from tonnx.passes.bias import fuse_bias
 from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
@@ -47,6 +48,7 @@ def optimise(
     changes["no-ops"] += remove_noops(model)  # before merging, so that what they hid becomes equal
     changes["common subexpressions"] += merge_common(model)
     if fold:
+        changes["batches"] += keep_batches(model)
         changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
         changes["padding"] += fuse_padding(model)
         changes["biases"] += fuse_bias(model)  # before batch normalisations, which follow a layer with its bias
@@ -66,11 +68,13 @@ def optimise(
     return report
 
 
-def clean_up(model: ir.Model) -> None:
+def clean_up(model: ir.Model, *, fold: bool = False) -> None:
     """After legalising: a rule sees one node only, so what several of them leave behind is tidied here, once."""
     with no_collection():
         remove_noops(model)
         merge_common(model)
+        if fold:
+            fold_constants(model)
         remove_dead(model)
     if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
         list_initializers(model)

@@ -7,6 +7,7 @@ import inspect
 import pickle
 import random
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -143,7 +144,8 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
 
 def as_module(model: Any) -> torch.nn.Module:
     """A module to export: the user's, the one inside a compiled one, or one around a function."""
-    if isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
+    # Only who imported it can have compiled a model; it takes a second and 35 MB.
+    if "torch._dynamo" in sys.modules and isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         model = model._orig_mod
     if is_script(model):
         return Runnable(model)

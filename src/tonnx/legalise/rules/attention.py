@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
@@ -143,7 +144,7 @@ def attention(op: Builder, node: NodeView) -> list[ir.Value]:
     wide = op.cast(scores, T(precision)) if precision else scores
     weights = op.cast(op.Softmax(wide, axis=-1), node.dtype("Q"))
     # Without a mask every query sees at least the first key.
-    masked = bias if node["attn_mask"] is not None else None
+    masked = bias if node["attn_mask"] is not None and node.node not in facts.BLIND_ROWS else None
     some_key = None if masked is None else _rows_with_a_key(op, masked, _never(node))
     if mode == 3:
         shown = weights = weights if some_key is None else op.Where(some_key, weights, number(op, 0, weights))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
+from tonnx.ir.infer import dims_of
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import reduce
@@ -24,7 +25,16 @@ def normalise_groups(op: Builder, x: ir.Value, groups: int, epsilon: float) -> i
     flat = op.Reshape(wide, [0, groups, -1])
     one, zero = op.constant([1.0] * groups, wide.dtype), op.constant([0.0] * groups, wide.dtype)
     normal = op.InstanceNormalization(flat, one, zero, epsilon=epsilon)
-    return op.cast(op.Reshape(normal, op.Shape(x)), dtype)
+    return op.cast(_in_shape_of(op, normal, x), dtype)
+
+
+def _in_shape_of(op: Builder, flat: ir.Value, x: ir.Value) -> ir.Value:
+    """As ``x`` is; by a constant if no more than its batch and one other size are known only at run time."""
+    dims = dims_of(x)
+    if dims is None or 0 in dims or sum(not isinstance(dim, int) for dim in dims[1:]) > 1:
+        return op.Reshape(flat, op.Shape(x))
+    sizes = [dim if isinstance(dim, int) else 0 if axis == 0 else -1 for axis, dim in enumerate(dims)]
+    return op.Reshape(flat, sizes, _shape=dims)
 
 
 @down("GroupNormalization", 21)
@@ -32,8 +42,11 @@ def group_norm_per_channel(op: Builder, node: NodeView) -> ir.Value:
     """Scale and bias of each channel are applied outside; version 18 has them per group."""
     x, scale, bias = node.need("X"), node.need("scale"), node.need("bias")
     node.dtype("X")
+    dims, groups = node.dims("X"), node.attr("num_groups")
+    if dims is not None and dims[1] == groups and x.dtype not in _HALF:
+        return op.InstanceNormalization(x, scale, bias, epsilon=node.attr("epsilon", 1e-5))
     per_channel = [-1] + [1] * (node.rank("X") - 2)
-    normal = normalise_groups(op, x, node.attr("num_groups"), node.attr("epsilon", 1e-5))
+    normal = normalise_groups(op, x, groups, node.attr("epsilon", 1e-5))
     normal.shape = x.shape
     return normal * op.Reshape(scale, per_channel) + op.Reshape(bias, per_channel)
 
@@ -167,7 +180,7 @@ def group_normalization(op: Builder, node: NodeView) -> ir.Value:
     flat = op.Reshape(x, [0, node.attr("num_groups"), -1])
     epsilon = node.attr("epsilon", 1e-5)
     normal = op.InstanceNormalization(flat, node.need("scale"), node.need("bias"), epsilon=epsilon)
-    return op.Reshape(normal, op.vector(op.sizes(x)) if x.shape is not None else op.Shape(x))
+    return _in_shape_of(op, normal, x)
 
 
 @down("LayerNormalization", 17)

@@ -7,6 +7,7 @@ import math
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.lowering.rules import lower
 
@@ -42,6 +43,9 @@ def scaled_dot_product_attention(
     result.shape = ir.Shape([*query.shape.dims[:3], value.shape.dims[3]])  # type: ignore[union-attr]
     if mask is not None and mask.dtype == T.BOOL and mask.const_value is None:
         # A row that may see nothing gives zeros in PyTorch; a softmax over nothing would give NaN.
+        attention = result.producer()
+        assert attention is not None
+        facts.BLIND_ROWS.add(attention)
         sees = op.ReduceMax(op.cast(mask, T.INT32), [-1], keepdims=1)
         result = op.Where(op.cast(sees, T.BOOL), result, op.constant(0, result.dtype))
     missing = 4 - max(ranks)
