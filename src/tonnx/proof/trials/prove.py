@@ -22,7 +22,7 @@ from tonnx.proof.trials.rounding import Quantised
 from tonnx.proof.trials.saturation import runtime_saturates
 from tonnx.proof.trials.thresholds import around
 from tonnx.proof.trials.ties import settle, unsupported
-from tonnx.proof.trials.values import FAR, ZEROS, doubt, drawn_values, other_values
+from tonnx.proof.trials.values import FAR, WIDE, ZEROS, doubt, drawn_values, other_values, wide_values
 from tonnx.proof.trials.verification import Trial, Verification
 
 _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
@@ -107,10 +107,13 @@ def _is_faint(trials: Sequence[Trial]) -> bool:
 def _more_values(
     subject: Subject, dims: Sizes, seed: int, thresholds: Sequence[float], count: int
 ) -> Iterator[_Inputs]:
-    """Values around what the file compares with, and other draws, in turns."""
+    """Draws of other scales; then values around what the file compares with, and other draws, in turns."""
     if subject.reference is None:
         return
     free = {name: array for name, array in subject.example.items() if name not in subject.weights}
+    for number in range(min(count, len(WIDE))):
+        for label, inputs in wide_values(free, seed, 3 + number):
+            yield label, dims, {**subject.example, **inputs}
     for number in range(count if thresholds else count // 8):  # where nothing is decided, other draws show little more
         near = around(free, thresholds, (seed, number)) if thresholds else None
         if near is not None:
