@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import shutil
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ pytest.importorskip("tokenizers")
 
 import tokenizers
 import torch
+import transformers
+from PIL import Image
 
 import tonnx
 from tests.generation.families import tiny_model
@@ -223,3 +226,96 @@ def test_another_model_is_found_out(package: Path) -> None:
         other.lm_head.weight[7] += 1.0
     with pytest.raises(VerificationFailed, match="scores differ"):
         proof.prove_package(tonnx.load(package), other, 4)
+
+
+# Pictures and sounds
+
+PREPARED = {
+    "do_resize": True, "size": {"height": 32, "width": 32}, "resample": 2, "do_rescale": True,
+    "rescale_factor": 1 / 255, "do_normalize": True, "image_mean": [0.5] * 3, "image_std": [0.25] * 3,
+}  # fmt: skip
+
+
+def checkpoint_of(model: Any, folder: Path, **beside: Any) -> Path:
+    model.eval().save_pretrained(folder)
+    for name, content in beside.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def tiny_vit() -> Any:
+    torch.manual_seed(0)
+    return transformers.ViTForImageClassification(
+        transformers.ViTConfig(
+            hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=37, image_size=32,
+            patch_size=8, num_labels=5, id2label={i: f"thing {i}" for i in range(5)},
+        )
+    )  # fmt: skip
+
+
+def tiny_wav2vec2() -> Any:
+    torch.manual_seed(0)
+    return transformers.Wav2Vec2ForCTC(
+        transformers.Wav2Vec2Config(
+            vocab_size=8, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=37,
+            conv_dim=(16,) * 7, num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, pad_token_id=0,
+        )
+    )  # fmt: skip
+
+
+def test_pictures_are_prepared_as_the_checkpoint_says(tmp_path: Path) -> None:
+    model = tiny_vit()
+    source = checkpoint_of(model, tmp_path / "vit", preprocessor_config=PREPARED)
+    result = export_package(source, tmp_path / "package")
+    assert result.task == "image-classification" and isinstance(result.proof, float) and not result.notes
+    pixels = np.random.default_rng(0).integers(0, 256, (40, 50, 3), dtype=np.uint8)
+    picture = Image.fromarray(pixels)
+    picture.save(tmp_path / "cat.png")
+    small = np.asarray(picture.resize((32, 32), Image.Resampling.BILINEAR), np.float32)
+    array = ((small / 255 - 0.5) / 0.25).transpose(2, 0, 1)[None]
+    chances = torch.softmax(model(torch.from_numpy(array)).logits[0], -1).tolist()
+    loaded = tonnx.load(tmp_path / "package")
+    for items in ([tmp_path / "cat.png"], [picture], array):
+        (answer,) = loaded.classify(items)
+        assert list(answer.values()) == sorted(answer.values(), reverse=True)
+        np.testing.assert_allclose([answer[f"thing {i}"] for i in range(5)], chances, rtol=1e-4)
+    with pytest.raises(TonnxError, match="generate is for text-generation"):
+        loaded.generate("x")
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [({"do_pad": True}, "do_pad"), ({"size": {"longest_edge": 9}}, "longest_edge"), ({"crop_pct": 0.9}, "crop_pct")],
+)
+def test_pictures_that_are_prepared_otherwise_are_taken_as_arrays(
+    asked: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    source = checkpoint_of(tiny_vit(), tmp_path / "vit", preprocessor_config=PREPARED | asked)
+    result = export_package(source, tmp_path / "package", verify=False)
+    assert any(told in note for note in result.notes)
+    with pytest.raises(TonnxError, match="how pictures are prepared"):
+        tonnx.load(tmp_path / "package").classify([Image.new("RGB", (9, 9))])
+
+
+def test_speech(tmp_path: Path) -> None:
+    model = tiny_wav2vec2()
+    letters = ["<pad>", "|", "A", "B", "C", "D", "E", "F"]
+    vocabulary = {letter: number for number, letter in enumerate(letters)}
+    settings = {"do_normalize": True, "sampling_rate": 16_000}
+    source = checkpoint_of(model, tmp_path / "w2v", vocab=vocabulary, preprocessor_config=settings)
+    result = export_package(source, tmp_path / "package")
+    assert result.task == "automatic-speech-recognition"
+    samples = (np.random.default_rng(0).standard_normal(9000) * 3000).astype(np.int16)
+    with wave.open(str(tmp_path / "speech.wav"), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes(samples.tobytes())
+    sound = samples / np.float32(32768)
+    scaled = torch.from_numpy((sound - sound.mean()) / np.sqrt(sound.var() + 1e-7))
+    numbers = torch.unique_consecutive(model(scaled[None]).logits[0].argmax(-1))
+    wanted = "".join(letters[number] for number in numbers.tolist() if number).replace("|", " ").strip()
+    loaded = tonnx.load(tmp_path / "package")
+    assert wanted and loaded.transcribe(tmp_path / "speech.wav") == loaded.transcribe(sound) == wanted
+    with pytest.raises(TonnxError, match="cannot be read as a WAV file"):
+        loaded.transcribe(source / "config.json")

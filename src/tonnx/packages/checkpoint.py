@@ -15,6 +15,11 @@ TASKS = {
     "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
     "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
     "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
+    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"),
+    "image-segmentation": ("AutoModelForSemanticSegmentation", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES"),
+    "object-detection": ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES"),
+    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
+    "automatic-speech-recognition": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
     "feature-extraction": ("AutoModel", "MODEL_MAPPING_NAMES"),
 }
 """What a package can be for: which of transformers' classes loads its model, and where it lists those that it has."""
@@ -23,8 +28,8 @@ PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
              "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
-             "1_Pooling/config.json")  # fmt: skip
-"""Files of a tokenizer, and how its tokens become one vector; copied as they are."""
+             "1_Pooling/config.json", "preprocessor_config.json")  # fmt: skip
+"""Files of a tokenizer, how its tokens become one vector, how pictures and sounds are prepared; copied as they are."""
 
 
 @dataclass(frozen=True)

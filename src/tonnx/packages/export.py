@@ -16,10 +16,11 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
-from tonnx.packages.encoder import export_encoder, prove_encoder
+from tonnx.packages.encoder import export_encoder, prove_encoder, takes_text
 from tonnx.packages.genai import genai_config
+from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
-from tonnx.run.package import GENERATION, MANIFEST, Package
+from tonnx.run.package import GENERATION, MANIFEST, Package, read_json
 
 LAYOUTS = {"plain": "model.onnx", "optimum": "onnx/model.onnx"}
 """Where the file is: beside the settings, or where optimum and transformers.js look for it."""
@@ -44,7 +45,7 @@ class PackageResult:
     def __str__(self) -> str:
         lines = [f"{self.folder}: {self.task}, opset {self.export.opset}"]
         if isinstance(self.proof, float):
-            lines.append(f"  [✓] texts of several lengths in one batch, within {self.proof:.2g} of the largest value")
+            lines.append(f"  [✓] used in batches of 1 and 3, within {self.proof:.2g} of the largest value")
         else:
             lines.append(f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -138,6 +139,8 @@ def _write_beside(
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, folder / name)
         manifest: dict[str, Any] = {"format": 1, "task": checkpoint.task, "file": file}
+        if step is None and not takes_text(model):
+            notes += _describe_input(checkpoint, model, manifest)
         if step is not None:
             settings = model.generation_config.to_diff_dict() if model.generation_config is not None else {}
             _write_json(folder / "generation_config.json", settings)
@@ -146,11 +149,26 @@ def _write_beside(
                 _write_json(folder / "genai_config.json", genai)
             manifest |= {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
         _write_json(folder / MANIFEST, manifest)
-    if "tokenizer.json" not in copied:
+    if "tokenizer.json" not in copied and takes_text(model):
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes token ids, not texts")
     if step is not None and step.one_token:
         notes.append("takes one token at a time: a part of its state does not grow with the past")
     return notes
+
+
+def _describe_input(checkpoint: Checkpoint, model: Any, manifest: dict[str, Any]) -> list[str]:
+    """What goes into the file, and how pictures become that."""
+    manifest["input"] = model.main_input_name
+    file = checkpoint.folder / "preprocessor_config.json"
+    if model.main_input_name != "pixel_values":
+        return []
+    if not file.is_file():
+        return [f"[!] the checkpoint has no {file.name}: the package takes arrays, not pictures"]
+    try:
+        manifest["before"] = picture_steps(read_json(file))
+    except NotUnderstood as error:
+        return [f"[!] the package takes arrays, not pictures: {file.name} asks for {error}"]
+    return []
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

@@ -13,7 +13,11 @@ import numpy as np
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.proof.session import Session
+from tonnx.run.before import prepare
 from tonnx.run.decoding import Asked, Decoder, decode, padded, token_steps
+from tonnx.run.pictures import open_picture
+from tonnx.run.recipe import read_recipe
+from tonnx.run.sounds import read_wav
 
 MANIFEST = "tonnx_package.json"
 """What is in a package: the task, the files, and which output is which input of the next step."""
@@ -101,10 +105,16 @@ class Package:
         weights = mask[:, :, None].astype(hidden.dtype)
         return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
 
-    def classify(self, prompts: Prompts) -> list[dict[str, float]]:
-        """The labels of each text with their probabilities, the likeliest first."""
-        self._check_task("classify", "text-classification")
-        outputs, _ = self.outputs(self.token_ids(prompts))
+    def classify(self, items: Any) -> list[dict[str, float]]:
+        """The labels of each text, picture or sound with their probabilities, the likeliest first.
+
+        Pictures are paths or Pillow's; also the array that the network takes. Sounds are arrays, or paths of WAV files.
+        """
+        self._check_task("classify", "text-classification", "image-classification", "audio-classification")
+        if self.task == "text-classification":
+            outputs, _ = self.outputs(self.token_ids(items))
+        else:
+            outputs = self.run({self._input: self._arrays(items)})
         labels = read_json(self.folder / "config.json").get("id2label") or {}
         results = []
         for scores in outputs["logits"].astype(np.float64):
@@ -114,15 +124,61 @@ class Package:
             results.append({str(labels.get(str(i), f"LABEL_{i}")): float(chances[i] / total) for i in order})
         return results
 
+    def transcribe(self, sound: Any) -> str:
+        """The words of one sound, an array of samples or the path of a WAV file: its likeliest letter at each step."""
+        self._check_task("transcribe", "automatic-speech-recognition")
+        samples = np.asarray(self._sound(sound))
+        logits = self.run({self._input: samples[None]})["logits"][0]
+        letters = logits.argmax(-1)
+        blank = read_json(self.folder / "config.json").get("pad_token_id", 0)
+        changed = letters[np.flatnonzero(np.diff(letters, prepend=-1))]
+        names = {number: letter for letter, number in read_json(self.folder / "vocab.json").items()}
+        text = "".join(str(names.get(int(number), "")) for number in changed if number != blank)
+        return text.replace("|", " ").strip()
+
+    def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the file gives for arrays by the names of its inputs."""
+        return self._session.run(dict(arrays))
+
+    @property
+    def _input(self) -> str:
+        return str(self.manifest["input"])
+
+    def _arrays(self, items: Any) -> np.ndarray:
+        """Pictures or sounds as the one array that the network takes."""
+        if isinstance(items, np.ndarray):
+            return items
+        if self._input != "pixel_values":
+            return np.stack([self._sound(item) for item in items])
+        steps = self.manifest.get("before")
+        if steps is None:
+            raise InvalidArgument(
+                f"{self.folder} does not say how pictures are prepared", hint="give the array that the network takes"
+            )
+        recipe = read_recipe({"before": steps})
+        pictures = (open_picture(item) if isinstance(item, (str, os.PathLike)) else item for item in items)
+        return np.stack([prepare(picture, recipe).pixels() for picture in pictures])
+
+    def _sound(self, sound: Any) -> np.ndarray:
+        """Samples between -1 and 1, scaled as the checkpoint says."""
+        settings: dict[str, Any] = {}
+        if (self.folder / "preprocessor_config.json").is_file():
+            settings = read_json(self.folder / "preprocessor_config.json")
+        rate = int(settings.get("sampling_rate", 16_000))
+        samples = read_wav(sound, rate) if isinstance(sound, (str, os.PathLike)) else np.asarray(sound, np.float32)
+        if settings.get("do_normalize"):
+            samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
+        return samples.astype(np.float32)
+
     def outputs(self, rows: Sequence[Sequence[int]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """What the file gives for texts as token ids, and which places are tokens: padding is at the end."""
         ids, mask = padded(rows, in_front=False)
         known = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         return self._session.run({name: array for name, array in known.items() if name in self._session.inputs}), mask
 
-    def _check_task(self, name: str, task: str) -> None:
-        if self.task != task:
-            raise InvalidArgument(f"{name} is for {task}; {self.folder} is for {self.task}")
+    def _check_task(self, name: str, *tasks: str) -> None:
+        if self.task not in tasks:
+            raise InvalidArgument(f"{name} is for {' and '.join(tasks)}; {self.folder} is for {self.task}")
 
     def _ends(self) -> list[int]:
         ends = self.settings.get("eos_token_id")
