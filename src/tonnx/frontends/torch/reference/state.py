@@ -46,7 +46,7 @@ class _Snapshot:
                 self._tensors.append((thing, thing._version, thing.detach().clone()))
             return []
         if isinstance(thing, tuple | frozenset):
-            return list(thing)
+            return _content(thing)
         if isinstance(thing, list | set | deque | dict):
             content = _content(thing)
             self._containers.append((thing, content))
@@ -89,7 +89,7 @@ def _content(container: Any) -> list[Any]:
 
 
 def _built_in(container: Any) -> Any:
-    return next(kind for kind in (OrderedDict, dict, list, set, deque) if isinstance(container, kind))
+    return next(kind for kind in (OrderedDict, dict, list, set, deque, tuple, frozenset) if isinstance(container, kind))
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:
