@@ -319,7 +319,7 @@ CASES = [
             d_block=16,
             attention_n_heads=2,
             attention_dropout=0.0,
-            ffn_d_hidden=16,
+            ffn_d_hidden_multiplier=1.5,
             ffn_dropout=0.0,
             residual_dropout=0.0,
         ),

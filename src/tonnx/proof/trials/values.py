@@ -89,13 +89,16 @@ def wide_values(
         yield f"{label}, wide", {name: widened(example[name], array) for name, array in inputs.items()}
 
 
-def nudged(inputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
-    """The inputs with every float moved by about one rounding: by odd seeds the other way than by those before."""
+def nudged(inputs: Mapping[str, np.ndarray], seed: int, finest: int = 22) -> dict[str, np.ndarray]:
+    """The inputs with every float moved by about one rounding: by odd seeds the other way than by those before.
+
+    ``finest`` are the bits of the finest rounding: float64 may be computed in float32.
+    """
     rng, way = np.random.default_rng(seed // 2), -1.0 if seed % 2 else 1.0  # a branch has two sides
 
     def nudge(array: np.ndarray) -> np.ndarray:
         signs = rng.choice([-1.0, 1.0], array.shape) * way
-        step = 2.0 ** -(10 if array.dtype.itemsize <= 2 else 22)
+        step = 2.0 ** -min(finest, {8: 51, 4: 22}.get(array.dtype.itemsize, 10))
         return np.asarray(array.astype(np.float64) * (1 + signs * step)).astype(array.dtype)
 
     return _mapped(inputs, nudge)
@@ -131,9 +134,11 @@ def doubt(
     return None
 
 
-def own_results(reference: Reference, inputs: Mapping[str, np.ndarray]) -> Iterator[Sequence[np.ndarray]]:
+def own_results(
+    reference: Reference, inputs: Mapping[str, np.ndarray], finest: int = 22
+) -> Iterator[Sequence[np.ndarray]]:
     """The model's results on inputs that are a rounding away, some times."""
-    return (reference(nudged(inputs, number)) for number in range(4))
+    return (reference(nudged(inputs, number, finest)) for number in range(4))
 
 
 def _explains(expected: np.ndarray, moved: np.ndarray, here: Comparison) -> bool:
@@ -157,7 +162,7 @@ def is_sensitive(
     failed = {i: comparison for i, comparison in enumerate(comparisons) if not comparison.ok}
     if not all(c.measured and _is_float(expected[i]) and c.relative < RELATIVE for i, c in failed.items()):
         return False
-    for moved in own_results(reference, inputs):
+    for moved in own_results(reference, inputs, finest=51):
         failed = {i: c for i, c in failed.items() if not _moves_as_much(expected[i], moved[i], c)}
     return not failed
 

@@ -32,6 +32,13 @@ class Counting(OrderedDict[str, int]):
         return super().__getitem__(key)
 
 
+class Uncounted(tuple[int, ...]):
+    """A pair of numbers that is no list of them."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+
 @dataclasses.dataclass
 class Options:
     width: int
@@ -58,6 +65,7 @@ class Holder(nn.Module):
         self.change, self.fails = change, fails
         self.config = Frozen(width=4, names=["a"])
         self.ordered = OrderedDict(b=1, a=2)
+        self.kind = Uncounted((1, 2))
         self.counting = Counting(c=3)
         self.by_name: defaultdict[str, list[int]] = defaultdict(list, x=[1])
         self.recent = deque([1, 2], maxlen=3)

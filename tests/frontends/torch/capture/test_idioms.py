@@ -327,6 +327,15 @@ def windows_of_any_length(x: Tensor) -> Tensor:
     return x * torch.stack([*windows, torch.blackman_window(n, False, dtype=x.dtype)], -1)
 
 
+def step_beside_indices(x: Tensor) -> Tensor:
+    """As the score of a conditional random field: one step, every row, its own tag."""
+    tags = x.argmax(-1)
+    score = x.new_zeros(x.shape[0])
+    for step in range(1, x.shape[1]):
+        score = score + x.transpose(0, 1)[step, torch.arange(x.shape[0]), tags[:, step]]
+    return score
+
+
 def products_of_three(x: Tensor) -> Tensor:
     return torch.einsum("bnd,bmd,bme->bne", x, 2 * x, x + 1)
 
@@ -335,6 +344,7 @@ NUMBERS = [
     Idiom(positions_between_two_ends, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(windows_of_any_length, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(products_of_three),
+    Idiom(step_beside_indices),
     Idiom(cut_by_a_tensor_of_sizes),
     Idiom(windows_as_long_as_the_whole),
     Idiom(RoundedUpToAStride, example=lambda b, n: torch.rand(b, 3, n, 12), sizes=((2, 10), (3, 16), (1, 21))),

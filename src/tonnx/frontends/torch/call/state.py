@@ -56,7 +56,7 @@ class _Snapshot:
                 self._tensors.append((thing, thing._version, thing.detach().clone()))
             return []
         if isinstance(thing, (tuple, frozenset)):
-            return list(thing)
+            return _content(thing)
         if isinstance(thing, _CALLABLES) or not _is_state(thing):
             return []
         parts: list[Any] = []
@@ -102,7 +102,7 @@ def _built_in(container: Any) -> Any:
     kind = type(container)
     if kind in _CONTAINERS:
         return kind
-    return next(kind for kind in _CONTAINERS if isinstance(container, kind))
+    return next(kind for kind in (*_CONTAINERS, tuple, frozenset) if isinstance(container, kind))
 
 
 def _same(now: list[Any], before: list[Any]) -> bool:

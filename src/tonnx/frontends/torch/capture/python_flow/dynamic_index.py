@@ -26,7 +26,7 @@ _SEQUENCES = (list, tuple, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.Pa
 def picked(owner: Any, index: Any) -> Any:
     """``owner[index]``."""
     if isinstance(owner, torch.Tensor):
-        return owner[with_numbers(index)]
+        return _of_tensor(owner, with_numbers(index))
     dynamic = isinstance(index, (torch.Tensor, torch.SymInt))
     if not dynamic or not isinstance(owner, (dict, *_SEQUENCES)) or isinstance(owner, Listed):
         return owner[index]
@@ -48,6 +48,26 @@ def picked(owner: Any, index: Any) -> Any:
     if all(isinstance(element, torch.nn.Module) or _is_function(element) for element in elements):
         return OneOf(places, elements, tests)
     return _choice(places, elements, tests, lambda element: element)
+
+
+def _of_tensor(tensor: torch.Tensor, index: Any) -> Any:
+    """``tensor[index]``. Beside tensors PyTorch takes plain numbers only as indices: others are selected first."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(part, torch.Tensor) for part in parts) or not any(map(is_symbolic, parts)):
+        return tensor[index]
+    if not all(isinstance(part, (int, torch.SymInt, slice)) or _is_places(part) for part in parts):
+        return tensor[index]
+    kept: list[Any] = []
+    for part in parts:
+        if isinstance(part, (int, torch.SymInt)):
+            tensor = tensor.select(len(kept), part)
+        else:
+            kept.append(part)
+    return tensor[tuple(kept)]
+
+
+def _is_places(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype not in (torch.bool, torch.uint8)
 
 
 def _is_function(thing: Any) -> bool:
