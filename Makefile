@@ -14,7 +14,7 @@
 #   make docs-paddle   every Paddle operator at many opsets; writes docs/paddle-operators.md
 #   make fixtures      the Paddle programs that the tests read, anew; by Paddle 3.3.1 and 2.6.2
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
-#   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
+#   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
 #   make dist          the sdist and the wheel, tried in an empty environment
@@ -114,6 +114,8 @@ fixtures: $(DEV) $(PADDLE2)
 bench: $(MODELS) $(STOCK)
 	@$(PY) bench/export_speed.py --write docs/bench.md
 	@$(PY) bench/peak_memory.py --write docs/bench.md
+	@$(PY) bench/latency.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
+	@$(PY) bench/growth.py --write docs/bench.md --picture docs/growth.svg
 	@$(PY) bench/legalise_speed.py
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
 	@$(PY) bench/locate.py --foreign --write docs/locate.md

@@ -14,7 +14,7 @@ import onnx_ir as ir
 from tonnx.errors import InvalidArgument, InvalidModel, TonnxError
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
-from tonnx.ir.rewrite import all_graphs
+from tonnx.ir.rewrite import all_graphs, no_collection
 from tonnx.ir.schema import signature
 from tonnx.ir.target import OLDEST_RUN
 
@@ -83,15 +83,16 @@ def infer(model: ir.Model) -> list[str]:
 
     Returns notes for the result: onnx may refuse a file as a whole, and then nothing of it is inferred.
     """
-    try:
-        inferred = _inferred(model)
-    except InvalidModel as error:
-        return [f"[!] {error.what}: {error.why}"]
-    _take(model, inferred)
-    _infer_carried(model)
-    if model.opset_imports[""] < OLDEST_RUN:
-        for graph in model.graphs():
-            _infer_old(graph, model.opset_imports[""])
+    with no_collection():
+        try:
+            inferred = _inferred(model)
+        except InvalidModel as error:
+            return [f"[!] {error.what}: {error.why}"]
+        _take(model, inferred)
+        _infer_carried(model)
+        if model.opset_imports[""] < OLDEST_RUN:
+            for graph in model.graphs():
+                _infer_old(graph, model.opset_imports[""])
     return []
 
 
@@ -206,7 +207,8 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
 
 def _from_file(path: Path) -> ir.Model:
     try:
-        model = ir.load(path)
+        with no_collection():
+            model = ir.load(path)
     except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InvalidModel(f"{path} is not an ONNX model", why=why) from error
@@ -223,7 +225,8 @@ def parsed(data: bytes) -> onnx.ModelProto:
 
 def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
     try:
-        model = ir.from_proto(proto)
+        with no_collection():
+            model = ir.from_proto(proto)
     except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise InvalidModel(f"{what} not an ONNX model", why=why) from error
@@ -238,7 +241,8 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
             imports.setdefault("", imports.pop(_LONG_NAME))
     if (model.ir_version or 0) < OVERRIDABLE_SINCE:
         unlist_initializers(model)
-    provenance.load(model)
+    with no_collection():
+        provenance.load(model)
     _check_calls(model)
     if "" not in model.opset_imports:
         raise InvalidModel(

@@ -41,6 +41,11 @@ def optimise(
 
     ``share=False`` keeps weights of equal contents apart: in training they will not stay equal.
     """
+    with no_collection():
+        return _optimised(model, fold, fuse_conv_bn, share, runtime)
+
+
+def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, runtime: str | None) -> Optimised:
     report = Optimised()
     changes = report.changes
     changes["dead code"] += remove_dead(model)  # first: the less there is, the less the others look at
