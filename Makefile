@@ -15,6 +15,7 @@
 #   make fixtures      the Paddle programs that the tests read, anew; by Paddle 3.3.1 and 2.6.2
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         export time and memory beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
+#   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
 #   make dist          the sdist and the wheel, tried in an empty environment
 
@@ -45,7 +46,7 @@ LIBRARIES := $(LIBS)/.stamp-libs
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-integers clean
-.PHONY: demo-generate dist fixtures test-generate test-torch test-versions
+.PHONY: bench-faults demo-generate dist fixtures test-generate test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -116,6 +117,9 @@ bench: $(MODELS) $(STOCK)
 	@$(PY) bench/legalise_speed.py
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
 	@$(PY) bench/locate.py --foreign --write docs/locate.md
+
+bench-faults: $(DEV)
+	@$(PY) bench/planted_faults.py --write docs/faults.md $(ONLY)
 
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md

@@ -15,6 +15,7 @@ from tonnx.proof import prove
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.budget import Budget, budget_of
 from tonnx.proof.trials.thresholds import around, thresholds
+from tonnx.proof.trials.values import wide_values
 
 X = np.linspace(-2, 2, 24, dtype=np.float32)[np.random.default_rng(0).permutation(24)].reshape(4, 6)
 
@@ -90,6 +91,31 @@ def test_around() -> None:
     distances = np.minimum(abs(moved["x"] - 0.2), abs(moved["x"] - 5.0))
     assert distances.max() < 1.6 and (distances < 0.2).any() and moved["x"].dtype == np.float32
     assert around({"ids": np.arange(4)}, [0.2], (0,)) is None
+
+
+def unary(operator: str) -> bytes:
+    """Of x + 5, which is nowhere negative in the example."""
+    nodes = [helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node(operator, ["s"], ["y"])]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["rows", 6]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(np.float32(5), "b")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize(("operator", "is_right"), [("Relu", True), ("Abs", False), ("Identity", False)])
+def test_what_a_bias_hides(operator: str, is_right: bool) -> None:
+    model = Subject(lambda arrays: [np.maximum(arrays["x"] + 5, 0)], {"x": X}, ["y"], {"x": {0: "rows"}})
+    assert prove(unary(operator), model, values=2, budget=Budget(math.inf)).ok is is_right
+    assert prove(unary(operator), model, values=2, budget=Budget(math.inf, draws=0)).ok
+
+
+def test_wide_values() -> None:
+    ids, lengths = np.array([[3, 9], [7, 4], [9, 5]]), np.array([2, 5])
+    example = {"x": X, "ids": ids, "positions": np.arange(4), "lengths": lengths}
+    (label, first), (_, second) = (next(wide_values(example, 0, number)) for number in (3, 4))
+    assert label == "seed 3, wide"
+    assert (first["positions"] == example["positions"]).all() and first["lengths"].min() >= 2
+    assert {first["x"].std() > 2 * X.std(), second["x"].std() > 2 * X.std()} == {True, False}
+    assert [row.any() for row in first["ids"]] == [False, True, True] and first["ids"].max() <= 9
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,28 @@ def test_two_faults_the_first_is_named(tmp_path: Path) -> None:
     assert [node.index for node in located.nodes] == [tanhs[2]]
 
 
+class Turned(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0]
+
+
+def test_a_file_that_does_not_run(tmp_path: Path) -> None:
+    """Nothing is compared before the only node that fails: it is named all the same."""
+    model, path, x = Turned().eval(), tmp_path / "net.onnx", torch.randn(3, 2, 4)
+    bad = exported(model, (x,), path)
+    index = [node.op_type for node in bad.graph.node].index("LSTM")
+    names = bad.graph.node[index].input
+    names[1], names[2] = names[2], names[1]
+    del bad.graph.value_info[:]
+    onnx.save(bad, path)
+    located = tonnx.verify(path, model, (x,), values=False).located
+    assert index in [node.index for node in located.nodes]
+
+
 class Normed(nn.Module):
     def __init__(self) -> None:
         super().__init__()

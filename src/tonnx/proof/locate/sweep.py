@@ -102,8 +102,6 @@ class _Chained:
         try:
             self._advance(waiting)
         except (VerificationFailed, InvalidModel):
-            if len(waiting) == 1:
-                raise
             # Somewhere in this part: one value after the other finds the place.
             for value in sorted(waiting, key=lambda value: self._cutter.maker.get(value, -1)):
                 try:

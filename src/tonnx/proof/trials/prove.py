@@ -25,12 +25,14 @@ from tonnx.proof.trials.thresholds import around
 from tonnx.proof.trials.ties import settle, unsupported
 from tonnx.proof.trials.values import (
     FAR,
+    WIDE,
     ZEROS,
     doubt,
     drawn_values,
     is_sensitive,
     other_values,
     own_results,
+    wide_values,
 )
 from tonnx.proof.trials.verification import Trial, Verification
 
@@ -116,10 +118,13 @@ def _is_faint(trials: Sequence[Trial]) -> bool:
 def _more_values(
     subject: Subject, dims: Sizes, seed: int, thresholds: Sequence[float], count: int
 ) -> Iterator[_Inputs]:
-    """Values around what the file compares with, and other draws, in turns."""
+    """Draws of other scales; then values around what the file compares with, and other draws, in turns."""
     if subject.reference is None:
         return
     free = {name: array for name, array in subject.example.items() if name not in subject.weights}
+    for number in range(min(count, len(WIDE))):
+        for label, inputs in wide_values(free, seed, 3 + number):
+            yield label, dims, {**subject.example, **inputs}
     for number in range(count if thresholds else count // 8):  # where nothing is decided, other draws show little more
         near = around(free, thresholds, (seed, number)) if thresholds else None
         if near is not None:

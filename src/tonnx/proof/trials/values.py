@@ -13,6 +13,8 @@ from tonnx.proof.trials.inputs import is_ordered, redraw
 
 LARGE, HUGE = 10.0, 1000.0
 """How many times larger than the example's the large values are."""
+WIDE = (4.0, 0.25)
+"""The same of draws that are made where there is time: what a bias hides shows there."""
 MARGIN = 30.0
 """A difference is put down to rounding if rounding the inputs once makes one that is at most this much smaller."""
 NARROW, RELATIVE = 3.0, 1e-3
@@ -64,6 +66,27 @@ def drawn_values(
     }
     if any(not np.array_equal(drawn[name], array) for name, array in example.items()):
         yield f"seed {number}", drawn
+
+
+def wide_values(
+    example: Mapping[str, np.ndarray], seed: int, number: int
+) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
+    """A draw with floats of another scale, and a row of zeros among whole numbers: where those are ids, it is padding.
+
+    What is not drawn, such as positions, stays what it is.
+    """
+
+    def widened(array: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+        if np.array_equal(array, drawn):
+            return drawn
+        if _is_float(drawn):
+            return _scaled(drawn, WIDE[number % len(WIDE)])
+        if drawn.dtype.kind in "iu" and drawn.ndim > 1 and drawn.min() >= 0:
+            drawn[number % len(drawn)] = 0
+        return drawn
+
+    for label, inputs in drawn_values(example, seed, number):
+        yield f"{label}, wide", {name: widened(example[name], array) for name, array in inputs.items()}
 
 
 def nudged(inputs: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray]:
