@@ -93,9 +93,11 @@ class Frozen:
         return number
 
     def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
-        frame = _asking_frame() if node.expr.free_symbols else None
+        frame = _asking_frame()
+        if frame is None:
+            return original(node, *rest)
         expression, outcome = node.expr, original(node, *rest)
-        if frame is not None:
+        if expression.free_symbols:
             self.decided.append((expression, outcome, spot_of(frame)))
         return outcome
 
@@ -108,12 +110,12 @@ class Frozen:
 
     def _compared(self, relation: Any, original: Any, node: Any, other: Any) -> Any:
         # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
-        result = original(node, other)
+        result, frame = original(node, other), _asking_frame()
+        if frame is None:  # first of all: torch itself compares a thousand times as often as models do
+            return result
         if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
-            frame = _asking_frame()
-            if frame is not None:
-                asked = relation(node.expr, other.expr, evaluate=False)
-                self.decided.append((asked, bool(result.expr), spot_of(frame)))
+            asked = relation(node.expr, other.expr, evaluate=False)
+            self.decided.append((asked, bool(result.expr), spot_of(frame)))
         return result
 
     def swallow_error(self) -> CaptureError | None:
