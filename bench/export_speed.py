@@ -51,7 +51,7 @@ def main() -> None:
     names = options.models.split(",")
     measure(names[-1], 1, True)  # what an exporter does once in a process is nobody's here
     rows = {(name, dynamic): measure(name, options.repeat, dynamic) for name in names for dynamic in (False, True)}
-    table = render(names, rows)
+    table = render(names, rows, options.repeat)
     print(table)
     if options.write:
         write_section(options.write, "export", "Export time", table)
@@ -133,11 +133,11 @@ def timed(export: Callable[[], object]) -> float:
 RATIOS = ((TONNX, DYNAMO), (PROVEN, DYNAMO), (TONNX, CLASSIC))
 
 
-def render(names: list[str], rows: dict[tuple[str, bool], Row]) -> str:
+def render(names: list[str], rows: dict[tuple[str, bool], Row], rounds: int) -> str:
     lines = [
-        f"`make bench` on {platform.machine()}, torch {torch.__version__}, one thread; processor seconds, best of the "
-        "rounds, all in one process. *proven*: with tonnx's own proof, the others have none. Ratios: tonnx to "
-        "dynamo=True, tonnx with its proof to dynamo=True without, tonnx to dynamo=False.",
+        f"`make bench` on {platform.machine()}, torch {torch.__version__}, one thread; processor seconds, the best of "
+        f"the rounds ({rounds}), all in one process, after another model. *proven*: with tonnx's own proof, the others "
+        "have none. Ratios: tonnx to dynamo=True, tonnx with its proof to dynamo=True without, tonnx to dynamo=False.",
     ]
     for dynamic in (False, True):
         title = "dynamic batch (and sequence)" if dynamic else "static sizes"
