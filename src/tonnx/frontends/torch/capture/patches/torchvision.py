@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from tonnx.frontends.torch.versions import example_of
+
 
 def batched_nms(
     original: Any, boxes: torch.Tensor, scores: torch.Tensor, idxs: torch.Tensor, iou_threshold: float
@@ -26,8 +28,13 @@ def decode(original: Any, coder: Any, rel_codes: torch.Tensor, boxes: list[torch
 
 
 def infer_scale(original: Any, feature: torch.Tensor, original_size: list[int]) -> float:
-    """The power of two by which a feature map is smaller."""
-    return 2.0 ** round(math.log2(float(feature.shape[-2]) / float(original_size[0])))
+    """The power of two by which a feature map is smaller: that of the network's strides, at the example's sizes."""
+    return 2.0 ** round(math.log2(_in_example(feature.shape[-2]) / _in_example(original_size[0])))
+
+
+def _in_example(size: Any) -> float:
+    number = example_of(size.node.shape_env, size.node.expr) if isinstance(size, torch.SymInt) else size
+    return float(size if number is None else number)
 
 
 def topk_min(original: Any, input: torch.Tensor, orig_kval: int, axis: int) -> Any:
