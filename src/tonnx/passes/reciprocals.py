@@ -1,7 +1,7 @@
 """A product with a reciprocal becomes a division: one node less, and the form of ``x * rsqrt(mean(x²))`` that is fused.
 
-ONNX Runtime makes one kernel of Pow, ReduceMean, Add, Sqrt, Div, Mul (SimplifiedLayerNormalization), not of the same with
-Reciprocal and Mul. The two round differently, by the last bit.
+ONNX Runtime makes one kernel (SimplifiedLayerNormalization) of Pow, ReduceMean, Add, Sqrt, Div and Mul, not of the same
+with Reciprocal and Mul. The two round differently, by the last bit.
 """
 
 from __future__ import annotations
