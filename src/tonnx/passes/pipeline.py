@@ -81,7 +81,7 @@ def clean_up(model: ir.Model, *, fold: bool = False) -> None:
         remove_noops(model)
         merge_common(model)
         if fold:
-            fold_constants(model)
+            fold_constants(model, spare=0)  # integers that stand for reals stay integers
         remove_dead(model)
     if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
         list_initializers(model)
