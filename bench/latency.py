@@ -171,7 +171,9 @@ def measured(kind: str, files: Mapping[str, Path], feeds: Mapping[str, np.ndarra
         row.fused[name] = fused_in(optimised)
     times: dict[str, list[float]] = {name: [] for name in sessions}
     for turn in range(turns + 3):
-        for name, (session, taken) in sessions.items():
+        order = [*sessions][turn % len(sessions) :] + [*sessions][: turn % len(sessions)]
+        for name in order:  # whoever comes first finds the caches full of something else
+            session, taken = sessions[name]
             start = time.process_time()
             session.run(None, taken)
             if turn >= 3:
@@ -199,7 +201,8 @@ def count(path: Path) -> int:
 def fused_in(path: Path) -> dict[str, int]:
     """The operators of ONNX Runtime's own in a file that it optimised."""
     nodes = onnx.load(path, load_external_data=False).graph.node
-    return dict(collections.Counter(node.op_type for node in nodes if node.domain not in ("", "ai.onnx")))
+    fused = [n.op_type for n in nodes if n.domain not in ("", "ai.onnx") or n.op_type == "SimplifiedLayerNormalization"]
+    return dict(collections.Counter(fused))
 
 
 def render(rows: list[Row], turns: int) -> str:

@@ -121,6 +121,15 @@ CASES: dict[str, tuple[list[Any], Build, str]] = {
     "expand read by others": (
         PICTURE, lambda op, x: (lambda y: op.Softmax(y) * x)(op.Expand(mean(op, x), op.Shape(x))),
         "Expand Mul ReduceMean Shape Softmax"),
+    # reciprocals
+    "mul by a reciprocal": (MATRIX, lambda op, x: op.Mul(op.Reciprocal(op.Exp(x)), x) * 2.0, "Div Exp Mul"),
+    "reciprocal read twice": (
+        MATRIX, lambda op, x: (lambda y: op.Mul(x, y) + op.Mul(y, op.Tanh(x)))(op.Reciprocal(op.Exp(x))),
+        "Add Div Div Exp Tanh"),
+    "reciprocal read by others": (
+        MATRIX, lambda op, x: (lambda y: op.Mul(x, y) + y)(op.Reciprocal(op.Exp(x))), "Add Exp Mul Reciprocal"),
+    "square of a reciprocal": (
+        MATRIX, lambda op, x: (lambda y: op.Mul(y, y))(op.Reciprocal(op.Exp(x))), "Exp Mul Reciprocal"),
     # constants
     "large step to a small one": (
         MATRIX, lambda op, x: x + op.ReduceMean(

@@ -26,8 +26,8 @@ _BETWEEN = 1 << 24
 """Bytes of a result that is not stored itself, but of which something smaller may follow."""
 
 
-def fold_constants(model: ir.Model) -> int:
-    """Fold in the main graph; returns how many nodes went."""
+def fold_constants(model: ir.Model, spare: int = SMALL) -> int:
+    """Fold in the main graph; returns how many nodes went. ``spare``: bytes by which a result may be the larger one."""
     graph = model.graph
     folded = 0
     between: dict[ir.Value, _Constant] = {}
@@ -38,7 +38,7 @@ def fold_constants(model: ir.Model) -> int:
         if constant is None:
             continue
         result = constant.array
-        if result.nbytes > constant.stored_already + SMALL:
+        if result.nbytes > constant.stored_already + spare:
             if result.nbytes <= _BETWEEN:
                 between[node.outputs[0]] = constant
             continue

@@ -18,6 +18,7 @@ from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.padded_pool import keep_padding_before_pool
+from tonnx.passes.reciprocals import divide
 from tonnx.passes.runtime import fit_kernels
 
 
@@ -52,6 +53,7 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     report.notes += fit_kernels(model, runtime)  # before folding, which casts the weights
     changes["no-ops"] += remove_noops(model)  # before merging, so that what they hid becomes equal
     changes["common subexpressions"] += merge_common(model)
+    changes["reciprocals"] += divide(model)
     if fold:
         changes["batches"] += keep_batches(model)
         changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
@@ -79,7 +81,7 @@ def clean_up(model: ir.Model, *, fold: bool = False) -> None:
         remove_noops(model)
         merge_common(model)
         if fold:
-            fold_constants(model)
+            fold_constants(model, spare=0)  # integers that stand for reals stay integers
         remove_dead(model)
     if (model.ir_version or 0) < 4:  # there, every initializer is an input as well
         list_initializers(model)
