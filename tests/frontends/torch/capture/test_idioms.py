@@ -68,7 +68,7 @@ LEFT_OUT = "a check of values is left out of the file"
 
 
 def normal(x: Tensor) -> Any:
-    chosen = torch.distributions.Normal(x, x.abs() + 1)
+    chosen = torch.distributions.Normal(x, x.abs() + 1, validate_args=True)
     return chosen.log_prob(2 * x), chosen.entropy()
 
 
