@@ -36,7 +36,7 @@ def test_files_and_the_model_side_by_side(folder: Path) -> None:
     assert found == both | {("fixed.onnx", 2)}
     assert "fixed.onnx takes batches of 2 only" in result.notes
     ratios = {(timing.contender, timing.batch): timing.ratio for timing in result.timings}
-    assert ratios["light.onnx", 1] == 1 and ratios["heavy.onnx", 1] > 2
+    assert ratios["light.onnx", 1] == 1 and ratios["heavy.onnx", 1] > 1
     assert all(timing.p50 <= timing.p90 <= timing.p99 for timing in result.timings)
     assert all(peak is not None and peak > 0 for peak in result.memory.values())
     assert all(name in result.svg() and name in str(result) for name in ("heavy.onnx", "Conv2d"))

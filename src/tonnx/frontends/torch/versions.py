@@ -100,15 +100,18 @@ def _promise_bound(x: torch.Tensor, axis: int, item: Any) -> None:
 
 @contextlib.contextmanager
 def _allowing(original: Any, module: Any) -> Iterator[None]:
-    """Tensors that a model assigns to itself are put back, and no more is said; of recurrent layers it is not true."""
+    """What a model sets on itself is put back, and no more is said; of recurrent layers it is not true."""
+    failure: BaseException | None = None
     try:
         with original(module):
-            yield
-    except ValueError as error:
-        if not any(text in str(error) for text in ("assigned during export", "in the model.forward")):
-            raise
-        if error.__context__ is not None:  # raised while the model's own error was on its way
-            raise error.__context__ from None
+            try:
+                yield
+            except BaseException as error:
+                failure = error
+                raise
+    except ValueError:  # of the model itself, or of what torch finds changed, also while the model's is on its way
+        if failure is not None:
+            raise failure from None
 
 
 def patches() -> Iterator[Patch]:
