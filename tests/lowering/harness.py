@@ -16,7 +16,9 @@ import pytest
 import torch
 
 import tonnx
+from tonnx.proof.trials.values import WIDE_DRAW
 from tonnx.proof.trials.verification import Verification
+from tonnx.versions import release
 
 
 @dataclass
@@ -85,10 +87,17 @@ def check(case: Case, **options: Any) -> tonnx.ExportResult:
     return result
 
 
+def limit_unknown(text: str) -> str:
+    """What a model says at sizes below the least that it takes: up to PyTorch 2.9 a capture does not know that one."""
+    return text if release(torch.__version__) < (2, 10) else ""
+
+
 def assert_compared(verification: Verification, left_out: str = "") -> None:
     """Every dynamic dimension was really compared at another size, and nothing was left out but what was named."""
     example, *others = verification.trials
-    reasons = {trial.label: trial.skipped or trial.doubt or "" for trial in others if not trial.comparisons}
+    # Of draws of other scales nobody says that the operator takes them.
+    usual = [trial for trial in others if not trial.label.endswith(WIDE_DRAW)]
+    reasons = {trial.label: trial.skipped or trial.doubt or "" for trial in usual if not trial.comparisons}
     unnamed = {label: why for label, why in reasons.items() if not left_out or not re.search(left_out, why)}
     assert not unnamed, f"left out, and not named in the case: {unnamed}"
     assert not left_out or reasons, f"nothing was left out because of {left_out!r}"

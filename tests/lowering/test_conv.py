@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from tests.lowering.harness import Case, check, export_case, table
+from tests.lowering.harness import Case, check, export_case, limit_unknown, table
 from tonnx.errors import UnsupportedArgument
 
 IMAGE = torch.randn(2, 4, 9, 11)
@@ -27,7 +27,9 @@ CONVOLUTIONS = [
     Case(
         "conv3d", nn.Conv3d(2, 3, (1, 3, 2), padding=(0, 1, 1)), [torch.randn(1, 2, 4, 5, 6)], dynamic={0: [0, 2, 3, 4]}
     ),
-    Case("conv1d alone", nn.Conv1d(4, 6, 3), [torch.randn(4, 8)], dynamic={0: [1]}, left_out="Kernel size"),
+    Case(
+        "conv1d alone", nn.Conv1d(4, 6, 3), [torch.randn(4, 8)], dynamic={0: [1]}, left_out=limit_unknown("Kernel size")
+    ),
     Case("conv2d alone", nn.Conv2d(4, 6, 3), [torch.randn(4, 8, 8)], dynamic={0: [1, 2]}),
     Case("same odd", nn.Conv2d(4, 6, 3, padding="same"), [IMAGE], dynamic=SPACE),
     Case("same even", nn.Conv1d(4, 6, 4, padding="same", dilation=3), [torch.randn(2, 4, 16)], dynamic={0: [0, 2]}),
@@ -61,7 +63,10 @@ CONVOLUTIONS = [
     Case("transpose3d", nn.ConvTranspose3d(2, 3, 2, stride=2), [torch.randn(1, 2, 3, 4, 5)], dynamic={0: [0, 3]}),
     Case("unfold", nn.Unfold((2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), [IMAGE], dynamic=SPACE),
     Case("unfold patches", nn.Unfold(2, stride=2), [torch.randn(2, 3, 8, 6)], dynamic={0: [0]}),
-    Case("unfold alone", nn.Unfold(3), [torch.randn(3, 6, 7)], dynamic={0: [1, 2]}, left_out="sliding blocks"),
+    Case(
+        "unfold alone", nn.Unfold(3), [torch.randn(3, 6, 7)], dynamic={0: [1, 2]},
+        left_out=limit_unknown("sliding blocks"),
+    ),
     Case("fold", nn.Fold((7, 8), (2, 3), dilation=(1, 2), padding=1, stride=(2, 1)), [torch.randn(2, 12, 24)]),
     Case("fold float64", nn.Fold((4, 5), 2), [torch.randn(1, 8, 12).double()]),
     Case("fold alone", nn.Fold((4, 5), 2, stride=1), [torch.randn(8, 12)]),

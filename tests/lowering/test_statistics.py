@@ -18,7 +18,7 @@ FLOATS = torch.tensor([0.0, -0.0, 1.0, -1.0, 2.0, 3.7, 1e-3, 1e-40, -3e-38, 3e38
 LENGTHS = torch.tensor([2, 0, 4])
 INTS = torch.tensor([0, 1, -12, 18, 35, -49, 1 << 40, 3 << 41])
 LOG_PROBS = r(12, 3, 6).log_softmax(-1)
-TEXTS = torch.tensor([[1, 2, 2, 3], [4, 4, 4, 1], [5, 1, 0, 0]])
+TEXTS = torch.tensor([[1, 2, 2, 3], [4, 4, 4, 1], [5, 1, 1, 1]])  # 0 is no letter, so none is drawn
 
 
 def losses(log_probs: torch.Tensor, targets: torch.Tensor, steps: torch.Tensor, lengths: torch.Tensor) -> tuple:

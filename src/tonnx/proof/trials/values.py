@@ -20,6 +20,8 @@ MARGIN = 30.0
 NARROW, RELATIVE = 3.0, 1e-3
 """The same for the example: at most so much smaller, and the difference is at most this part of the largest value."""
 FAR = "huge values"
+WIDE_DRAW = ", wide"
+"""How the label of a draw ends that `wide_values` has changed."""
 ZEROS = "zeros"
 """The label of the trial in which all floats are zero: equal values have no order, so sorting is arbitrary there."""
 
@@ -81,12 +83,12 @@ def wide_values(
             return drawn
         if _is_float(drawn):
             return _scaled(drawn, WIDE[number % len(WIDE)])
-        if drawn.dtype.kind in "iu" and drawn.ndim > 1 and drawn.min() >= 0:
+        if drawn.dtype.kind in "iu" and drawn.ndim > 1 and array.min() == 0:  # else 0 may be none of its values
             drawn[number % len(drawn)] = 0
         return drawn
 
     for label, inputs in drawn_values(example, seed, number):
-        yield f"{label}, wide", {name: widened(example[name], array) for name, array in inputs.items()}
+        yield f"{label}{WIDE_DRAW}", {name: widened(example[name], array) for name, array in inputs.items()}
 
 
 def nudged(inputs: Mapping[str, np.ndarray], seed: int, finest: int = 22) -> dict[str, np.ndarray]:

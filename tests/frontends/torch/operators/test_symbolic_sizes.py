@@ -85,6 +85,7 @@ ROWS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (torch.sym_int, ("n/2",)),
     (torch.sym_ite, ("n<m", "n", "m")),
     (torch.sym_sqrt, ("n",)),
+    (torch._sym_log2, ("n",)),
     (torch.sym_sum, (["n", "m", 3],)),
     (math.floor, ("n/2",)),
     (math.ceil, ("n/2",)),
