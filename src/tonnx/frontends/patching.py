@@ -333,7 +333,7 @@ def _put(owner: Any, name: str, value: Any) -> None:
 def _dispatching(owner: Any, patch: Patch) -> Any:
     """A function that calls the replacement in the thread that exports, and the original in all others."""
     original = getattr_static(owner, patch.name) if isinstance(owner, type) else getattr(owner, patch.name)
-    function = wraps(original)(_dispatcher(patch.replacement, original))
+    function: Any = wraps(original)(_dispatcher(patch.replacement, original))
     function._torchdynamo_inline = original  # what torch._dynamo, which some operators use, takes it for
     return function
 
