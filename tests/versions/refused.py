@@ -55,7 +55,6 @@ REFUSED = [
     ("torch", (2, 8), (2, 10), "test_loops.py::test_loops[backwards]", _UNKNOWN_PLACE),
     ("torch", (2, 8), (2, 10), "test_loops.py::test_loops[downwards]", _UNKNOWN_PLACE),
     ("torch", (2, 8), (2, 10), "test_value_loops.py::test_programs[keeps_apart]", _UNKNOWN_PLACE),
-    ("torch", (2, 8), (2, 10), "test_index.py::test_index[diagonal_scatter_dynamic]", "fixes which side is shorter"),
     ("paddlepaddle", (3, 0), (3, 3), "test_functions.py::test_functions[round halves-9]", _HALVES),
     ("paddlepaddle", (3, 0), (3, 3), "test_functions.py::test_functions[round halves-20]", _HALVES),
     ("paddlepaddle", (3, 0), (3, 3), "test_layers.py::test_the_layer_is_left_as_it_was", _PRODUCT),
