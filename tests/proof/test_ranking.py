@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tonnx.proof.compare import Comparison, compare
-from tonnx.proof.trials.ranking import Ranked, in_order
+from tonnx.proof.trials.ranking import Ranked, _matched, in_order
 
 BOXES = np.arange(20, dtype=np.float32).reshape(5, 4)
 SCORES = np.array([0.9, 0.7, 0.7, 0.7, 0.2], np.float32)
@@ -100,3 +100,9 @@ def test_rows_that_hang_on_the_last_bits_of_scores(scores: np.ndarray, name: str
     assert ranked.outputs == {"places"}
     failed = [compare(name, np.zeros(3), np.ones(3))]
     assert ranked.hangs_on_last_bits({"x": scores}, failed, lambda *two: compare(*two)) is hangs
+
+
+def test_more_rows_than_python_recurses() -> None:
+    partner = _matched([list(range(1100))] * 1100)
+    assert partner is not None and sorted(partner) == list(range(1100))
+    assert _matched([[0], [0]]) is None

@@ -164,27 +164,30 @@ _arrived: list[Callable[[], Any]] = []
 
 @contextlib.contextmanager
 def interrupted_between_operators() -> Iterator[None]:
-    """Ctrl-C waits for the next `interruption_point`, or for the end; a second one comes at once.
+    """Ctrl-C and SIGTERM wait for the next `interruption_point`, or for the end; a second one comes at once.
 
     PyTorch changes in several steps what calls are dispatched to. An exception between two of them ends the process.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+    asked = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers: dict[int, Any] = {number: handler for number, handler in asked.items() if callable(handler)}
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def wait(*arguments: Any) -> None:
+    def wait(number: int, frame: Any) -> None:
         if _arrived:
             _arrived.clear()
-            handler(*arguments)
+            handlers[number](number, frame)
         else:
-            _arrived.append(partial(handler, *arguments))
+            _arrived.append(partial(handlers[number], number, frame))
 
-    signal.signal(signal.SIGINT, wait)
+    for number in handlers:
+        signal.signal(number, wait)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         interruption_point()
 
 

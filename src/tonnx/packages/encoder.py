@@ -108,10 +108,12 @@ def _difference(
     worst = 0.0
     with torch.no_grad():
         wanted = model(**kwargs)
-    for name, array in outputs.items():
-        if name not in wanted:  # parts of what has several, which the proof of the file has compared
-            continue
-        expected = wanted[name].float().numpy()
+    # Parts of a result that has several have other names; the proof of the file has compared them.
+    names = [name for name in outputs if name in wanted]
+    if not names:
+        raise VerificationFailed("no output of the package has the name of one of the model's", where=where)
+    for name in names:
+        array, expected = outputs[name], wanted[name].float().numpy()
         is_padded = mask is not None and expected.shape[:2] == mask.shape
         real = mask.astype(bool) if mask is not None and is_padded else slice(None)  # not what padding gives
         difference = float(np.abs(array[real] - expected[real]).max() / max(np.abs(expected[real]).max(), 1e-9))

@@ -190,7 +190,7 @@ def _matched(choices: list[list[int]]) -> list[int] | None:
     owner: dict[int, int] = {}
 
     def assign(row: int, seen: set[int]) -> bool:
-        for choice in choices[row]:
+        for choice in sorted(choices[row], key=owner.__contains__):  # a free one first: else chains grow with the rows
             if choice not in seen:
                 seen.add(choice)
                 if choice not in owner or assign(owner[choice], seen):
