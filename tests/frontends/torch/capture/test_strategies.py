@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tonnx.errors import CaptureError, InvalidArgument
-from tonnx.frontends.torch.call.signature import bind_call
-from tonnx.frontends.torch.capture import strategies
+from tonnx.frontends.torch.call.signature import DimSpec, bind_call
+from tonnx.frontends.torch.capture import strategies, torch_export
 from tonnx.frontends.torch.capture.strategies import STRATEGIES, Strategy, capture
 from tonnx.frontends.torch.convert import as_module
 from tonnx.frontends.torch.fx.trace import FxTrace
@@ -69,6 +69,26 @@ def test_taken(asked: str, model: Any, how: str) -> None:
     before = [strategy.name for strategy in STRATEGIES][: len(program.passed_over)]
     assert [line.partition(":")[0] for line in program.passed_over] == before
     assert all(line.partition(": ")[2] for line in program.passed_over)
+
+
+def loop(x: Tensor) -> Tensor:
+    total = x.new_zeros(x.shape[1])
+    for row in range(x.shape[0]):
+        total = torch.tanh(total + x[row])
+    return total
+
+
+def test_a_loop_that_the_recorder_has_met_costs_one_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    exports: list[Any] = []
+    export = torch_export.export
+    monkeypatch.setattr(torch_export, "export", lambda *args: exports.append(args) or export(*args))
+    module = as_module(loop)
+    call = bind_call(module, (torch.ones(2, 3),), None, None)
+    call.leaves[0].dynamic[0] = DimSpec("n")
+    with inference_mode(module):
+        program = capture("auto", module, call, FxTrace)
+    assert program.how == REWRITTEN
+    assert len(exports) == 1
 
 
 def test_one_more_in_front(monkeypatch: pytest.MonkeyPatch) -> None:

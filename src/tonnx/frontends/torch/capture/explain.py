@@ -224,6 +224,12 @@ def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
     return at
 
 
+def spot_of_error(error: BaseException | None) -> list[Spot]:
+    """The user's line that an exception came from, if there is one."""
+    at = None if error is None else user_frame(error)
+    return [] if at is None else [(at[0].f_code.co_filename, at[1], at[0].f_code.co_name)]
+
+
 def calling_frame(frame: FrameType | None) -> FrameType | None:
     """The innermost frame of the model that is running, or of the torch.nn layer if it has none of its own."""
     layer = None

@@ -151,8 +151,8 @@ STRATEGIES = (
         telling=False,
     ),
     Strategy(
-        "torch.export", "no other is asked for, and no weights are packed",
-        Task.by_export, lambda task: task.exports.attempt(),
+        "torch.export", "no other is asked for, no weights are packed, and the recorder has met no loop over a size",
+        lambda task: task.by_export() and not task.exports.unfinished, lambda task: task.exports.attempt(),
     ),
     Strategy(
         "torch.export, control flow rewritten", "torch.export fixes or cannot follow a loop or a branch",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import linecache
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,14 @@ from tonnx.frontends.torch.call.plain import plain
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.caches import sizes_as_keys
-from tonnx.frontends.torch.capture.explain import Frozen, explain, user_frame, user_line
+from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, spot_of_error, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
 from tonnx.frontends.torch.capture.patches.table import capture_patches
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
+from tonnx.frontends.torch.capture.python_flow.sites import ITERATES
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
 from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, other_sizes, serves, unsettled
 from tonnx.frontends.torch.source import runs_the_model, shorten
@@ -56,7 +57,7 @@ class Exports:
     If a loop or branch is what a capture fails at, its function is rewritten for the next. A capture may also succeed
     although a loop's header fixed something: torch fixes n // 64 without fixing n. Or the example decided a branch on
     sizes, where other sizes would not: then those are captured, and what is general there serves for all. It serves,
-    too, if recording that loop or branch fails.
+    too, if recording that loop or branch fails. Loops over a size that the recorder has met are rewritten at once.
     """
 
     def __init__(self, model: torch.nn.Module, call: ModelCall, trace: Tracer) -> None:
@@ -66,18 +67,24 @@ class Exports:
         self._dropped = _drop_broadcast(self._model, self._call)
         self._begin()
 
-    def _begin(self) -> None:
+    def _begin(self, loops: Iterable[Spot] = ()) -> None:
         self._rewrites = Rewrites()
         self._first: CaptureError | None = None
         self._usable: _Exported | None = None
         self._looked_elsewhere = False
-        self.unfinished = False
+        rewritten = [self._rewrites.add(*spot, only=ITERATES) for spot in dict.fromkeys(loops)]
+        self._ahead = any(rewritten)
+        """Whether loops are rewritten before anything was tried without."""
+        self.unfinished = self._ahead
         """Whether the next attempt has more rewritten."""
 
     def recorded(self) -> Captured:
         """The capture by tonnx's own recorder. Raises `Declined` where control flow would have to be rewritten, too."""
         froze, calls, notes, questions = Frozen(), list[FunctionCall](), list[str](), list[str]()
-        program: Any = _record(self._model, self._call, froze, calls, notes)
+        try:
+            program: Any = _record(self._model, self._call, froze, calls, notes)
+        finally:
+            self._begin(froze.spots)
         one_sided = unsettled(self._model, self._call, program, froze, questions, self._trace)
         if froze.spots or one_sided:
             raise Declined("sizes decide a loop or a branch, or become plain numbers")
@@ -105,9 +112,7 @@ class Exports:
             spots = [*froze.spots, *(branch.spot for branch in exported.one_sided)]
         except CaptureError as error:
             failed, self._first = error, self._first or error
-            spots = froze.spots
-            if (at := user_frame(error.__cause__) if error.__cause__ is not None else None) is not None:
-                spots = [*spots, (at[0].f_code.co_filename, at[1], at[0].f_code.co_name)]
+            spots = [*froze.spots, *spot_of_error(error.__cause__)]
         if not self._looked_elsewhere:
             self._looked_elsewhere = True
             if (general := self._elsewhere([] if failed else exported.one_sided, froze)) is not None:
@@ -120,6 +125,8 @@ class Exports:
             return None
         if self._usable is not None:
             return self._finished(self._usable, self._from_the_beginning)
+        if self._ahead:  # rewriting does not help, and what the model does without serves or is what the error is about
+            return self._from_the_beginning()
         assert self._first is not None and failed is not None
         raise rewrites.explained(self._first, failed) from failed.__cause__
 

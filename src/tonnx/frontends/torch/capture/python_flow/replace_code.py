@@ -57,14 +57,17 @@ class Rewrites:
         """Branches that were to take what comes after them along."""
         self._numbers: dict[Any, Line | None] = {}
 
-    def add(self, file: str, line: int, name: str) -> bool:
-        """Rewrite the function around a line that decides something; False if that is nothing new, or cannot be."""
+    def add(self, file: str, line: int, name: str, only: tuple[type[ast.AST], ...] = (ast.AST,)) -> bool:
+        """Rewrite the function around a line that decides something; False if that is nothing new, or cannot be.
+
+        ``only``: what there must be on that line.
+        """
         chosen = self._files.get(file, _File())
         if line in chosen.lines:
             return False
         try:
             tree = AsBranches().visit(_parsed(file))
-            if not sites_at(tree, line):
+            if not any(isinstance(site, only) for site in sites_at(tree, line)):
                 return False
             around = function_at(tree, line)
             lambdas = {place(node) for node in lambdas_at(tree, line)} if name == "<lambda>" else set()

@@ -7,6 +7,7 @@ import ast
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, Unsuitable
 from tonnx.frontends.torch.capture.python_flow.single_exit import own
 
+ITERATES = (ast.For, ast.ListComp, ast.GeneratorExp)
 HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
 _COUNTS = frozenset("len sum tuple list unbind split".split())
 _NUMBERS = frozenset("bool int float round max min any all".split())
