@@ -349,7 +349,7 @@ def test_an_export_inside_a_model() -> None:
 
     model = Outer()
     before = state(model)
-    result = tonnx.export(model, torch.ones(2, 3), dynamic_axes={"x": [0]})
+    result = tonnx.export(model, torch.ones(2, 3), dynamic_axes={"x": [0]}, verify="quick")  # each run exports
     assert result.verification is not None and result.verification.ok
     assert len({str([node.op_type for node in one.model.graph]) for one in inner}) == 1
     is_unchanged({**before, "random": torch.get_rng_state().tolist()}, model)

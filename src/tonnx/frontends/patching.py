@@ -131,10 +131,12 @@ def exclusive(waiting: Callable[[], None] | None = None) -> Iterator[None]:
             _each(suspended, _Applied.enter)
 
         try:
-            uninterrupted(lambda: _each(reversed(suspended), _Applied.leave))
+            if suspended:
+                uninterrupted(lambda: _each(reversed(suspended), _Applied.leave))
             yield
         finally:
-            uninterrupted(resume)
+            if suspended or len(_changes) != len(around):
+                uninterrupted(resume)
 
 
 def _each(changes: Iterable[_Applied], step: Callable[[_Applied], None]) -> None:
@@ -244,16 +246,18 @@ def _entered(changes: Callable[[], Iterable[_Change]]) -> Iterator[None]:
                 change.enter()
 
         def leave() -> None:
-            uninterrupted(lambda: _leave(own))
+            _leave(own)
+            own.clear()
 
         try:
             try:
                 uninterrupted(enter)
                 yield
             finally:
-                leave()
+                uninterrupted(leave)
         finally:
-            leave()  # Ctrl-C may have come just before the first: then nothing has been left yet
+            if own:  # Ctrl-C has come just before the first: then nothing has been left yet
+                uninterrupted(leave)
 
 
 def patched(patches: Iterable[Patch]) -> contextlib.AbstractContextManager[None]:
