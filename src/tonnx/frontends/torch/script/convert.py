@@ -172,7 +172,7 @@ def _thing(value: Any) -> Any:
 def _tree(walk: ScriptWalk, thing: Any) -> Any:
     """The result of the program in Python's own containers."""
     if isinstance(thing, List):
-        content = walk.store.elements(thing)
+        content = walk.store.content(thing)
         if isinstance(content, DynamicList) and content.count is None:
             raise LoweringError(
                 "the model returns a list whose length is known only at run time",
@@ -181,7 +181,7 @@ def _tree(walk: ScriptWalk, thing: Any) -> Any:
             )
         return [_tree(walk, item) for item in lists.elements_of(walk, thing, "returning")]
     if isinstance(thing, Dict):
-        return {key: _tree(walk, item) for key, item in walk.store.items(thing).items()}
+        return {key: _tree(walk, item) for key, item in walk.store.content(thing).items()}
     if isinstance(thing, Fields):
         kind = namedtuple("Result", thing.names, rename=True)  # type: ignore[misc]
         return kind(*(_tree(walk, item) for item in thing))

@@ -17,11 +17,9 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for
-
-T = ir.DataType
 
 
 def _pow(a: Any, b: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script.values import Cell, Dict, List, Object, Tensor, tick
+from tonnx.frontends.torch.script.values import Cell, Compound, List, Tensor, tick
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dims
 
@@ -112,34 +112,17 @@ class Store:
 
     # Other cells
 
-    def elements(self, cell: List) -> Any:
-        """The content of a list."""
+    def content(self, cell: Compound) -> Any:
+        """The elements of a list, the items of a dict."""
         self.check(cell)
         return cell.content
 
-    def set_elements(self, cell: List, content: Any, spoil: bool = True) -> None:
-        """A list has another content from now on."""
+    def set_content(self, cell: Compound, content: Any, spoil: bool = True) -> None:
+        """A list, a dict or an object has another content from now on."""
         self.touch(cell)
         cell.content = content
         if spoil:
             self._spoil(cell)
-
-    def items(self, cell: Dict) -> dict[Any, Any]:
-        """The content of a dict."""
-        self.check(cell)
-        return cell.items
-
-    def set_items(self, cell: Dict, items: dict[Any, Any], spoil: bool = True) -> None:
-        """A dict has another content from now on."""
-        self.touch(cell)
-        cell.items = items
-        if spoil:
-            self._spoil(cell)
-
-    def set_attributes(self, cell: Object, written: dict[str, Any]) -> None:
-        """An object has these written attributes."""
-        self.touch(cell)
-        cell.written = written
 
     # Kin
 
