@@ -24,6 +24,7 @@ from tonnx.ir.infer import Dim, dims_of
 from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
 from tonnx.ir.provenance import MODULE, OPERATOR, SOURCE
 from tonnx.ir.schema import Signature, attribute_type, instead, signature
+from tonnx.ir.schema import T as T
 from tonnx.ir.sizes import Size as Size
 from tonnx.ir.sizes import SizeArithmetic
 from tonnx.ir.sizes import UnknownRank as UnknownRank

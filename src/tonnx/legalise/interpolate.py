@@ -13,11 +13,9 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.node_view import Blocked
 from tonnx.legalise.versioned_ops import arange
-
-T = ir.DataType
 
 
 @dataclass(frozen=True)

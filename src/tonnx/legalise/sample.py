@@ -12,11 +12,9 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.versioned_ops import arange, number, split, unsqueeze
-
-T = ir.DataType
 
 _TAPS = {"nearest": [0.0], "linear": [0.0, 1.0], "cubic": [-1.0, 0.0, 1.0, 2.0]}
 

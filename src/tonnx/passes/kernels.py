@@ -11,11 +11,9 @@ from functools import partial
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder, Names, T
 from tonnx.ir.rewrite import all_graphs, cast_around, names_in
 from tonnx.ir.schema import instead, signature
-
-T = ir.DataType
 
 _REDUCTIONS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"

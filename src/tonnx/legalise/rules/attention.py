@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, at_most, cut, fixed, number, reduce, split, unsqueeze
@@ -111,9 +111,6 @@ def attention_padding(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | Non
 
 
 # Written out
-
-
-T = ir.DataType
 
 
 @down("Attention", 23)

@@ -8,13 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.rewrite import replace_node
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import cut, fixed, split, squeeze, unsqueeze
-
-T = ir.DataType
 
 _CAME_WITH_11 = "sequences came with opset 11, and which elements this one has is not known"
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.sample import sample, sampled_grid, spatial_sizes
 from tonnx.legalise.table import down, impossible, up
 from tonnx.legalise.versioned_ops import arange, fixed, reduce, split, unsqueeze
-
-T = ir.DataType
 
 impossible("ImageDecoder", 20, "nothing older decodes images")
 

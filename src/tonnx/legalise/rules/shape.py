@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import END, arange
-
-T = ir.DataType
 
 
 @down(("Squeeze", "Unsqueeze"), 13)

@@ -16,11 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
 Scale = float | ir.Value | None
 _MANY = 4096
 """Output sizes up to which the two ways to round are compared when the size is not known."""

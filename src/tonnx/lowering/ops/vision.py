@@ -9,10 +9,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.rules import lower
 
-T = ir.DataType
 _ALL = np.iinfo(np.int64).max
 
 

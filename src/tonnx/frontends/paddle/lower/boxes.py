@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
-
-T = ir.DataType
 
 
 def corners(op: Builder, boxes: ir.Value) -> list[ir.Value]:

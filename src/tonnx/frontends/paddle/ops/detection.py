@@ -10,11 +10,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.boxes import corners, in_pixels, joined, overlaps
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Value, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import conv as torch_conv
-
-T = ir.DataType
 
 
 def _real(op: Builder, size: Size, dtype: ir.DataType) -> ir.Value:

@@ -12,7 +12,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import aligned
 from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import bessel, gamma
 from tonnx.lowering.ops import compare as torch_compare
@@ -20,7 +20,6 @@ from tonnx.lowering.ops import math as like_torch
 from tonnx.lowering.ops import special as torch_special
 from tonnx.lowering.values import as_value, is_float, to_float
 
-T = ir.DataType
 Binary = Callable[..., ir.Value]
 
 # Two operands

@@ -12,11 +12,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import pool as like_torch
-
-T = ir.DataType
 
 
 @lower("pool2d", "pool3d", layout="data_format")

@@ -11,13 +11,11 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import axes_of
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import reduce as like_torch
 from tonnx.lowering.ops import sort as torch_sort
 from tonnx.lowering.values import axis_of, is_float, to_float
-
-T = ir.DataType
 
 direct("mean_all(x)", lambda op, x: op.ReduceMean(x, keepdims=0))
 direct("squared_l2_norm(x)", lambda op, x: op.ReduceSumSquare(x, keepdims=0))

@@ -12,13 +12,11 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import elements
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import conv as torch_conv
 from tonnx.lowering.ops import pad as torch_pad
 from tonnx.lowering.ops import resize as like_torch
 from tonnx.lowering.ops import sample as torch_sample
-
-T = ir.DataType
 
 
 @lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", layout="data_format")

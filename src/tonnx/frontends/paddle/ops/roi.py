@@ -11,11 +11,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.boxes import corners, picture_of_rows
 from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import math as torch_math
-
-T = ir.DataType
 
 
 def _pictures(op: Builder, x: ir.Value, boxes: ir.Value, counts: ir.Value | None) -> ir.Value:
