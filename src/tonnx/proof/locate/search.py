@@ -66,9 +66,7 @@ def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
     """A file beside what it is compared with, on these inputs."""
     assert subject.trace is not None
     expected = subject.expected(feeds)
-    return Case(
-        model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp
-    )
+    return Case(model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp)
 
 
 def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], ContentMatch | None]:

@@ -302,9 +302,7 @@ def anchor_generator(
 
 
 @lower("im2sequence", unused="out_stride")
-def im2sequence(
-    op: Builder, x: Value, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
-) -> ir.Value:
+def im2sequence(op: Builder, x: Value, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4) -> ir.Value:
     """Each window is a row: (pictures · windows, channels · kernel)."""
     up, left, down, right = paddings
     if any(paddings):
