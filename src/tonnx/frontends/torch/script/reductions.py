@@ -37,7 +37,7 @@ def extreme(walk: ScriptWalk, node: Any, one: Any, *other: Any) -> Any:
     if isinstance(content, DynamicList):
         reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
         return as_number(reduce(_numbers(walk, content, "max() or min()"), [0], keepdims=1))
-    return numbers.lowest(walk.op, kind, content)
+    return content[0] if len(content) == 1 else numbers.compute(walk.op, kind, content)
 
 
 def total(walk: ScriptWalk, node: Any, cell: Any) -> Any:
