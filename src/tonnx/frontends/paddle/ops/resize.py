@@ -79,10 +79,7 @@ def _plain(
     if factors:
         return op.Resize(x, None, op.constant([1.0, 1.0, *factors], T.FLOAT), **options)
     assert target is not None
-    lead = op.sizes(x)[:2]
-    if all(isinstance(size, int) for size in lead) or like_torch.behind_transpose(x):
-        return op.Resize(x, None, None, op.vector([*lead, *target]), **options)
-    return op.Resize(x, None, None, op.vector(list(target)), axes=list(range(2, 2 + len(target))), **options)
+    return like_torch.resize_to(op, x, target, **options)
 
 
 # Padding
