@@ -302,9 +302,8 @@ def tensor_scatter(op: Builder, node: NodeView) -> ir.Value:
     length = op.size(update, axis)
     if (starts := node["write_indices"]) is None:  # to the front
         return op.Concat(update, cut(op, cache, axis, length), axis=axis)
-    along = [1] * rank
-    along[axis] = -1
-    indices = op.Reshape(starts, [-1] + [1] * (rank - 1)) + op.Reshape(arange(op, length), along)
+    along = op.Reshape(arange(op, length), [-1] + [1] * (rank - 1 - axis))
+    indices = op.Reshape(starts, [-1] + [1] * (rank - 1)) + along
     if node.attr("mode", "linear") == "circular":
         indices = op.Mod(indices, op.size(cache, axis))
     return op.ScatterElements(cache, op.Expand(indices, op.vector(op.sizes(update))), update, axis=axis)

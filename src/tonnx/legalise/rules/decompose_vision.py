@@ -30,9 +30,8 @@ def affine_grid(op: Builder, node: NodeView) -> ir.Value:
         axis = spatial + 1 - i
         count = int(target[axis]) if target is not None else op.Gather(size, [axis], axis=0)
         coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)), node.dtype("theta"))
-        along = [1] * (spatial + 2)
-        along[axis - 1] = -1
-        grid = grid + column * op.Reshape(op.cast(coordinates, node.dtype("theta")), along)
+        along = op.Reshape(op.cast(coordinates, node.dtype("theta")), [-1] + [1] * (spatial + 2 - axis))
+        grid = grid + column * along
     return grid
 
 

@@ -206,9 +206,7 @@ def gather_nd_batches(op: Builder, node: NodeView) -> ir.Value | None:
     sizes = op.sizes(indices)
     columns = []
     for axis in range(batch_dims):
-        along: list[int] = [1] * len(sizes)
-        along[axis] = -1
-        position = op.Reshape(arange(op, sizes[axis]), along)
+        position = op.Reshape(arange(op, sizes[axis]), [-1] + [1] * (len(sizes) - 1 - axis))
         columns.append(op.Expand(position, op.vector([*sizes[:-1], 1])))
     return op.GatherND(node["data"], op.Concat(*columns, indices, axis=len(sizes) - 1))
 
