@@ -28,6 +28,7 @@ from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.provenance import INSIDE
+from tonnx.ir.reach import reached
 from tonnx.lowering import complex as pairs
 from tonnx.lowering.rules import CAPTURED
 from tonnx.lowering.stand_ins import StandIn
@@ -439,12 +440,7 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
     live: set[Node] = set()
 
     def spread(nodes: Iterable[Node]) -> None:
-        left = list(nodes)
-        while left:
-            node = left.pop()
-            if node not in live:
-                live.add(node)
-                left += needed(node)
+        live.update(reached(nodes, lambda node: [one for one in needed(node) if one not in live]))
 
     spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
     pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]

@@ -10,6 +10,7 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script.values import Cell, Compound, List, Tensor, tick
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dims
+from tonnx.ir.reach import reached
 
 
 class Frame:
@@ -136,16 +137,12 @@ class Store:
             )
 
     def _spoil(self, cell: Cell) -> None:
-        seen = {cell}
-        # Who changes which tensors a list holds does not write to them.
-        todo = [other for other in cell.kin if isinstance(cell, Tensor) or not isinstance(other, Tensor)]
-        while todo:
-            other = todo.pop()
-            if other in seen:
-                continue
-            seen.add(other)
-            todo += [next_ for next_ in other.kin if isinstance(cell, Tensor) or not isinstance(next_, Tensor)]
-            if not other.poison:
+        def kin(one: Cell) -> list[Cell]:
+            # Who changes which tensors a list holds does not write to them.
+            return [other for other in one.kin if isinstance(cell, Tensor) or not isinstance(other, Tensor)]
+
+        for other in reached([cell], kin):
+            if other is not cell and not other.poison:
                 self.touch(other)
                 kind = "tensor" if isinstance(other, Tensor) else "list" if isinstance(other, List) else "object"
                 other.poison = f"a {kind} is read that may have been written to under another name"
