@@ -11,6 +11,16 @@ if TYPE_CHECKING:
     from tonnx.proof.locate.located import Located
 
 
+def first_line(error: BaseException | str) -> str:
+    """What an error of others says first: their messages are long."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
+
+
+def cause_of(error: BaseException) -> str:
+    """``TypeError: what it says first``."""
+    return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
+
+
 class TonnxError(Exception):
     """Base of everything tonnx raises on purpose.
 

@@ -96,9 +96,7 @@ def options_of(configs: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return options, notes
 
 
-def with_opset(
-    run: Callable[[int], ExportResult], opset: int, may_rise: bool, notes: list[str]
-) -> ExportResult:
+def with_opset(run: Callable[[int], ExportResult], opset: int, may_rise: bool, notes: list[str]) -> ExportResult:
     """Run at ``opset``, or, where ``may_rise``, at the lowest one above it that the model allows."""
     try:
         result = run(opset)

@@ -98,6 +98,7 @@ class RetargetResult:
             "verification": None if self.verification is None else verification_data(self.verification),
         }
 
+
 def retarget(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
     opset: int,

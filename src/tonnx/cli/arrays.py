@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, MissingDependency, first_line
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
 _SAVED_BY_TORCH = (".pt", ".pth")
@@ -87,7 +87,7 @@ def _torch(file: Path) -> Any:
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
     except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        why = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)[:200]
+        why = first_line(error) or type(error).__name__
         raise InvalidArgument(
             f"cannot read {file}", why=why, hint="save a tensor, a list of tensors, or a dict of tensors"
         ) from error

@@ -12,6 +12,7 @@ from tonnx.cli.specs import InputSpec
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
 
+
 def input_shapes(input_specs: list[InputSpec]) -> dict[str, list[int | str | None]]:
     """What the user said of the inputs, as `tonnx.export` takes it."""
     shapes: dict[str, list[int | str | None]] = {}

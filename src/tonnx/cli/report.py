@@ -49,9 +49,7 @@ def page_report(path: Path, equal: bool | None, options: argparse.Namespace) -> 
     return Report(text, lambda: {"path": str(path), "equal": equal}, failed=equal is False)
 
 
-def write_page(
-    options: argparse.Namespace, console: Console, output: str | Path | None
-) -> tuple[Path, bool | None]:
+def write_page(options: argparse.Namespace, console: Console, output: str | Path | None) -> tuple[Path, bool | None]:
     """The page of a file, with what was asked for measured first; and whether it equals the model, if compared."""
     from tonnx.cli.arrays import arrays_for
     from tonnx.reporting import report

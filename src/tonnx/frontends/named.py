@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, TonnxError
+from tonnx.errors import InvalidArgument, MissingDependency, TonnxError, cause_of, first_line
 from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 
 WRITTEN = "it is written path/file.py:name or package.module:name, or is an archive such as model.pt or program.pt2"
@@ -138,7 +138,7 @@ def _script(path: Path) -> Any:
     except RuntimeError as error:
         raise InvalidArgument(
             f"{path} is not a TorchScript archive",
-            why=(str(error).splitlines() or [""])[0][:200],
+            why=first_line(error),
             hint="weights alone are no model: write a function that makes the model and loads them",
         ) from error
 
@@ -270,7 +270,7 @@ def _blamed(doing: str) -> Iterator[None]:
             hint='put what is to run only as a script under `if __name__ == "__main__":`',
         ) from error
     except Exception as error:
-        raise TonnxError(f"{doing}: {type(error).__name__}: {_first_line(error)}", where=_blame(error)) from error
+        raise TonnxError(f"{doing}: {cause_of(error)}", where=_blame(error)) from error
 
 
 def _blame(error: BaseException) -> str | None:
@@ -290,7 +290,3 @@ def _short(file: str) -> str:
         return Path(file).relative_to(Path.cwd()).as_posix()
     except ValueError:
         return file
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument, InvalidModel, TonnxError
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, cause_of, first_line
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
 from tonnx.ir.rewrite import all_graphs, no_collection
@@ -51,11 +51,10 @@ def blaming(model: Any) -> Iterator[None]:
     except TonnxError:
         raise
     except Exception as error:
-        why = f"{type(error).__name__}: {error}".splitlines()[0][:200]
         if (fault := _fault_of(model)) is not None:
             raise InvalidModel("the model is not valid ONNX", why=fault) from error
         hint = "this is a fault of tonnx; please report it with the file"
-        raise TonnxError("the model could not be rewritten", why=why, hint=hint) from error
+        raise TonnxError("the model could not be rewritten", why=cause_of(error), hint=hint) from error
 
 
 def _fault_of(model: Any) -> str | None:
@@ -74,7 +73,7 @@ def _fault_of(model: Any) -> str | None:
         root: BaseException = error
         while root.__cause__ is not None:
             root = root.__cause__
-        return (str(root).splitlines() or [type(root).__name__])[0][:200]
+        return first_line(root) or type(root).__name__
     return None
 
 
@@ -210,8 +209,7 @@ def _from_file(path: Path) -> ir.Model:
         with no_collection():
             model = ir.load(path)
     except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise InvalidModel(f"{path} is not an ONNX model", why=why) from error
+        raise InvalidModel(f"{path} is not an ONNX model", why=first_line(error) or type(error).__name__) from error
     return _normalised(model, f"{path} is")
 
 
@@ -228,8 +226,7 @@ def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
         with no_collection():
             model = ir.from_proto(proto)
     except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
-        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise InvalidModel(f"{what} not an ONNX model", why=why) from error
+        raise InvalidModel(f"{what} not an ONNX model", why=first_line(error) or type(error).__name__) from error
     return _normalised(model, what)
 
 

@@ -71,8 +71,8 @@ def refer(model: ir.Model, destination: Path, files: Sequence[str] = ()) -> None
         raise TonnxError(
             "the weights of the model are in no file that the ONNX file could point into",
             why=f"they are not mapped from one, and {looked} beside {destination.name} has them",
-            hint="name the files, weights=[\"model.safetensors\"] (--weights FILE), load them by safetensors or by "
-            "torch.load(mmap=True), or let them be copied: weights=\"copy\"",
+            hint='name the files, weights=["model.safetensors"] (--weights FILE), load them by safetensors or by '
+            'torch.load(mmap=True), or let them be copied: weights="copy"',
         )
 
 

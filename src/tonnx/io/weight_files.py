@@ -24,9 +24,9 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.errors import TonnxError
+from tonnx.ir.build import T
 from tonnx.ir.place import Place, WeightFile
 
-T = ir.DataType
 _MAX_HEADER = 100_000_000  # the format's own limit
 
 _SAFETENSORS = {

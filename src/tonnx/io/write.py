@@ -264,9 +264,7 @@ def _embed_external(body: Iterable[ir.Node], proto: onnx.GraphProto | onnx.Funct
             encoded.ClearField("external_data")
 
     def embed_graph(graph: ir.Graph, encoded: onnx.GraphProto) -> None:
-        tensors = (
-            value.const_value for value in graph.initializers.values() if value.const_value is not None
-        )
+        tensors = (value.const_value for value in graph.initializers.values() if value.const_value is not None)
         for tensor, initializer in zip(tensors, encoded.initializer, strict=True):
             embed(tensor, initializer)
         _embed_external(graph, encoded)

@@ -24,6 +24,7 @@ from tonnx.ir.infer import Dim, dims_of
 from tonnx.ir.operands import as_array, attribute_of, schema_attribute, wanted_dtype
 from tonnx.ir.provenance import MODULE, OPERATOR, SOURCE
 from tonnx.ir.schema import Signature, attribute_type, instead, signature
+from tonnx.ir.schema import T as T
 from tonnx.ir.sizes import Size as Size
 from tonnx.ir.sizes import SizeArithmetic
 from tonnx.ir.sizes import UnknownRank as UnknownRank
@@ -152,15 +153,7 @@ class Builder(SizeArithmetic):
         overload: str = "",
     ) -> tuple[ir.Value, ...]:
         """Add a node as it is, of any domain; returns its outputs."""
-        values = []
-        for dtype, dims in outputs:
-            values.append(
-                ir.Value(
-                    name=self.names.unique("t"),
-                    type=None if dtype is None else ir.TensorType(dtype),
-                    shape=None if dims is None else ir.Shape(dims),
-                )
-            )
+        values = [self._value("t", dtype, dims) for dtype, dims in outputs]
         node = ir.Node(
             domain,
             op_type,
@@ -177,6 +170,10 @@ class Builder(SizeArithmetic):
             self.graph.insert_before(self.before, node)
             self.new_nodes.append(node)
         return tuple(node.outputs)
+
+    def _value(self, wish: str, dtype: ir.DataType | None, dims: Sequence[Dim] | None) -> ir.Value:
+        kind, shape = None if dtype is None else ir.TensorType(dtype), None if dims is None else ir.Shape(dims)
+        return ir.Value(name=self.names.unique(wish), type=kind, shape=shape)
 
     def _fold(self, op_type: str, values: Sequence[ir.Value | None], attributes: Mapping[str, Any]) -> ir.Value | None:
         arrays: list[np.ndarray | None] = []
@@ -298,11 +295,7 @@ class Builder(SizeArithmetic):
             for i, x in enumerate(inputs)
         ]
         graph = ir.Graph(formals, [], nodes=[], opset_imports={"": self.opset}, name=op_type)
-        inner = Builder(
-            graph, names=self.names, opset=self.opset, constants_as_nodes=True, widens=self.widens,
-            functions=self.functions,
-        )  # fmt: skip
-        inner.scope, inner.source = self.scope, self.source
+        inner = self._for_graph(graph, constants_as_nodes=True)
         with inner:
             results = body(inner, *formals)
             for value in [results] if isinstance(results, ir.Value) else results:
@@ -313,27 +306,19 @@ class Builder(SizeArithmetic):
 
     def inner(self, name: str, inputs: Sequence[tuple[str, ir.DataType, Sequence[Dim] | None]] = ()) -> Builder:
         """A builder for the body of an If, Loop or Scan; finish it by setting ``.graph.outputs``."""
-        values = [
-            ir.Value(
-                name=self.names.unique(wish),
-                type=ir.TensorType(dtype),
-                shape=None if dims is None else ir.Shape(dims),
-            )
-            for wish, dtype, dims in inputs
-        ]
+        values = [self._value(*each) for each in inputs]
         graph = ir.Graph(values, [], nodes=[], name=self.names.unique(name))
-        child = Builder(
-            graph,
-            names=self.names,
-            opset=self.opset,
-            parent=self,
-            constants_as_nodes=self.constants_as_nodes,
-            widens=self.widens,
-            functions=self.functions,
-        )
-        child.scope, child.source = self.scope, self.source
+        child = self._for_graph(graph, parent=self, constants_as_nodes=self.constants_as_nodes)
         self._bodies.append(child)
         return child
+
+    def _for_graph(self, graph: ir.Graph, **place: Any) -> Builder:
+        """A builder like this one for a graph of its own."""
+        builder = Builder(
+            graph, names=self.names, opset=self.opset, widens=self.widens, functions=self.functions, **place
+        )
+        builder.scope, builder.source = self.scope, self.source
+        return builder
 
     def discard(self) -> None:
         """Forget an inner graph that was begun: nothing outside may look as if it were used there."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tonnx.errors import TonnxError
 
-LOAD_AGAIN = "load the weights again, or let them be copied: weights=\"copy\" (--weights copy)"
+LOAD_AGAIN = 'load the weights again, or let them be copied: weights="copy" (--weights copy)'
 
 
 @dataclass(frozen=True)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from tonnx.ir.build import Builder, Names
 from tonnx.ir.provenance import carry, forget
 from tonnx.ir.schema import Signature
-
-if TYPE_CHECKING:
-    from tonnx.ir.build import Builder
 
 _WITH_BODIES = frozenset(("If", "Loop", "Scan", "SequenceMap"))
 
@@ -32,9 +29,23 @@ def replace_node(node: ir.Node, results: Sequence[ir.Value | None]) -> None:
         if new.type is None:
             new.type = old.type
         carry(old, new)
-        for user, index in tuple(old.uses()):
-            user.replace_input_with(index, new)
+        use_instead(old, new)
     graph.remove(node, safe=True)
+
+
+def rewrite_each(model: ir.Model, op_type: str, rewrite: Callable[[Builder, ir.Node], bool]) -> int:
+    """Show ``rewrite`` every node of an operator in the main graph; returns how many it has rewritten."""
+    nodes = [node for node in model.graph if node.op_type == op_type and node.domain == ""]
+    if not nodes:
+        return 0
+    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
+    return sum(rewrite(op, node) for node in nodes)
+
+
+def use_instead(old: ir.Value, new: ir.Value) -> None:
+    """Whoever reads ``old`` reads ``new``."""
+    for user, index in tuple(old.uses()):
+        user.replace_input_with(index, new)
 
 
 def _take_output_place(node: ir.Node, old: ir.Value, new: ir.Value) -> ir.Value:

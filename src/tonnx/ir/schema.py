@@ -13,6 +13,8 @@ import onnx_ir as ir
 
 from tonnx.ir import newer_schemas
 
+T = ir.DataType
+"""The element types, as rules write them: ``T.FLOAT``."""
 _OPTION = onnx.defs.OpSchema.FormalParameterOption
 _ELEMENT_TYPES = {f"tensor({dtype.name.lower()})": dtype for dtype in ir.DataType if dtype.name != "UNDEFINED"}
 
@@ -123,8 +125,6 @@ def attribute_type(op_type: str, name: str, opset: int) -> ir.AttributeType | No
 
 # The dtype to compute in where an operator does not take the one at hand, in ONNX itself or in a runtime
 
-
-T = ir.DataType
 
 # What holds every value of a dtype, in order of preference; only double to float loses digits. An integer never turns
 # into a float here: a rule that hands one to a function of real numbers has forgotten to promote it.

@@ -19,12 +19,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dims
 from tonnx.legalise.node_view import Blocked, constant_of
 
-T = ir.DataType
 _FLOATS = (T.FLOAT16, T.FLOAT, T.DOUBLE, None)  # None: not known, behind a node of another domain
 _UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 _COMMUTATIVE = ("Add", "Mul", "And", "Or", "Xor", "Equal")

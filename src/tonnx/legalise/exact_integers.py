@@ -11,10 +11,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import constant_of
-
-T = ir.DataType
 
 _EXACT = 2**53
 _NARROW = frozenset(

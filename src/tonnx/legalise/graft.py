@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import LoweringError, RetargetError
+from tonnx.errors import LoweringError, RetargetError, first_line
 from tonnx.io import read
 from tonnx.ir.build import Builder
-from tonnx.ir.rewrite import inner_graphs
+from tonnx.ir.rewrite import inner_graphs, use_instead
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise.engine import legalise
 
@@ -60,10 +60,9 @@ def _check(model: ir.Model, opset: int) -> None:
             if node.domain == "":
                 onnx.checker.check_node(ir.to_proto(node), context)
     except Exception as error:  # onnx-ir and onnx raise several kinds
-        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise LoweringError(
             f"the function writes nodes that are not valid at opset {opset}",
-            why=first[:300],
+            why=first_line(error) or type(error).__name__,
             hint="write them as that opset has them, or ask for the opset that they are written for",
         ) from error
 
@@ -76,12 +75,12 @@ def _moved(op: Builder, graph: ir.Graph, operand_of: Mapping[ir.Value, ir.Value]
         assert value.const_value is not None
         replaced[value] = op.constant(value.const_value.numpy(), value.const_value.dtype)
     for old, new in replaced.items():
-        _use_instead(old, new)
+        use_instead(old, new)
     for node in list(graph):
         if node.op_type == "Constant" and node.domain == "" and "value" in node.attributes:
             tensor = node.attributes["value"].as_tensor()
             constant = replaced[node.outputs[0]] = op.constant(tensor.numpy(), tensor.dtype)
-            _use_instead(node.outputs[0], constant)
+            use_instead(node.outputs[0], constant)
             graph.remove(node)
             continue
         graph.remove(node)
@@ -92,11 +91,6 @@ def _moved(op: Builder, graph: ir.Graph, operand_of: Mapping[ir.Value, ir.Value]
             op.graph.insert_before(op.before, node)
             op.new_nodes.append(node)
     return [replaced.get(value, value) for value in results]
-
-
-def _use_instead(old: ir.Value, new: ir.Value) -> None:
-    for user, index in tuple(old.uses()):
-        user.replace_input_with(index, new)
 
 
 def _rename(op: Builder, node: ir.Node) -> None:

@@ -13,11 +13,9 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.node_view import Blocked
 from tonnx.legalise.versioned_ops import arange
-
-T = ir.DataType
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ def _weighted(op: Builder, x: ir.Value, axis: int, at: ir.Value, last: ir.Value,
         places, weights = [low, low + 1.0], [1.0 - share, share]
     else:
         low = op.Floor(at)
-        places, weights = [low + float(k) for k in range(-1, 3)], _cubic(op, at - low, style.cubic)
+        places, weights = [low + float(k) for k in range(-1, 3)], cubic_weights(at - low, style.cubic)
         if style.exclude_outside:
             weights = [w * _is_inside(op, place, last) for w, place in zip(weights, places, strict=True)]
             total = weights[0] + weights[1] + weights[2] + weights[3]
@@ -113,7 +111,7 @@ def _is_inside(op: Builder, place: ir.Value, last: ir.Value) -> ir.Value:
     return op.cast(op.Not(outside), T.FLOAT)
 
 
-def _cubic(op: Builder, t: ir.Value, a: float) -> list[ir.Value]:
+def cubic_weights(t: ir.Value, a: float) -> list[ir.Value]:
     """Keys' cubic convolution: the weights of the four neighbours at distance 1+t, t, 1−t, 2−t."""
 
     def near(d: ir.Value) -> ir.Value:

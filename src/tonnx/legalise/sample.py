@@ -12,11 +12,10 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
+from tonnx.legalise.interpolate import cubic_weights
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.versioned_ops import arange, number, split, unsqueeze
-
-T = ir.DataType
 
 _TAPS = {"nearest": [0.0], "linear": [0.0, 1.0], "cubic": [-1.0, 0.0, 1.0, 2.0]}
 
@@ -95,17 +94,7 @@ def _weights(op: Builder, fraction: ir.Value, mode: str) -> ir.Value | None:
         return None
     if mode == "linear":
         return op.Concat(number(op, 1, fraction) - fraction, fraction, axis=-1)
-    # Keys' cubic convolution with a = -0.75: near(t) for the two pixels around, far(t) for the two beyond.
-    a = -0.75
-
-    def near(t: ir.Value) -> ir.Value:
-        return (t * (a + 2) - (a + 3)) * t * t + 1.0
-
-    def far(t: ir.Value) -> ir.Value:
-        return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
-
-    rest = number(op, 1, fraction) - fraction
-    return op.Concat(far(fraction + 1.0), near(fraction), near(rest), far(rest + 1.0), axis=-1)
+    return op.Concat(*cubic_weights(fraction, -0.75), axis=-1)
 
 
 def _combined(op: Builder, parts: ir.Value, combine: Callable[..., ir.Value]) -> ir.Value:

@@ -20,14 +20,12 @@ from collections.abc import Iterator
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.rewrite import cast_around
 from tonnx.ir.schema import Formal, Signature, signature
 from tonnx.ir.target import CANON
 from tonnx.legalise.exact_integers import is_count
 from tonnx.legalise.node_view import Blocked
-
-T = ir.DataType
 
 # What a dtype can be computed in without losing a value, in order of preference.
 _SMALL = (T.INT32, T.INT64, T.FLOAT, T.DOUBLE)

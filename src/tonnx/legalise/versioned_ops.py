@@ -12,11 +12,8 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
-
-T = ir.DataType
-
 
 # What came with which opset.
 _AXES_INPUT = 18
@@ -96,8 +93,6 @@ def arange(op: Builder, count: Size) -> ir.Value:
         facts.COUNTS.add(places.producer())
         return squeeze(op, places, 0)
     return counted_by_loop(op, op.scalar(count))
-
-
 
 
 def counted_by_loop(op: Builder, count: ir.Value, *, zeros: bool = False) -> ir.Value:

@@ -13,9 +13,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
-
-T = ir.DataType
+from tonnx.ir.build import Builder, T
 
 REAL_OF = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops import attention, norm
 from tonnx.lowering.rules import Rule, rule_of
 
-T = ir.DataType
 RULES: dict[str, Rule] = {}
 
 _SELU_LIMIT = 1.7580993408473766

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 
-T = ir.DataType
 Number = bool | int | float | complex
 Operand = ir.Value | Number
 

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dim
 from tonnx.ir.infer.dims import Dims
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import replace_node, rewrite_each
 
 
 def keep_batches(model: ir.Model) -> int:
     """Look at every MatMul of the main graph; returns how many have their axes back."""
-    graph = model.graph
-    products = [node for node in graph if node.op_type == "MatMul" and node.domain == ""]
-    if not products:
-        return 0
-    op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
-    return sum(_restore(op, node) for node in products)
+    return rewrite_each(model, "MatMul", _restore)
 
 
 def _restore(op: Builder, product: ir.Node) -> bool:

@@ -11,22 +11,17 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.provenance import forget
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import replace_node, rewrite_each
 
 _GEMM_DTYPES = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # those that every runtime multiplies
 
 
 def fuse_bias(model: ir.Model) -> int:
     """Look at every Add of the main graph; returns how many went."""
-    graph = model.graph
-    adds = [node for node in graph if node.op_type == "Add" and node.domain == ""]
-    if not adds:
-        return 0
-    op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
-    return sum(_fuse(op, node) for node in adds)
+    return rewrite_each(model, "Add", _fuse)
 
 
 def _fuse(op: Builder, add: ir.Node) -> bool:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.fold import fold
-from tonnx.ir.rewrite import replace_node
+from tonnx.ir.rewrite import replace_node, use_instead
 
 _SAME_BYTES = ("Reshape", "Squeeze", "Unsqueeze")
 
@@ -120,8 +120,7 @@ def merge_equal_initializers(model: ir.Model) -> int:
         if twin is None:
             bucket.append(value)
             continue
-        for user, index in tuple(value.uses()):
-            user.replace_input_with(index, twin)
+        use_instead(value, twin)
         del graph.initializers[name]
         merged += 1
     return merged

@@ -11,11 +11,9 @@ from functools import partial
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import all_graphs, cast_around, names_in
+from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.rewrite import all_graphs, cast_around, names_in, use_instead
 from tonnx.ir.schema import instead, signature
-
-T = ir.DataType
 
 _REDUCTIONS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
@@ -105,8 +103,6 @@ def _drop_round_trips(own_casts: dict[ir.Value, ir.Value]) -> None:
         if (inner.dtype, result.dtype) != (T.FLOAT, T.DOUBLE):
             continue
         for user, _ in tuple(result.uses()):
-            if user.op_type == "Cast" and user.domain == "" and user.outputs[0].dtype == T.FLOAT:
-                back = user.outputs[0]
-                if not back.is_graph_output():
-                    for reader, index in tuple(back.uses()):
-                        reader.replace_input_with(index, inner)
+            back = user.outputs[0]
+            if (user.domain, user.op_type, back.dtype) == ("", "Cast", T.FLOAT) and not back.is_graph_output():
+                use_instead(back, inner)

@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import replace_node, rewrite_each
 
 
 def divide(model: ir.Model) -> int:
     """Look at every Reciprocal of the main graph that only products read; returns how many went."""
-    graph = model.graph
-    reciprocals = [node for node in graph if node.op_type == "Reciprocal" and node.domain == ""]
-    if not reciprocals:
-        return 0
-    op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
-    return sum(_divide(op, node) for node in reciprocals)
+    return rewrite_each(model, "Reciprocal", _divide)
 
 
 def _divide(op: Builder, reciprocal: ir.Node) -> bool:

@@ -15,10 +15,9 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder, Names, T
 from tonnx.ir.rewrite import all_graphs, names_in
 
-T = ir.DataType
 Slot = tuple[ir.Node, int]
 """An input of a node, by its place."""
 

@@ -273,9 +273,7 @@ class _Figures:
         self.dots = tuple(a + float(b.real) for a, b in zip(self.dots, parts, strict=True))  # type: ignore[assignment]
 
 
-def _float_block(
-    figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance
-) -> None:
+def _float_block(figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance) -> None:
     wide = np.complex128 if expected.dtype.kind == "c" else np.float64
     # Casting to float64 overflows nowhere, but inf - inf, 1e308 + 1e308 and 0 / 0 would warn.
     with np.errstate(all="ignore"):
@@ -307,9 +305,7 @@ def _float_block(
         figures.turn(left, right)
 
 
-def _exact_block(
-    figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance
-) -> None:
+def _exact_block(figures: _Figures, start: int, expected: np.ndarray, actual: np.ndarray, tolerance: Tolerance) -> None:
     if dtype_name(expected.dtype) == "string":
         expected, actual = expected.astype(object), actual.astype(object)
     # Compared in the dtype itself: float64 cannot tell large int64 values apart.

@@ -17,6 +17,10 @@ def finite(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def _figures(measured: object, *names: str) -> dict[str, float | None]:
+    return {name: finite(getattr(measured, name)) for name in names}
+
+
 def comparison_data(comparison: Comparison) -> dict[str, Any]:
     """One value, the model's beside the file's."""
     return {
@@ -24,11 +28,7 @@ def comparison_data(comparison: Comparison) -> dict[str, Any]:
         "ok": comparison.ok,
         "shape": list(comparison.shape),
         "dtype": comparison.dtype,
-        "max_abs": finite(comparison.max_abs),
-        "max_rel": finite(comparison.max_rel),
-        "mean_abs": finite(comparison.mean_abs),
-        "cosine": finite(comparison.cosine),
-        "largest": finite(comparison.largest),
+        **_figures(comparison, "max_abs", "max_rel", "mean_abs", "cosine", "largest"),
         "out_of_tolerance": comparison.mismatched,
         "total": comparison.total,
         "share": finite(comparison.share),
@@ -53,12 +53,10 @@ def verification_data(verification: Verification) -> dict[str, Any]:
                 "ok": output.ok,
                 "dtype": output.dtype,
                 "shapes": [list(shape) for shape in output.shapes],
-                "max_abs": finite(output.max_abs),
-                "max_rel": finite(output.max_rel),
+                **_figures(output, "max_abs", "max_rel"),
                 "reason": output.reason,
                 "at": output.at,
-                "mean_abs": finite(output.mean_abs),
-                "cosine": finite(output.cosine),
+                **_figures(output, "mean_abs", "cosine"),
                 "share": output.share,
                 "histogram": {"edges": list(EDGES), "counts": list(output.histogram)},
             }
@@ -88,8 +86,5 @@ def difference_data(difference: Difference) -> dict[str, Any]:
         "op_type": None if node is None else node.op_type,
         "index": None if node is None else node.index,
         "ok": comparison.ok,
-        "max_abs": finite(comparison.max_abs),
-        "max_rel": finite(comparison.max_rel),
-        "mean_abs": finite(comparison.mean_abs),
-        "largest": finite(comparison.largest),
+        **_figures(comparison, "max_abs", "max_rel", "mean_abs", "largest"),
     }

@@ -23,9 +23,7 @@ Examples = Callable[[Mapping[str, np.ndarray]], Iterable[dict[str, np.ndarray]]]
 """Inputs for a file: what is given, and random ones for the rest."""
 
 
-def saved(
-    path: str | os.PathLike[str], params: Any, inputs: Any, examples: Examples, signature: Signature
-) -> Subject:
+def saved(path: str | os.PathLike[str], params: Any, inputs: Any, examples: Examples, signature: Signature) -> Subject:
     """A saved model, run by Paddle's own predictor."""
     loaded = load(path, params)
     places = match_inputs(signature.inputs, loaded.program.inputs, "the Paddle model")

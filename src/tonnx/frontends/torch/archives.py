@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, first_line
 
 SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".ptl", ".torchscript", ".jit", ".ckpt", ".bin", ".safetensors")
 _WEIGHTS = (".pth", ".ckpt", ".bin", ".safetensors")
@@ -53,6 +53,5 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
         with patched(quiet_torch()):
             return read(file, map_location="cpu") if kind == "script" else read(file)
     except Exception as error:  # a damaged zip, another version, an operator that is not registered
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
         name = "torch.jit.load" if kind == "script" else "torch.export.load"
-        raise InvalidArgument(f"{name} cannot read {file}", why=first) from error
+        raise InvalidArgument(f"{name} cannot read {file}", why=first_line(error)) from error

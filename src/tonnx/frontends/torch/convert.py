@@ -34,18 +34,16 @@ from tonnx.frontends.torch.capture.strategies import capture
 from tonnx.frontends.torch.capture.torchscript import Scripted, is_script
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.fx.walk import FxWalk, lower_graph
-from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
 from tonnx.frontends.torch.reference.mode import model_mode
-from tonnx.frontends.torch.script.convert import Runnable, lower_script
+from tonnx.frontends.torch.script.convert import Runnable, add_input, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.frontends.torch.versions import process_patches
-from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.proof.locate.trace import Trace
@@ -232,16 +230,7 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
     inputs = {}
     for placeholder, leaf in captured.inputs.items():
         fake = placeholders[placeholder].meta["val"]
-        shape = dims.of_tensor(fake)
-        for axis, dim in leaf.dynamic.items():
-            shape[axis] = ir.SymbolicDim(dim.name)
-        if fake.dtype.is_complex:
-            shape.append(2)
-        value = ir.Value(name=leaf.name, type=ir.TensorType(stored_dtype(fake.dtype)), shape=ir.Shape(shape))
-        if fake.dtype.is_complex:
-            facts.COMPLEX.add(value)
-        graph.inputs.append(value)
-        inputs[placeholder] = value
+        inputs[placeholder] = add_input(graph, leaf, fake.dtype, dims.of_tensor(fake))
     return inputs
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, at_most, cut, fixed, number, reduce, split, unsqueeze
@@ -111,9 +111,6 @@ def attention_padding(op: Builder, node: NodeView) -> tuple[ir.Value, ...] | Non
 
 
 # Written out
-
-
-T = ir.DataType
 
 
 @down("Attention", 23)
@@ -305,9 +302,8 @@ def tensor_scatter(op: Builder, node: NodeView) -> ir.Value:
     length = op.size(update, axis)
     if (starts := node["write_indices"]) is None:  # to the front
         return op.Concat(update, cut(op, cache, axis, length), axis=axis)
-    along = [1] * rank
-    along[axis] = -1
-    indices = op.Reshape(starts, [-1] + [1] * (rank - 1)) + op.Reshape(arange(op, length), along)
+    along = op.Reshape(arange(op, length), [-1] + [1] * (rank - 1 - axis))
+    indices = op.Reshape(starts, [-1] + [1] * (rank - 1)) + along
     if node.attr("mode", "linear") == "circular":
         indices = op.Mod(indices, op.size(cache, axis))
     return op.ScatterElements(cache, op.Expand(indices, op.vector(op.sizes(update))), update, axis=axis)

@@ -6,12 +6,10 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import NodeView
 from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import FLOATS, number, reduce, select, squeeze, unsqueeze
-
-T = ir.DataType
 
 
 @down("Swish", 24)

@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import reduce, unsqueeze
-
-T = ir.DataType
 
 _UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 _HALF = 32

@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.schema import signature
 from tonnx.legalise.axes import never_negative
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import attributes_go, down
 from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
-
-T = ir.DataType
 
 
 @down("CastLike", 15)

@@ -8,14 +8,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.axes import never_negative
 from tonnx.legalise.exact_integers import positions
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import arange, counted_by_loop, number, reduce, select, unsqueeze
-
-T = ir.DataType
 
 
 @down("GatherElements", 11)

@@ -8,13 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
-from tonnx.ir.rewrite import replace_node
+from tonnx.ir.build import Builder, T
+from tonnx.ir.rewrite import replace_node, use_instead
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
 from tonnx.legalise.versioned_ops import cut, fixed, split, squeeze, unsqueeze
-
-T = ir.DataType
 
 _CAME_WITH_11 = "sequences came with opset 11, and which elements this one has is not known"
 
@@ -254,8 +252,7 @@ def _inline(into: ir.Graph, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[
     outputs = list(body.outputs)
     body.outputs.clear()
     for formal, actual in zip(body.inputs, inputs, strict=True):
-        for user, index in tuple(formal.uses()):
-            user.replace_input_with(index, actual)
+        use_instead(formal, actual)
         outputs = [actual if value is formal else value for value in outputs]
     for value in list(body.initializers.values()):
         body.initializers.pop(value.name or "")

@@ -7,13 +7,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, unsqueeze
-
-T = ir.DataType
-
 
 _COSINES = {"HannWindow": [0.5, -0.5], "HammingWindow": [25 / 46, -21 / 46], "BlackmanWindow": [0.42, -0.5, 0.08]}
 

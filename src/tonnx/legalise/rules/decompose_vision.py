@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.sample import sample, sampled_grid, spatial_sizes
 from tonnx.legalise.table import down, impossible, up
 from tonnx.legalise.versioned_ops import arange, fixed, reduce, split, unsqueeze
-
-T = ir.DataType
 
 impossible("ImageDecoder", 20, "nothing older decodes images")
 
@@ -32,9 +30,8 @@ def affine_grid(op: Builder, node: NodeView) -> ir.Value:
         axis = spatial + 1 - i
         count = int(target[axis]) if target is not None else op.Gather(size, [axis], axis=0)
         coordinates = _coordinates(op, count, bool(node.attr("align_corners", 0)), node.dtype("theta"))
-        along = [1] * (spatial + 2)
-        along[axis - 1] = -1
-        grid = grid + column * op.Reshape(op.cast(coordinates, node.dtype("theta")), along)
+        along = op.Reshape(op.cast(coordinates, node.dtype("theta")), [-1] + [1] * (spatial + 2 - axis))
+        grid = grid + column * along
     return grid
 
 

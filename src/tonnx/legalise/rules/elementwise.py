@@ -8,13 +8,12 @@ from functools import reduce
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import broadcast, dims_of, same_dims
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import UP, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import arange
 
-T = ir.DataType
 # None: the element type is not known, behind a node of another domain. The type rule lets that pass, too.
 _FLOATS = (T.FLOAT16, T.BFLOAT16, T.FLOAT, T.DOUBLE, None)
 

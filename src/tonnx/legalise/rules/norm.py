@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
@@ -150,9 +150,6 @@ def batch_norm_spatial(op: Builder, node: NodeView) -> ir.Value | None:
 
 
 # Written out, in the forms that ONNX Runtime and TensorRT fuse back into one kernel
-
-
-T = ir.DataType
 
 
 def _last_axes(node: NodeView, name: str) -> list[int]:

@@ -7,13 +7,11 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import UNKNOWN, Dims, same_dim
 from tonnx.legalise.broadcast import equal_shapes, limited, with_number, without_axes
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of, schema_default
 from tonnx.legalise.table import DOWN, attributes_go, down, impossible, same, up
-
-T = ir.DataType
 
 # Broadcasting
 

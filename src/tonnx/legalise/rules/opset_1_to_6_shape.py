@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import Dims, dims_of, same_dim, same_dims
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, down, same, up
 from tonnx.legalise.versioned_ops import counted_by_loop
 
-T = ir.DataType
 _FLOATS = (T.FLOAT16, T.FLOAT, T.DOUBLE, None)
 
 # Reshape

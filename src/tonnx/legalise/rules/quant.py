@@ -8,12 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import UP, down, same
 from tonnx.legalise.versioned_ops import clip, fixed, number, rounded, unsqueeze
 
-T = ir.DataType
 _RANGES = {
     T.INT4: (-8, 7),
     T.UINT4: (0, 15),

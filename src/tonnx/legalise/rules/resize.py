@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.legalise.interpolate import Style, antialias_axis, resize_axis
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import attributes_become_inputs, down, up
-
-T = ir.DataType
 
 
 def _given(node: NodeView, name: str) -> ir.Value | None:

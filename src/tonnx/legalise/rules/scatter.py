@@ -7,13 +7,12 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of, same_dim
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down
 from tonnx.legalise.versioned_ops import arange, reduce, unsqueeze
 
-T = ir.DataType
 _COMBINE = {"add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _REDUCE = {"add": "ReduceSum", "mul": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import DOWN, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import END, arange
-
-T = ir.DataType
 
 
 @down(("Squeeze", "Unsqueeze"), 13)
@@ -208,9 +206,7 @@ def gather_nd_batches(op: Builder, node: NodeView) -> ir.Value | None:
     sizes = op.sizes(indices)
     columns = []
     for axis in range(batch_dims):
-        along: list[int] = [1] * len(sizes)
-        along[axis] = -1
-        position = op.Reshape(arange(op, sizes[axis]), along)
+        position = op.Reshape(arange(op, sizes[axis]), [-1] + [1] * (len(sizes) - 1 - axis))
         columns.append(op.Expand(position, op.vector([*sizes[:-1], 1])))
     return op.GatherND(node["data"], op.Concat(*columns, indices, axis=len(sizes) - 1))
 

@@ -9,7 +9,6 @@ from tonnx.ir.build import Builder
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axis_of, is_float
 
-T = ir.DataType
 Number = int | float
 
 

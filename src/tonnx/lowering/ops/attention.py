@@ -8,10 +8,8 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.rules import lower
-
-T = ir.DataType
 
 
 @lower("aten.scaled_dot_product_attention", unused="dropout_p enable_gqa", dropout_p=0.0, enable_gqa=False)

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.special import polynomial
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import opmath
-
-T = ir.DataType
 
 # Of the first kind, modified: I0 and I1
 

@@ -6,14 +6,12 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.create import full_like
 from tonnx.lowering.ops.math import floor_divide
 from tonnx.lowering.ops.reduce import reduce
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, as_value, is_float, promote, result_type
-
-T = ir.DataType
 
 # Comparisons
 

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering import sizes
 from tonnx.lowering.complex import (
     REAL_OF,
@@ -26,8 +26,6 @@ from tonnx.lowering.complex import (
 from tonnx.lowering.ops import create, linear, parts, special
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Number, Operand, axes_of, to_float
-
-T = ir.DataType
 
 # Made, and taken apart
 

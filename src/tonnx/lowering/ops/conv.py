@@ -8,12 +8,11 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
 Ints = int | Sequence[int]
 
 

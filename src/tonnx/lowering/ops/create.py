@@ -9,12 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.fold import LIMIT
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, as_value, is_integer
-
-T = ir.DataType
 
 _SMALL = 1024  # elements; more are cheaper to compute than to store
 

@@ -8,13 +8,12 @@ from functools import reduce
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import opmath
 
-T = ir.DataType
 Lengths = ir.Value | Sequence[Size]
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
 from tonnx.lowering.ops.linalg import exchanged, flat, no_error, solve, solved, spread, turned, unit
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import promote
-
-T = ir.DataType
 
 # QR
 

@@ -9,14 +9,13 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.complex import as_pairs, is_complex, marked, part
 from tonnx.lowering.ops.complex import conj
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
 NONE, BY_ROOT, BY_COUNT = 0, 1, 2
 """PyTorch's numbers for what a transform is divided by."""
 

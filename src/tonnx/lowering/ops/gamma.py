@@ -6,14 +6,12 @@ import math
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.math import add
 from tonnx.lowering.ops.special import polynomial
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, opmath, promote, to_float
-
-T = ir.DataType
 
 # The logarithm of the gamma function
 

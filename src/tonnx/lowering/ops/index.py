@@ -6,14 +6,12 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.shape import broadcast_sizes, expand, merge, movedim, transposed
 from tonnx.lowering.rules import lower
 from tonnx.lowering.sizes import END
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
 
 
 def as_index(op: Builder, index: ir.Value) -> ir.Value:

@@ -8,13 +8,12 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 
-T = ir.DataType
 Step = Callable[[Builder, ir.Value, ir.Value], ir.Value]
 
 inverse = lower("aten.linalg_inv", "aten.inverse")(lambda op, x: solved(op, x, identity(op, x)))

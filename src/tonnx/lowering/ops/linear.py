@@ -9,12 +9,11 @@ from string import ascii_lowercase, ascii_uppercase
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.math import mul
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
 Number = int | float
 
 int_mm = lower("aten._int_mm")(lambda op, x, mat2: op.MatMulInteger(x, mat2))

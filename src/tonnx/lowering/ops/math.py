@@ -8,7 +8,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import (
@@ -23,7 +23,6 @@ from tonnx.lowering.values import (
     to_float,
 )
 
-T = ir.DataType
 _UNSIGNED = (T.UINT8, T.UINT16, T.UINT32, T.UINT64)
 _SHORT = (T.INT8, T.INT16)
 

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import same_dim
 from tonnx.lowering.ops.math import add, sub
 from tonnx.lowering.ops.reduce import vector_norm
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import promote, to_float
 
-T = ir.DataType
 Parameter = ir.Value | None
 
 

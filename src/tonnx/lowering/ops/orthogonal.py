@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.math import trunc
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, opmath, promote
 
-T = ir.DataType
 Line = tuple[float, float]
 """A slope and what is at 0."""
 _ZERO: Line = (0, 0)

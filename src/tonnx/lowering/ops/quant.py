@@ -12,12 +12,9 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand
-
-T = ir.DataType
-
 
 _INT32 = (-(2**31), 2**31 - 1)
 _RANGES = {T.UINT8: (0, 255), T.INT8: (-128, 127), T.UINT16: (0, 65535), T.INT16: (-32768, 32767)}

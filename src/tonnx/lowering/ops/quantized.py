@@ -13,15 +13,13 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops import activation, math, norm, parts
 from tonnx.lowering.ops.conv import conv, conv_transpose
 from tonnx.lowering.ops.linear import linear, matmul
 from tonnx.lowering.ops.quant import Step, quantised, step_of, to_step
 from tonnx.lowering.rules import RULES, Lowering, Rule, lower, rule_for, rule_of
 from tonnx.lowering.values import Number, Operand
-
-T = ir.DataType
 
 
 @dataclass

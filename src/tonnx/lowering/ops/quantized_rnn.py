@@ -8,12 +8,10 @@ from dataclasses import replace
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.quantized import Pack, linear_dynamic, linear_half
 from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, by_direction, recurrent, stepped, stepped_once
 from tonnx.lowering.rules import lower
-
-T = ir.DataType
 
 
 @lower("aten.quantized_lstm.input", kind=LSTM, unused="has_biases dtype use_dynamic")

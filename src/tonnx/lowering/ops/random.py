@@ -9,12 +9,10 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.sizes import size_dim
 from tonnx.lowering.rules import RULES, Rule, lower
 from tonnx.lowering.values import Operand, as_value, opmath
-
-T = ir.DataType
 
 rand = lower("aten.rand")(lambda op, size, dtype=None: op.cast(uniform(op, size), dtype or T.FLOAT))
 rand_like = lower("aten.rand_like")(lambda op, x, dtype=None: uniform(op, op.sizes(x)))

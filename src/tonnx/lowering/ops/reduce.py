@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops.create import triangle_indices
 from tonnx.lowering.ops.math import sub
 from tonnx.lowering.ops.parts import diagonal
@@ -16,7 +16,6 @@ from tonnx.lowering.ops.special import log_add_exp
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axes_of, axis_of, is_float, opmath, promote, to_float
 
-T = ir.DataType
 Dims = Sequence[int] | int | None
 
 

@@ -16,11 +16,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
-T = ir.DataType
 Scale = float | ir.Value | None
 _MANY = 4096
 """Output sizes up to which the two ways to round are compared when the size is not known."""
@@ -112,11 +111,15 @@ def _resize(op: Builder, x: ir.Value, axes: Sequence[_Axis], **attributes: objec
     targets = [axis.result if axis.is_fixed else axis.wanted for axis in axes]
     if any(size is None for size in targets):
         raise UnsupportedArgument("one axis is resized by a factor and another to a size, and their sizes are dynamic")
+    return resize_to(op, x, targets, **attributes)  # type: ignore[arg-type]
+
+
+def resize_to(op: Builder, x: ir.Value, targets: Sequence[Size], **attributes: object) -> ir.Value:
+    """Resize the spatial axes to these sizes."""
     lead = op.sizes(x)[:2]
-    spatial = list(range(2, 2 + len(axes)))
     if all(isinstance(size, int) for size in lead) or behind_transpose(x):
-        return op.Resize(x, None, None, op.vector([*lead, *targets]), **attributes)  # type: ignore[list-item]
-    return op.Resize(x, None, None, op.vector(targets), axes=spatial, **attributes)  # type: ignore[arg-type]
+        return op.Resize(x, None, None, op.vector([*lead, *targets]), **attributes)
+    return op.Resize(x, None, None, op.vector(targets), axes=list(range(2, 2 + len(targets))), **attributes)
 
 
 # Nearest neighbours

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.linear import linear
 from tonnx.lowering.rules import lower
-
-T = ir.DataType
 
 
 @dataclass(frozen=True)

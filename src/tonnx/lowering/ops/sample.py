@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.rules import lower
-
-T = ir.DataType
 
 
 @lower("aten.grid_sampler", "aten.grid_sampler_2d", "aten.grid_sampler_3d")

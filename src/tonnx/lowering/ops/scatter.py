@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.fold import LIMIT
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.index import Advanced, as_index, flat_mask, single_mask, without_scalar_masks
@@ -18,8 +18,6 @@ from tonnx.lowering.ops.shape import broadcast_sizes, expand, movedim, transpose
 from tonnx.lowering.rules import lower
 from tonnx.lowering.sizes import END
 from tonnx.lowering.values import Operand, as_value, axis_of, is_float
-
-T = ir.DataType
 
 # Masks
 

@@ -9,14 +9,11 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
-
 
 # Sizes of a tensor, and its numbers as sizes
 

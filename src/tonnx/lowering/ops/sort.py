@@ -7,13 +7,11 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops.create import full
 from tonnx.lowering.ops.reduce import reduce
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, as_value, axis_of, is_float, promote
-
-T = ir.DataType
 
 argsort = lower("aten.argsort")(lambda op, x, dim=-1, descending=False, stable=False: sort(op, x, dim, descending)[1])
 msort = lower("aten.msort")(lambda op, x: sort(op, x, 0)[0])

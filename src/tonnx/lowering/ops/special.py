@@ -8,12 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.math import clamp, mul
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, opmath, promote, to_float
-
-T = ir.DataType
 
 _SAME_IN_ONNX = {
     "Acos": "acos arccos", "Acosh": "acosh arccosh", "Asin": "asin arcsin", "Asinh": "asinh arcsinh",

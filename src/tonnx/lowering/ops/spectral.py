@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import create
 from tonnx.lowering.ops.factors import basis, reflections, restored, wide
@@ -19,7 +19,6 @@ from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Number
 
-T = ir.DataType
 _ROUNDS = 16
 """At most; matrices of 64 rows need about eight."""
 _SMALL = 1e-15

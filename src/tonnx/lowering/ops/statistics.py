@@ -6,15 +6,13 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.create import linspace
 from tonnx.lowering.ops.math import mul
 from tonnx.lowering.ops.parts import diagonal
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Number, as_value, opmath, result_type
-
-T = ir.DataType
 
 # Covariances
 

@@ -9,10 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
+from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.lowering.rules import lower
 
-T = ir.DataType
 _ALL = np.iinfo(np.int64).max
 
 
@@ -38,7 +38,7 @@ def _split_regions(op: Builder, rois: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 @dataclass(frozen=True)
-class _Bins:
+class Bins:
     """What is pooled of every region: so many rows and columns of bins."""
 
     height: int
@@ -50,9 +50,8 @@ class _Bins:
     aligned: bool
 
 
-def _aligned(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
-    """The mean of points in each bin."""
-    image, corners = _split_regions(op, rois)
+def mean_of_points(op: Builder, x: ir.Value, corners: ir.Value, image: ir.Value, bins: Bins) -> ir.Value:
+    """The mean of points in each bin of regions, of which ``image`` says where they lie."""
     return op.RoiAlign(
         x,
         corners,
@@ -62,14 +61,26 @@ def _aligned(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
         sampling_ratio=bins.samples,
         spatial_scale=bins.scale,
         coordinate_transformation_mode="half_pixel" if bins.aligned else "output_half_pixel",
+        _shape=_pooled_shape(x, corners, bins),
     )
 
 
-def _largest(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
-    return op.MaxRoiPool(x, rois, pooled_shape=[bins.height, bins.width], spatial_scale=bins.scale)
+def _pooled_shape(x: ir.Value, rois: ir.Value, bins: Bins) -> list[Dim]:
+    return [*(dims_of(rois) or [UNKNOWN])[:1], *(dims_of(x) or [UNKNOWN] * 2)[1:2], bins.height, bins.width]
 
 
-def _aligned_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
+def _aligned(op: Builder, x: ir.Value, rois: ir.Value, bins: Bins) -> ir.Value:
+    image, corners = _split_regions(op, rois)
+    return mean_of_points(op, x, corners, image, bins)
+
+
+def largest(op: Builder, x: ir.Value, rois: ir.Value, bins: Bins) -> ir.Value:
+    """The largest number in each bin of regions, which have their image in front."""
+    shape = _pooled_shape(x, rois, bins)
+    return op.MaxRoiPool(x, rois, pooled_shape=shape[2:], spatial_scale=bins.scale, _shape=shape)
+
+
+def _aligned_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: Bins) -> ir.Value:
     """Every bin has channels of its own: pool all channels in all bins, and keep each channel's own bin."""
     count = bins.height * bins.width
     pooled = _aligned(op, x, rois, bins)
@@ -79,7 +90,7 @@ def _aligned_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -
     return op.Reshape(own, [-1, channels, bins.height, bins.width])
 
 
-def _mean_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> ir.Value:
+def _mean_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: Bins) -> ir.Value:
     """The mean of each bin in the bin's own channels, as a product with masks of its rows and columns."""
     image, corners = _split_regions(op, rois)
     corners = _rounded(op, corners * bins.scale)
@@ -97,7 +108,7 @@ def _mean_by_channel(op: Builder, x: ir.Value, rois: ir.Value, bins: _Bins) -> i
 
 
 @lower("torchvision.roi_align", pool=_aligned, is_alone=True)
-@lower("torchvision.roi_pool", pool=_largest)
+@lower("torchvision.roi_pool", pool=largest)
 @lower("torchvision.ps_roi_align", pool=_aligned_by_channel)
 @lower("torchvision.ps_roi_pool", pool=_mean_by_channel)
 def pooled_regions(
@@ -111,7 +122,7 @@ def pooled_regions(
     aligned: bool = True,
     used_outputs: Collection[int] | None = None,
     *,
-    pool: Callable[[Builder, ir.Value, ir.Value, _Bins], ir.Value],
+    pool: Callable[[Builder, ir.Value, ir.Value, Bins], ir.Value],
     is_alone: bool = False,
 ) -> ir.Value | tuple[ir.Value, None]:
     """All but one have a second result for the backward pass, and nothing in ONNX gives it."""
@@ -119,7 +130,7 @@ def pooled_regions(
         raise UnsupportedArgument("regions are pooled to an output size that is known when exporting")
     if not is_alone and 1 in (used_outputs or ()):
         raise UnsupportedArgument("the second result of a pooling of regions is for training only")
-    bins = _Bins(pooled_height, pooled_width, spatial_scale, max(sampling_ratio, 0), aligned)
+    bins = Bins(pooled_height, pooled_width, spatial_scale, max(sampling_ratio, 0), aligned)
     pooled = pool(op, op.cast(x, T.FLOAT), op.cast(rois, T.FLOAT), bins)
     return pooled if is_alone else (pooled, None)
 

@@ -8,10 +8,9 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 
-T = ir.DataType
 Kind = tuple[ir.TypeProtocol, Sequence[Dim] | None]
 """The type and the shape of a value that crosses the border of a graph."""
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.lowering.regions.emit import Kind
 from tonnx.lowering.regions.lists import (
@@ -29,7 +29,6 @@ from tonnx.lowering.regions.lists import (
     zeros,
 )
 
-T = ir.DataType
 NO_IDENTITY = object()
 """In the place of a thing: this is what something holds, apart from what it is."""
 

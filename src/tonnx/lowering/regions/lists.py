@@ -12,11 +12,10 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim, same_dims
 from tonnx.lowering.regions.emit import if_node
 
-T = ir.DataType
 _BEYOND = 1 << 62
 """Behind the end of every list."""
 

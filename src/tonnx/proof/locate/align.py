@@ -9,6 +9,7 @@ import numpy as np
 
 from tonnx.ir.facts import VALUE, Fact
 from tonnx.ir.provenance import origin_of
+from tonnx.ir.reach import reached
 from tonnx.proof.compare import BLOCK
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.onnx_trace import run_in_parts
@@ -153,11 +154,7 @@ def _marking(into: dict[str, Mark]) -> Take:
 def unmatched(steps: Mapping[str, Step], matched: Collection[str], end: str | None) -> list[Step]:
     """The model's values without a match that lead to ``end``, or to any of its outputs; in order."""
     read = {name for step in steps.values() for name in step.inputs}
-    reached: set[str] = set()
-    stack = [name for name in steps if name not in read] if end is None else [end, *steps[end].inputs]
-    while stack:
-        name = stack.pop()
-        if name in steps and name not in reached and name not in matched:
-            reached.add(name)
-            stack += steps[name].inputs
-    return [step for name, step in steps.items() if name in reached and name != end]
+    start = [name for name in steps if name not in read] if end is None else [end, *steps[end].inputs]
+    left = steps.keys() - set(matched)
+    found = set(reached(left.intersection(start), lambda name: left.intersection(steps[name].inputs)))
+    return [step for name, step in steps.items() if name in found and name != end]

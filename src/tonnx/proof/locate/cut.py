@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from tonnx.io import read as reading
 from tonnx.io import write
+from tonnx.ir.reach import reached
 from tonnx.proof.session import PATIENCE, Session
 
 COMPUTED = "@computed"
@@ -51,15 +52,11 @@ class Cutter:
 
     def between(self, wanted: Iterable[str], supplied: Collection[str]) -> list[int]:
         """The nodes that compute ``wanted`` from ``supplied``, inputs and weights, in order; also if both have one."""
-        reached: set[int] = set()
-        stack = [self.maker[name] for name in wanted if name in self.maker]
-        while stack:
-            index = stack.pop()
-            if index in reached:
-                continue
-            reached.add(index)
-            stack += [self.maker[n] for n in self.reads[index] if n in self.maker and n not in supplied]
-        return sorted(reached)
+
+        def makers(names: Iterable[str]) -> list[int]:
+            return [self.maker[name] for name in names if name in self.maker]
+
+        return sorted(reached(makers(wanted), lambda i: makers(n for n in self.reads[i] if n not in supplied)))
 
     def boundary(self, nodes: Collection[int], supplied: Collection[str] = ()) -> list[str]:
         """The values that these nodes read and that are not weights: what ``supplied`` or others than they make."""

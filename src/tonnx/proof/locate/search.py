@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ import onnx_ir as ir
 from tonnx.errors import TonnxError
 from tonnx.ir.facts import VALUE, Fact
 from tonnx.ir.provenance import Origin, origin_of
+from tonnx.ir.reach import reached
 from tonnx.proof.compare import Comparison
 from tonnx.proof.locate.align import ContentMatch, by_contents, stamped, unmatched
 from tonnx.proof.locate.cut import Cutter, run_model
@@ -66,9 +68,7 @@ def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
     """A file beside what it is compared with, on these inputs."""
     assert subject.trace is not None
     expected = subject.expected(feeds)
-    return Case(
-        model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp
-    )
+    return Case(model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp)
 
 
 def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], ContentMatch | None]:
@@ -156,17 +156,13 @@ def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutt
 
 def _roots(cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
     """From wrong outputs back over wrong values, to those that are made from right ones only; in the file's order."""
-    roots, seen, stack = set(), set(wrong), list(wrong)
-    while stack:
-        value = stack.pop()
-        region = region_of(cutter, value, pairs)
-        before = [name for name in region.inputs if name in comparisons and not comparisons[name].ok]
-        if not before:
-            roots.add(value)
-        for name in before:
-            if name not in seen:
-                seen.add(name)
-                stack.append(name)
+
+    @cache
+    def before(value: str) -> list[str]:
+        inputs = region_of(cutter, value, pairs).inputs
+        return [name for name in inputs if name in comparisons and not comparisons[name].ok]
+
+    roots = [value for value in reached(wrong, before) if not before(value)]
     return sorted(roots, key=lambda value: cutter.maker.get(value, -1))
 
 
@@ -262,7 +258,6 @@ def _helps(node: NodeInfo) -> bool:
 
 def _steps(steps: Mapping[str, Step], name: str, ends: set[str]) -> tuple[Step, ...]:
     """The framework's operators between ``ends`` and ``name``, in order."""
-    reached: dict[str, Step] = {}
     is_constant: dict[str, bool] = {}
 
     def constant(key: str) -> bool:
@@ -273,15 +268,11 @@ def _steps(steps: Mapping[str, Step], name: str, ends: set[str]) -> tuple[Step, 
             is_constant[key] = all(constant(one) for one in steps[key].inputs)
         return is_constant[key]
 
-    stack = [name]
-    while stack:
-        current = stack.pop()
-        step = steps.get(current)
-        if step is None or current in reached:
-            continue
-        reached[current] = step
-        stack += [one for one in step.inputs if one not in ends]
-    return tuple(step for key, step in steps.items() if key in reached and (key == name or not constant(key)))
+    def before(key: str) -> list[str]:
+        return [one for one in steps[key].inputs if one in steps and one not in ends]
+
+    between = set(reached([name] if name in steps else [], before))
+    return tuple(step for key, step in steps.items() if key in between and (key == name or not constant(key)))
 
 
 def _info(cutter: Cutter, index: int | None) -> NodeInfo | None:

@@ -72,9 +72,7 @@ def chained(
 
 
 class _Chained:
-    def __init__(
-        self, cutter: Cutter, feeds: Mapping[str, np.ndarray], pairs: Pairs, tolerances: Tolerances
-    ) -> None:
+    def __init__(self, cutter: Cutter, feeds: Mapping[str, np.ndarray], pairs: Pairs, tolerances: Tolerances) -> None:
         self.comparisons: dict[str, Comparison] = {}
         self._cutter, self._tolerances = cutter, tolerances
         self._held: dict[str, np.ndarray] = dict(feeds)

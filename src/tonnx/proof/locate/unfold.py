@@ -5,8 +5,8 @@ The result is flat, so that what finds a fault among nodes finds it in there, to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -120,7 +120,7 @@ class _Unfolding:
         names = dict(zip(function.input, [*node.input, *[""] * len(function.input)], strict=False))
         names |= {inner: outer for inner, outer in zip(function.output, node.output, strict=False) if outer}
         attributes = {attribute.name: attribute for attribute in (*function.attribute_proto, *node.attribute)}
-        self._inline(index, function.node, names, f"{index}.", f"the function {title}", "", attributes)
+        self._inline(Place(index, f"the function {title}"), function.node, names, f"{index}.", attributes)
         return True
 
     def _branch(self, index: int, node: onnx.NodeProto, title: str) -> bool:
@@ -130,7 +130,7 @@ class _Unfolding:
         taken = _BRANCHES[0 if bool(condition.reshape(-1)[0]) else 1]
         graph = _graph(node, taken)
         turn = ".".join(filter(None, (self.turns(index), "0")))
-        self._body(index, graph, {}, list(node.output), f"{index}.", f"{taken} of {title}", turn)
+        self._body(Place(index, f"{taken} of {title}", turn=turn), graph, {}, node.output, f"{index}.")
         return True
 
     def _loop(self, index: int, node: onnx.NodeProto, title: str, passes: Callable[[int], int | None]) -> bool:
@@ -151,7 +151,7 @@ class _Unfolding:
             names = {value.name: outer for value, outer in zip(body.input, inputs, strict=True)}
             results = [f"{prefix}result{i}" for i in range(len(body.output))]
             path = ".".join(filter(None, (self.turns(index), str(turn))))
-            self._body(index, body, names, results, prefix, f"pass {turn + 1} of {title}", path)
+            self._body(Place(index, f"pass {turn + 1} of {title}", turn=path), body, names, results, prefix)
             carried = results[1 : 1 + len(carried)]
             for row, result in zip(rows, results[1 + len(carried) :], strict=True):
                 row.append(result)
@@ -177,14 +177,7 @@ class _Unfolding:
         return onnx.helper.make_node("Unsqueeze", [name, f"{name}.axis"], [f"{name}.row"])
 
     def _body(
-        self,
-        index: int,
-        graph: onnx.GraphProto,
-        names: Mapping[str, str],
-        results: Sequence[str],
-        prefix: str,
-        inside: str,
-        turn: str,
+        self, place: Place, graph: onnx.GraphProto, names: Mapping[str, str], results: Sequence[str], prefix: str
     ) -> None:
         for tensor in graph.initializer:
             self.initializers.append(onnx.TensorProto())
@@ -201,34 +194,32 @@ class _Unfolding:
             elif result:
                 copies.append((value.name, result))
         renamed = {**names, **own, **firsts}
-        self._inline(index, graph.node, renamed, prefix, inside, turn, {})
+        self._inline(place, graph.node, renamed, prefix, {})
         for source, result in copies:
             name = renamed.get(source, prefix + source if source in produced else source)
-            self.add(onnx.helper.make_node("Identity", [name], [result]), Place(index, inside, turn=turn))
+            self.add(onnx.helper.make_node("Identity", [name], [result]), place)
 
     def _inline(
         self,
-        index: int,
-        nodes: Iterable[onnx.NodeProto],
+        place: Place,
+        nodes: Sequence[onnx.NodeProto],
         names: Mapping[str, str],
         prefix: str,
-        inside: str,
-        turn: str,
         attributes: Mapping[str, onnx.AttributeProto],
     ) -> None:
-        listed = list(nodes)
         renamed = dict(names)
-        for node in listed:
+        for node in nodes:
             renamed.update({name: prefix + name for name in node.output if name and name not in renamed})
-        for number, node in enumerate(listed):
+        for number, node in enumerate(nodes):
             copy = onnx.NodeProto()
             copy.CopyFrom(node)
             _rename(copy, renamed)
             _fill(copy, attributes)
             own = node.name.rpartition(_MARK)[2]
             copy.name = f"{prefix}{_MARK}{own}" if own else ""
-            self.add(copy, Place(index, f"{inside}, node {number}", own, turn))
-            self.values.update({new: (old, turn) for old, new in zip(node.output, copy.output, strict=True) if turn})
+            self.add(copy, replace(place, inside=f"{place.inside}, node {number}", name=own))
+            if place.turn:
+                self.values.update({new: (old, place.turn) for old, new in zip(node.output, copy.output, strict=True)})
 
     def _constant(self, value: np.ndarray, name: str) -> None:
         self.initializers.append(onnx.numpy_helper.from_array(value, name))
@@ -291,13 +282,12 @@ def _fill(node: onnx.NodeProto, attributes: Mapping[str, onnx.AttributeProto]) -
             copy = onnx.AttributeProto()
             copy.CopyFrom(source)
             copy.name = attribute.name
-            kept.append(copy)
         else:
             copy = onnx.AttributeProto()
             copy.CopyFrom(attribute)
             for graph in (copy.g, *copy.graphs) if copy.HasField("g") else copy.graphs:
                 for inner in graph.node:
                     _fill(inner, attributes)
-            kept.append(copy)
+        kept.append(copy)
     del node.attribute[:]
     node.attribute.extend(kept)

@@ -55,6 +55,4 @@ def budget_of(verify: Any) -> Budget | None:
         return Budget(math.inf, draws=64)
     if isinstance(verify, (int, float)) and verify >= 0:
         return Budget(float(verify), draws=1024)
-    raise InvalidArgument(
-        f"verify must be True, False, {QUICK!r}, {THOROUGH!r} or a number of seconds, not {verify!r}"
-    )
+    raise InvalidArgument(f"verify must be True, False, {QUICK!r}, {THOROUGH!r} or a number of seconds, not {verify!r}")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from tonnx.ir.build import T
 from tonnx.proof.trials.descent import outputs_after
-
-T = ir.DataType
 
 
 def lowered_outputs(model: ir.Model) -> frozenset[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tonnx.errors import CaptureError, TonnxError, VerificationFailed
+from tonnx.errors import CaptureError, TonnxError, VerificationFailed, cause_of
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.judge import checked, open_session
 from tonnx.proof.session import PATIENCE, Session, one_line
@@ -169,10 +169,7 @@ def _run_once(reference: Reference, example: Arrays) -> Sequence[np.ndarray]:
     except TonnxError:
         raise
     except Exception as error:  # the user's own code
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise CaptureError(
-            "the model itself fails on the example", why=one_line(f"{type(error).__name__}: {first}", limit=300)
-        ) from error
+        raise CaptureError("the model itself fails on the example", why=one_line(cause_of(error))) from error
 
 
 @dataclass(frozen=True)
@@ -216,9 +213,7 @@ class _Prover:
             # The reference is the user's own code at a size we invented: it may raise anything (an assert, a
             # RuntimeError of its framework, a KeyError). None of it is about the file, and none is lost: the
             # reason goes into the trial.
-            first = next((line for line in str(error).splitlines() if line.strip()), "")
-            reason = one_line(f"{type(error).__name__}: {first}".rstrip(": "), limit=160)
-            return Trial(label, sizes, _shapes(inputs), skipped=reason)
+            return Trial(label, sizes, _shapes(inputs), skipped=one_line(cause_of(error), limit=160))
         comparisons = self._judge(inputs, expected)
         if not any(c.measured for c in comparisons) and not any(want.size for want in expected):
             # Paddle makes windows that do not fit an empty output; ONNX Runtime refuses them.

@@ -53,9 +53,7 @@ class Quantised:
         except TonnxError:
             return None
 
-    def allows(
-        self, inputs: Mapping[str, np.ndarray], name: str, expected: np.ndarray, actual: np.ndarray
-    ) -> bool:
+    def allows(self, inputs: Mapping[str, np.ndarray], name: str, expected: np.ndarray, actual: np.ndarray) -> bool:
         """Whether a difference is no more than what rounding makes of this output."""
         smooth, exact = self.smooth, self.exact
         if smooth is None or exact is None or expected.dtype.kind != "f":

@@ -68,9 +68,7 @@ class Exact:
         values = self.run(inputs)
         return values is not None and all(int(values[name].max(initial=0)) <= SAFE for name in self.watched)
 
-    def safe(
-        self, inputs: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]
-    ) -> dict[str, np.ndarray] | None:
+    def safe(self, inputs: Mapping[str, np.ndarray], example: Mapping[str, np.ndarray]) -> dict[str, np.ndarray] | None:
         """The inputs within the example's range, and nearer to zero until they are safe; None if that does not help."""
         for factor in FACTORS:
             nearer = {name: _nearer(array, example[name], factor) for name, array in inputs.items()}

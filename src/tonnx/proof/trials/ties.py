@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tonnx.errors import cause_of
 from tonnx.ir.size_expressions import SizeExpression, size_expression
 from tonnx.proof.subject import Arrays, Reference, copies
 from tonnx.proof.trials.inputs import Ranges, Sizes, following, other_sizes
@@ -58,8 +59,7 @@ def _failure(reference: Reference, inputs: Arrays) -> str | None:
     try:
         reference(copies(inputs))
     except Exception as error:  # noqa: BLE001 (the user's code, on values that were invented; told)
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        return f"{type(error).__name__}: {first}".rstrip(": ")[:160]
+        return cause_of(error)[:160]
     return None
 
 

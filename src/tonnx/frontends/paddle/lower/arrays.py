@@ -17,11 +17,9 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import Dim, same_dims
 from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, shape_of
-
-T = ir.DataType
 
 
 class Unsuitable(Exception):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
-
-T = ir.DataType
+from tonnx.lowering.ops.linalg import turned
 
 
 def corners(op: Builder, boxes: ir.Value) -> list[ir.Value]:
@@ -42,18 +41,13 @@ def overlaps(op: Builder, a: ir.Value, b: ir.Value, pixels: bool = False) -> ir.
     """Intersection over union of every box of ``a`` (…, n, 4) with every box of ``b`` (…, m, 4): (…, n, m)."""
     more = 1.0 if pixels else 0.0
     ax1, ay1, ax2, ay2 = corners(op, a)
-    bx1, by1, bx2, by2 = (_turned(op, part) for part in corners(op, b))
+    bx1, by1, bx2, by2 = (turned(op, part) for part in corners(op, b))
     width = op.Sub(op.Min(ax2, bx2), op.Max(ax1, bx1))
     height = op.Sub(op.Min(ay2, by2), op.Max(ay1, by1))
     meet = op.And(op.GreaterOrEqual(width, 0.0), op.GreaterOrEqual(height, 0.0))
     both = op.Where(meet, (width + more) * (height + more) if pixels else width * height, 0.0)
-    either = op.Sub(op.Add(area(op, a, pixels), _turned(op, area(op, b, pixels))), both)
+    either = op.Sub(op.Add(area(op, a, pixels), turned(op, area(op, b, pixels))), both)
     return op.Where(op.Greater(either, 0.0), both / op.Max(either, 1e-30), 0.0)
-
-
-def _turned(op: Builder, column: ir.Value) -> ir.Value:
-    rank = op.rank(column)
-    return op.Transpose(column, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
 def picture_of_rows(op: Builder, counts: ir.Value | None, rows: Size, pictures: Size) -> ir.Value | None:

@@ -304,4 +304,3 @@ def _results(node: Op) -> list[Value | list[Value | None] | None]:
 def _relative(source: str) -> str:
     """The user's file without the folders of the machine that the program was made on."""
     return "/".join(source.replace("\\", "/").split("/")[-2:])
-

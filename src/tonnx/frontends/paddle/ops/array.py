@@ -8,9 +8,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.arrays import Array, Listed
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
-from tonnx.ir.build import Builder, Size
-
-T = ir.DataType
+from tonnx.ir.build import Builder, Size, T
 
 direct("create_array()", lambda op: Listed(), unused="dtype")
 direct("assign@array(x: Array)", lambda op, x: x)

@@ -11,15 +11,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.complex import part, split
 from tonnx.lowering.ops import fft as torch_fft
 from tonnx.lowering.ops import special as torch_special
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
-
 
 PARTS = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
 """What the two parts of a complex number are."""

@@ -12,12 +12,9 @@ from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Valu
 from tonnx.frontends.paddle.ops.complex import PARTS, paired
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import create as like_torch
 from tonnx.lowering.values import as_value, is_integer
-
-T = ir.DataType
-
 
 # Given
 

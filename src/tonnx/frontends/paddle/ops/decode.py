@@ -6,12 +6,10 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, lower
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of
 from tonnx.lowering import sizes
 from tonnx.lowering.regions.emit import LoopBody, tensor
-
-T = ir.DataType
 
 
 @lower("viterbi_decode")

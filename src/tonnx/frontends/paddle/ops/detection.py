@@ -10,11 +10,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.boxes import corners, in_pixels, joined, overlaps
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Value, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import conv as torch_conv
-
-T = ir.DataType
 
 
 def _real(op: Builder, size: Size, dtype: ir.DataType) -> ir.Value:
@@ -304,9 +302,7 @@ def anchor_generator(
 
 
 @lower("im2sequence", unused="out_stride")
-def im2sequence(
-    op: Builder, x: Value, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4
-) -> ir.Value:
+def im2sequence(op: Builder, x: Value, *, kernels: Ints, strides: Ints = (1, 1), paddings: Ints = (0,) * 4) -> ir.Value:
     """Each window is a row: (pictures · windows, channels · kernel)."""
     up, left, down, right = paddings
     if any(paddings):

@@ -13,12 +13,10 @@ from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
 from tonnx.frontends.paddle.ops.activation import dropout
 from tonnx.frontends.paddle.ops.linear import fc, matmul
 from tonnx.frontends.paddle.ops.norm import layer_norm
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import activation as torch_activation
 from tonnx.lowering.ops import norm as torch_norm
-
-T = ir.DataType
 
 _ACTIVATIONS: dict[str, Callable[[Builder, ir.Value], ir.Value]] = {
     **dict.fromkeys(("", "none", "identity"), lambda op, x: x),

@@ -9,14 +9,12 @@ import onnx_ir as ir
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import index as like_torch
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import sort as torch_sort
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
 
 # Slices
 

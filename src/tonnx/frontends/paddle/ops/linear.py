@@ -7,30 +7,26 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, direct, lower
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops import create as torch_create
 from tonnx.lowering.ops import linalg
 from tonnx.lowering.ops import linear as like_torch
 from tonnx.lowering.ops import parts as torch_parts
-from tonnx.lowering.ops.linalg import identity, is_vector, power, root_of, solved, spread, turned
+from tonnx.lowering.ops.linalg import identity, power, root_of, solved, turned
 from tonnx.lowering.values import promote
 
 direct("bmm(x, y)", lambda op, x, y: op.MatMul(x, y))
 direct("mv(x, vec)", lambda op, x, vec: op.MatMul(x, vec))
 direct("batch_fc(input, w, bias)", lambda op, input, w, bias: op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1])))
+direct("addmm(input, x, y, *, beta: float = 1.0, alpha: float = 1.0)", like_torch.baddbmm)
+direct("baddbmm(input, x, y, *, beta: float = 1.0, alpha: float = 1.0)", like_torch.baddbmm)
 direct("kron(x, y)", torch_parts.kron)
 direct("multi_dot(x: Values)", like_torch.chain_matmul)
 direct("einsum(operands: Values, *, equation: str)", lambda op, operands, text: like_torch.einsum(op, text, operands))
 
 
-def _turned(op: Builder, x: ir.Value) -> ir.Value:
-    rank = op.rank(x)
-    return x if rank < 2 else op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
-
-
 @lower("matmul")
 def matmul(op: Builder, x: Value, y: Value, *, transpose_x: bool = False, transpose_y: bool = False) -> ir.Value:
-    x, y = promote(op, x, y)
-    return op.MatMul(_turned(op, x) if transpose_x else x, _turned(op, y) if transpose_y else y)
+    pairs = zip(promote(op, x, y), (transpose_x, transpose_y), strict=True)
+    return op.MatMul(*(turned(op, v) if transpose and op.rank(v) > 1 else v for v, transpose in pairs))
 
 
 @lower("matmul_with_alpha")
@@ -83,13 +79,6 @@ def fc(
     return op.Relu(product) if activation_type == "relu" else product
 
 
-@lower("addmm", "baddbmm")
-def addmm(op: Builder, input: Value, x: Value, y: Value, *, beta: float = 1.0, alpha: float = 1.0) -> ir.Value:
-    product = op.MatMul(x, y)
-    product = product if alpha == 1 else product * alpha
-    return product + (input if beta == 1 else input * beta)
-
-
 @lower("cross")
 def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
     """Along the axis that is asked for; 9 stands for the first that has size 3."""
@@ -104,35 +93,12 @@ def cross(op: Builder, x: Value, y: Value, *, axis: int = 9) -> ir.Value:
 
 direct("inverse(x)", lambda op, x: solved(op, x, identity(op, x)))
 direct("cholesky(x, *, upper: bool = False)", root_of)
-
-
-@lower("solve")
-def solve(op: Builder, x: Value, y: Value) -> ir.Value:
-    if op.rank(y) == op.rank(x) - 1 and (op.rank(y) == 1 or is_vector(op, x, y)):
-        return op.Squeeze(solved(op, x, spread(op, op.Unsqueeze(y, [-1]), x)), [-1])
-    return solved(op, spread(op, x, y), spread(op, y, x))
-
-
-@lower("triangular_solve")
-def triangular_solve(
-    op: Builder, x: Value, y: Value, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False
-) -> ir.Value:
-    half = torch_create.triangle(op, x, upper=upper)
-    if unitriangular:
-        unit = torch_create.eye(op, op.size(x, -1), None, x.dtype)
-        half = op.Add(op.Mul(half, op.Sub(1.0, unit)), unit)
-    if transpose:
-        half = turned(op, half)
-    return solved(op, spread(op, half, y), spread(op, y, x))
-
-
-@lower("cholesky_solve")
-def cholesky_solve(op: Builder, x: Value, y: Value, *, upper: bool = False) -> ir.Value:
-    """``y`` is the root of the matrix, ``x`` the right side."""
-    root = torch_create.triangle(op, y, upper=upper)
-    whole = op.MatMul(turned(op, root), root) if upper else op.MatMul(root, turned(op, root))
-    return solved(op, spread(op, whole, x), spread(op, x, y))
-
+direct("solve(x, y)", linalg.solve)
+direct("cholesky_solve(x, y, *, upper: bool = False)", linalg.cholesky_solve)
+direct(
+    "triangular_solve(x, y, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False)",
+    lambda op, x, y, *form: linalg.triangular_solve(op, y, x, *form)[0],
+)
 
 # Determinants
 

@@ -6,10 +6,8 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, direct, lower
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
 
 direct(
     'nll_loss(input, label, weight=None, *, ignore_index: int = -100, reduction: str = "mean")',

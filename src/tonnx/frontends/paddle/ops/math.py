@@ -12,7 +12,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import aligned
 from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import bessel, gamma
 from tonnx.lowering.ops import compare as torch_compare
@@ -20,7 +20,6 @@ from tonnx.lowering.ops import math as like_torch
 from tonnx.lowering.ops import special as torch_special
 from tonnx.lowering.values import as_value, is_float, to_float
 
-T = ir.DataType
 Binary = Callable[..., ir.Value]
 
 # Two operands
@@ -28,6 +27,7 @@ Binary = Callable[..., ir.Value]
 direct("logical_not(x)", lambda op, x: op.Not(op.cast(x, T.BOOL)))
 direct("bitwise_not(x)", lambda op, x: op.Not(x) if x.dtype == T.BOOL else op.BitwiseNot(x))
 direct("lerp(x, y, weight)", like_torch.lerp)
+direct("trunc_divide(x, y)", lambda op, x, y: like_torch.div(op, x, y, "trunc"))
 direct("add_n(inputs: Values)", lambda op, inputs: reduce(op.Add, inputs))
 direct("equal_all(x, y)", lambda op, x, y: op.cast(op.ReduceMin(op.cast(op.Equal(x, y), T.INT32), keepdims=0), T.BOOL))
 direct("bitwise_left_shift(x, y)", torch_compare.left_shift, unused="is_arithmetic")
@@ -91,12 +91,6 @@ _binary("logical_xor", by=lambda op, x, y: op.Xor(op.cast(x, T.BOOL), op.cast(y,
 _binary("bitwise_and", by=lambda op, x, y: op.And(x, y) if x.dtype == T.BOOL else op.BitwiseAnd(x, y))
 _binary("bitwise_or", by=lambda op, x, y: op.Or(x, y) if x.dtype == T.BOOL else op.BitwiseOr(x, y))
 _binary("bitwise_xor", by=lambda op, x, y: op.Xor(x, y) if x.dtype == T.BOOL else op.BitwiseXor(x, y))
-
-
-@lower("trunc_divide")
-def trunc_divide(op: Builder, x: Value, y: Value) -> ir.Value:
-    a, b = aligned(op, x, y)
-    return like_torch.trunc(op, op.Div(a, b)) if is_float(a.dtype) else op.Div(a, b)
 
 
 @lower("bitwise_right_shift")
@@ -207,6 +201,7 @@ direct("expm1(x)", torch_special.expm1)
 direct("log1p(x)", torch_special.log1p)
 direct("log2(x)", torch_special.log2)
 direct("log10(x)", torch_special.log10)
+direct("logit(x, *, eps: float = 1e-6)", lambda op, x, eps: torch_special.logit(op, x, eps or None))
 direct("lgamma(x)", gamma.lgamma)
 direct("gammaln(x)", gamma.lgamma)
 direct("digamma(x)", gamma.digamma)
@@ -235,10 +230,3 @@ def round_old(op: Builder, x: Value, *, decimals: int = 0) -> ir.Value:
     whole = like_torch.trunc(op, x)
     far = op.GreaterOrEqual(op.Abs(x - whole), 0.5)
     return whole + op.cast(far, x.dtype) * op.Sign(x)
-
-
-@lower("logit")
-def logit(op: Builder, x: Value, *, eps: float = 1e-6) -> ir.Value:
-    if eps:
-        x = op.Clip(x, eps, 1 - eps)
-    return op.Log(x / (op.Sub(1.0, x)))

@@ -21,12 +21,11 @@ from tonnx.frontends.paddle.lower.boxes import (
 )
 from tonnx.frontends.paddle.lower.rules import Value, lower
 from tonnx.frontends.paddle.read.graph import Op
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import UNKNOWN, Dim
 from tonnx.lowering import sizes
 from tonnx.lowering.regions.emit import LoopBody, tensor
 
-T = ir.DataType
 _NEVER = float(np.finfo(np.float32).min)
 """A score that no threshold lets through."""
 

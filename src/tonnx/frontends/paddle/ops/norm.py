@@ -6,10 +6,9 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops import norm as like_torch
 
-T = ir.DataType
 _FEW = 16
 """Elements of a group up to which the way to compute the variance decides the result."""
 

@@ -12,11 +12,9 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
 from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import pool as like_torch
-
-T = ir.DataType
 
 
 @lower("pool2d", "pool3d", layout="data_format")
@@ -236,22 +234,13 @@ def max_pool_with_index(
     axes = op.rank(x) - 2
     if adaptive or global_pooling:
         return like_torch.adaptive_max_pool(op, x, [1] * axes if global_pooling else list(kernel_size))
-    pads = list(paddings) * 2
-    if ceil_mode and _leaves(op, x, kernel_size, strides, pads):
+    if ceil_mode and _leaves(op, x, kernel_size, strides, list(paddings) * 2):
         raise UnsupportedArgument(
             "positions of a pooling with ceil_mode whose last window may lie in the padding alone",
             why="ONNX leaves that window out",
         )
-    values, places = op.MaxPool(
-        x,
-        kernel_shape=list(kernel_size),
-        strides=list(strides),
-        pads=pads,
-        ceil_mode=1 if ceil_mode else None,
-        _outputs=2,
-    )
-    # ONNX counts through batch and channels, Paddle within one plane.
-    return values, op.Mod(places, op.product(op.sizes(x)[2:]))
+    windows = list(kernel_size), list(strides), list(paddings)
+    return like_torch.max_pool(op, x, *windows, ceil_mode=ceil_mode, axes=axes, indices=True)
 
 
 # Windows that divide the data by a fraction: where each begins follows from one number that was drawn

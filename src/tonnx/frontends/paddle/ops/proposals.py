@@ -21,10 +21,9 @@ from tonnx.frontends.paddle.lower.boxes import (
 )
 from tonnx.frontends.paddle.lower.rules import Value, Values, lower
 from tonnx.frontends.paddle.ops.nms import select
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering import sizes
 
-T = ir.DataType
 _GROWTH = math.log(1000.0 / 16.0)
 """Boxes do not grow further than this, whatever the network says: exp of it."""
 _LEAST = float(np.finfo(np.float32).min)

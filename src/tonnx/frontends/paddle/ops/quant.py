@@ -9,9 +9,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, direct, lower
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
-
-T = ir.DataType
+from tonnx.ir.build import Builder, T
 
 
 def _largest(bits: int) -> float:

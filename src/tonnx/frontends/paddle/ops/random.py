@@ -7,11 +7,9 @@ import math
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import random as like_torch
 from tonnx.lowering.values import as_value
-
-T = ir.DataType
 
 direct(
     "gaussian(shape: Sizes, *, mean: float = 0.0, std: float = 1.0, dtype: ir.DataType = None)",

@@ -8,10 +8,8 @@ from functools import reduce
 import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.rules import Value, Values, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
-
-T = ir.DataType
 
 
 def _parts(op: Builder, x: Values, start: int, length: int) -> list[ir.Value]:

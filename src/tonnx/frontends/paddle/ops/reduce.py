@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -11,13 +10,12 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.fit import axes_of
 from tonnx.frontends.paddle.lower.rules import Ints, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops import reduce as like_torch
 from tonnx.lowering.ops import sort as torch_sort
+from tonnx.lowering.ops.statistics import histc
 from tonnx.lowering.values import axis_of, is_float, to_float
-
-T = ir.DataType
 
 direct("mean_all(x)", lambda op, x: op.ReduceMean(x, keepdims=0))
 direct("squared_l2_norm(x)", lambda op, x: op.ReduceSumSquare(x, keepdims=0))
@@ -80,7 +78,8 @@ def _results(function: Callable[..., list[ir.Value]]) -> Callable[..., tuple[ir.
     return lambda *arguments: tuple(function(*arguments))
 
 
-direct("topk_v1(x, k: Size)", lambda op, x, k: topk(op, x, k))
+direct("topk_v1(x, k: Size)", _results(torch_sort.topk))
+direct("topk(x, k: Size, *, axis: int = -1, largest: bool = True)", _results(torch_sort.topk), unused="sorted")
 direct("argsort(x, *, axis: int = -1, descending: bool = False)", _results(torch_sort.sort), unused="stable")
 direct("kthvalue(x, *, k: int = 1, axis: int = -1, keepdim: bool = False)", _results(torch_sort.kthvalue))
 direct("mode(x, *, axis: int = -1, keepdim: bool = False)", _results(torch_sort.mode))
@@ -100,15 +99,6 @@ def place_of_extreme(
 ) -> ir.Value:
     place = like_torch.place_of_extreme(op, x, None if flatten else axis, keepdims, kind=kind)
     return op.cast(place, dtype or T.INT64)
-
-
-@lower("topk", unused="sorted")
-def topk(op: Builder, x: Value, k: Size, *, axis: int = -1, largest: bool = True) -> tuple[ir.Value, ir.Value]:
-    at = axis_of(op, x, axis)
-    if op.rank(x) == 0:
-        return x, op.constant(0, T.INT64)
-    values, places = op.TopK(x, op.vector([k]), axis=at, largest=int(largest), sorted=1, _outputs=2)
-    return values, places
 
 
 @lower("median")
@@ -196,15 +186,9 @@ def histogram(
 ) -> ir.Value:
     if weight is not None:
         raise UnsupportedArgument("histogram with weights")
-    flat = to_float(op, op.reshape(input, [-1]))
     if min == max == 0:
         raise UnsupportedArgument("histogram whose bounds come from the data", hint="give min and max")
-    place = op.Floor(op.Mul(op.Sub(flat, min), bins / (max - min)))
-    place = op.Where(op.Equal(flat, max), float(bins - 1), place)  # the last bin has both its ends
-    inside = op.And(op.GreaterOrEqual(flat, min), op.LessOrEqual(flat, max))
-    numbers = op.constant([float(i) for i in range(bins)])
-    own = op.Equal(op.Unsqueeze(op.Where(inside, place, -1.0), [1]), numbers)
-    return op.ReduceSum(op.cast(own, T.INT64), [0], keepdims=0)
+    return op.cast(histc(op, input, bins, min, max), T.INT64)
 
 
 @lower("nanmedian")
@@ -214,17 +198,8 @@ def nanmedian(op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = True, m
     axes = axes_of(op, x, axis)
     others = [i for i in range(op.rank(x)) if i not in axes]
     flat = op.Reshape(op.Transpose(x, perm=[*others, *axes]), op.vector([*(op.size(x, i) for i in others), -1]))
-    missing = op.IsNaN(flat)
-    count = op.ReduceSum(op.cast(op.Not(missing), T.INT64), [-1])
-    values = op.Where(missing, op.constant(math.inf, x.dtype), flat)
-    length = op.product([op.size(x, i) for i in axes])
-    ranked, _ = op.TopK(values, op.vector([length]), axis=-1, largest=0, _outputs=2)
-    low = op.GatherElements(ranked, op.Max(op.Div(op.Sub(count, 1), 2), 0), axis=-1)
-    if mode == "avg":
-        last = op.Sub(op.scalar(length), 1)
-        high = op.GatherElements(ranked, op.Min(op.Div(count, 2), last), axis=-1)
-        low = op.Mul(op.Add(low, high), 0.5)
-    middle = op.Squeeze(op.Where(op.Equal(count, 0), op.constant(math.nan, x.dtype), low), [-1])
+    which = "midpoint" if mode == "avg" else "lower"
+    middle = torch_sort.quantile(op, flat, 0.5, -1, interpolation=which, of_numbers=True)
     return op.Unsqueeze(middle, sorted(axes)) if keepdim else middle
 
 

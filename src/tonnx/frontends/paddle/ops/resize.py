@@ -12,13 +12,11 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.bind import elements
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import conv as torch_conv
 from tonnx.lowering.ops import pad as torch_pad
 from tonnx.lowering.ops import resize as like_torch
 from tonnx.lowering.ops import sample as torch_sample
-
-T = ir.DataType
 
 
 @lower("nearest_interp", "linear_interp", "bilinear_interp", "trilinear_interp", "bicubic_interp", layout="data_format")
@@ -81,10 +79,7 @@ def _plain(
     if factors:
         return op.Resize(x, None, op.constant([1.0, 1.0, *factors], T.FLOAT), **options)
     assert target is not None
-    lead = op.sizes(x)[:2]
-    if all(isinstance(size, int) for size in lead) or like_torch.behind_transpose(x):
-        return op.Resize(x, None, None, op.vector([*lead, *target]), **options)
-    return op.Resize(x, None, None, op.vector(list(target)), axes=list(range(2, 2 + len(target))), **options)
+    return like_torch.resize_to(op, x, target, **options)
 
 
 # Padding

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import onnx_ir as ir
@@ -11,11 +10,10 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.boxes import corners, picture_of_rows
 from tonnx.frontends.paddle.lower.rules import Ints, Value, lower
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import math as torch_math
-
-T = ir.DataType
+from tonnx.lowering.ops.vision import Bins, largest, mean_of_points
 
 
 def _pictures(op: Builder, x: ir.Value, boxes: ir.Value, counts: ir.Value | None) -> ir.Value:
@@ -31,45 +29,12 @@ def _pictures(op: Builder, x: ir.Value, boxes: ir.Value, counts: ir.Value | None
     return op.Expand(op.constant(0, T.INT64), op.vector([rows])) if picture is None else picture
 
 
-@dataclass(frozen=True)
-class _Grid:
-    """The bins of a region, and the factor from the picture to the map."""
-
-    height: int
-    width: int
-    scale: float
-    samples: int
-    aligned: bool
-    channels: int
-
-
-def _means(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> ir.Value:
-    return op.RoiAlign(
-        x,
-        boxes,
-        picture,
-        output_height=grid.height,
-        output_width=grid.width,
-        spatial_scale=grid.scale,
-        sampling_ratio=max(grid.samples, 0),
-        coordinate_transformation_mode="half_pixel" if grid.aligned else "output_half_pixel",
-        _shape=[*boxes.shape.dims[:1], *x.shape.dims[1:2], grid.height, grid.width],  # type: ignore[union-attr]
-    )
-
-
-def _largest(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> tuple[ir.Value, None]:
+def _largest(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: Bins) -> tuple[ir.Value, None]:
     regions = op.Concat(op.Unsqueeze(op.cast(picture, x.dtype), [1]), boxes, axis=1)
-    pooled = op.MaxRoiPool(
-        x,
-        regions,
-        pooled_shape=[grid.height, grid.width],
-        spatial_scale=grid.scale,
-        _shape=[*boxes.shape.dims[:1], *x.shape.dims[1:2], grid.height, grid.width],  # type: ignore[union-attr]
-    )
-    return pooled, None  # where the largest were is for training alone
+    return largest(op, x, regions, grid), None  # where the largest were is for training alone
 
 
-def _means_by_channel(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: _Grid) -> ir.Value:
+def _means_by_channel(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Value, grid: Bins) -> ir.Value:
     """Each bin is the mean over its part of the region, and has channels of its own to read."""
     channels, height, width = op.sizes(x)[1:]
     x1, y1, x2, y2 = (torch_math.trunc(op, part + 0.5) for part in corners(op, boxes))
@@ -79,8 +44,8 @@ def _means_by_channel(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Val
     total = op.CumSum(op.CumSum(op.cast(x, T.DOUBLE), op.constant(2, T.INT64)), op.constant(3, T.INT64))
     total = op.reshape(op.Pad(total, [0, 0, 1, 1, 0, 0, 0, 0]), [-1])
     plane = op.Mul(op.Unsqueeze(picture, [1]), op.scalar(channels))
-    own = sizes.arange(op, grid.channels * grid.height * grid.width)
-    plane = op.reshape(op.Add(plane, own), [op.size(boxes, 0), grid.channels, grid.height, grid.width])
+    own = [sizes.divide(op, channels, grid.height * grid.width), grid.height, grid.width]
+    plane = op.reshape(op.Add(plane, sizes.arange(op, op.product(own))), [op.size(boxes, 0), *own])
     high, wide = op.scalar(sizes.add(op, height, 1)), op.scalar(sizes.add(op, width, 1))
 
     def corner(row: ir.Value, column: ir.Value) -> ir.Value:
@@ -96,9 +61,9 @@ def _means_by_channel(op: Builder, x: ir.Value, boxes: ir.Value, picture: ir.Val
     return op.Where(empty, op.constant(0, x.dtype), op.cast(means, x.dtype))
 
 
-@lower("roi_align", pool=_means)
+@lower("roi_align", pool=mean_of_points)
 @lower("roi_pool", pool=_largest)
-@lower("psroi_pool", pool=_means_by_channel)
+@lower("psroi_pool", pool=_means_by_channel, unused="output_channels")
 def pooled_regions(
     op: Builder,
     x: Value,
@@ -107,13 +72,12 @@ def pooled_regions(
     *,
     pooled_height: int = 1,
     pooled_width: int = 1,
-    output_channels: int = 1,
     spatial_scale: float = 1.0,
     sampling_ratio: int = -1,
     aligned: bool = False,
     pool: Callable[..., Any],
 ) -> Any:
-    grid = _Grid(pooled_height, pooled_width, spatial_scale, sampling_ratio, aligned, output_channels)
+    grid = Bins(pooled_height, pooled_width, spatial_scale, max(sampling_ratio, 0), aligned)
     return pool(op, x, boxes, _pictures(op, x, boxes, boxes_num), grid)
 
 

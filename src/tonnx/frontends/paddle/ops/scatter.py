@@ -8,13 +8,11 @@ import onnx_ir as ir
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.index import old_end, through_first, through_last
 from tonnx.frontends.paddle.read.graph import Op
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import scatter as like_torch
 from tonnx.lowering.ops import shape as torch_shape
 from tonnx.lowering.values import axis_of
-
-T = ir.DataType
 
 # Slices
 

@@ -139,44 +139,20 @@ def unbind(op: Builder, x: Value, *, axis: int = 0, node: Op) -> list[ir.Value]:
     count = len(results)
     if count == 1 and results[0] is not None and results[0].type.elements:
         count = len(results[0].type.elements)
-    size = op.size(x, at)
-    return [op.Gather(x, i, axis=at) for i in range(size if isinstance(size, int) else count)]
+    return torch_parts.unbind(op, x, at, count)
 
 
 # Repeated
 
 direct("tile(x, repeat_times: Sizes)", like_torch.tile)
 direct("meshgrid(inputs: Values)", like_torch.meshgrid)
-
-
-@lower("expand")
-def expand(op: Builder, x: Value, shape: Sizes) -> ir.Value:
-    """-1 keeps a size. Expand takes the larger of both, so 1 keeps it too, and the target stays constant."""
-    target: list[Size] = [1 if isinstance(s, int) and s == -1 else s for s in shape]
-    if all(isinstance(s, int) and s == 1 for s in target):
-        new = len(target) - op.rank(x)
-        return op.Unsqueeze(x, list(range(new))) if new > 0 else x
-    return op.Expand(x, op.vector(target))
+direct("expand(x, shape: Sizes)", like_torch.expand)
+direct("broadcast_tensors(input: Values)", like_torch.broadcast_tensors)
 
 
 @lower("expand_as")
 def expand_as(op: Builder, x: Value, y: Value | None = None, *, target_shape: Ints = ()) -> ir.Value:
-    return expand(op, x, list(target_shape) if y is None else op.sizes(y))
-
-
-@lower("broadcast_tensors")
-def broadcast_tensors(op: Builder, input: Values) -> list[ir.Value]:
-    rank = max(op.rank(x) for x in input)
-    target: list[Size] = []
-    for i in range(-rank, 0):
-        own = [op.size(x, i) for x in input if op.rank(x) >= -i]
-        fixed = [size for size in own if isinstance(size, int) and size != 1]
-        dynamic = [size for size in own if isinstance(size, ir.Value)]
-        size: Size = fixed[0] if fixed else 1
-        for other in dynamic if not fixed else ():
-            size = other if isinstance(size, int) else sizes.larger(op, size, other)
-        target.append(size)
-    return [expand(op, x, target) for x in input]
+    return like_torch.expand(op, x, list(target_shape) if y is None else op.sizes(y))
 
 
 @lower("repeat_interleave")

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from tonnx.frontends.paddle.read.graph import BRANCHES, POSITIONAL, Block, Op, Value, Write
+from tonnx.ir.reach import reached
 
 JOINED = "pd_op.if"
 
@@ -27,12 +28,9 @@ class _Group:
 
 def join_branches(root: Block) -> None:
     """Join them in all blocks."""
-    blocks = [root]
-    while blocks:
-        block = blocks.pop()
+    for block in reached([root], Block.inside):
         for group in _groups(block):
             _join(block, group)
-        blocks.extend(inner for op in block.ops for inner in op.blocks)
 
 
 def _groups(block: Block) -> list[_Group]:

@@ -131,6 +131,17 @@ class Block:
     """None: the variable has no value at the end of the block (see ``Write``)."""
     parent: Block | None = None
 
+    def inside(self) -> Iterator[Block]:
+        """The blocks that its operators have."""
+        return (block for op in self.ops for block in op.blocks)
+
+    def walk(self) -> Iterator[Op]:
+        """All operators, those of inner blocks after the one that has them."""
+        for op in self.ops:
+            yield op
+            for block in op.blocks:
+                yield from block.walk()
+
 
 @dataclass(eq=False, slots=True)
 class Program:
@@ -149,11 +160,4 @@ class Program:
 
     def walk(self) -> Iterator[Op]:
         """All operators, those of inner blocks after the one that has them."""
-        blocks = [iter(self.block.ops)]
-        while blocks:
-            op = next(blocks[-1], None)
-            if op is None:
-                blocks.pop()
-                continue
-            yield op
-            blocks.extend(iter(block.ops) for block in reversed(op.blocks))
+        return self.block.walk()

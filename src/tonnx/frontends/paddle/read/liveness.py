@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tonnx.frontends.paddle.read.graph import LOOPS, Block, Op, Value
+from tonnx.ir.reach import reached
 
 _JOINS = ("tensor_array_to_tensor", "pd_op.array_to_tensor")
 
@@ -87,14 +88,11 @@ class Needed:
         )
 
     def _list(self, root: Block) -> None:
-        blocks = [root]
-        while blocks:
-            block = blocks.pop()
+        for block in reached([root], Block.inside):
             for value in block.results:
                 if value is not None:
                     self._users.setdefault(value, []).append(None)
             for op in block.ops:
-                blocks.extend(op.blocks)
                 read = [*(v for slot in op.inputs.values() for v in slot), *(write.before for write in op.writes)]
                 for value in read:
                     if value is not None:

@@ -1,7 +1,8 @@
 """Old operators as PIR knows them: ONE table of synonyms.
 
 A line is the old name, the name of the rule, and what else has another name: ``old=new`` for slots and attributes, and
-after ``>`` the output slots in the order of PIR's results where there is more than one. Everything else follows from
+after ``>`` the output slots in the order of PIR's results where there is more than one. ``{a,b}`` in the old name makes
+a line for each, and ``{}`` in that of the rule is the same part. Everything else follows from
 the habits of both formats: ``X`` is ``x``, ``MaxLenTensor`` is ``max_len_tensor``, attributes keep their names, the
 result is ``Out``. Several slots may mean one parameter: a list as one tensor, as tensors side by side, as attribute;
 or an attribute for each dtype, of which one is filled.
@@ -16,19 +17,15 @@ from functools import cache
 
 _TABLE = """
 # Arithmetic
-elementwise_add add
-elementwise_sub subtract
-minus subtract
+{elementwise_add,grad_add} add
+{elementwise_sub,minus} subtract
 elementwise_mul multiply
 elementwise_div divide
 elementwise_floordiv floor_divide
 elementwise_mod remainder
 elementwise_max maximum
 elementwise_min minimum
-elementwise_fmax fmax
-elementwise_fmin fmin
-elementwise_heaviside heaviside
-grad_add add
+elementwise_{fmax,fmin,heaviside} {}
 sum add_n X=inputs
 scale scale ScaleTensor=scale
 pow pow factor=y FactorTensor=y
@@ -36,12 +33,9 @@ round round_old
 increment increment step=value
 matmul matmul_with_alpha transpose_X=transpose_x transpose_Y=transpose_y
 matmul_v2 matmul trans_x=transpose_x trans_y=transpose_y
-isfinite_v2 isfinite
-isinf_v2 isinf
-isnan_v2 isnan
+{isfinite,isinf,isnan}_v2 {}
 atan2 atan2 X1=x X2=y
-isclose isclose Input=x Other=y
-allclose allclose Input=x Other=y
+{isclose,allclose} {} Input=x Other=y
 cross cross dim=axis
 size numel Input=x
 
@@ -58,39 +52,24 @@ label_smooth label_smooth X=label
 
 # Reductions
 reduce_sum sum dim=axis keep_dim=keepdim out_dtype=dtype
-reduce_mean mean dim=axis keep_dim=keepdim
-reduce_max max dim=axis keep_dim=keepdim
-reduce_min min dim=axis keep_dim=keepdim
-reduce_amax amax dim=axis keep_dim=keepdim
-reduce_amin amin dim=axis keep_dim=keepdim
-reduce_prod prod dim=axis keep_dim=keepdim
-reduce_all all dim=axis keep_dim=keepdim AxisTensor=axis AxisTensorList=axis
-reduce_any any dim=axis keep_dim=keepdim AxisTensor=axis AxisTensorList=axis
+reduce_{mean,max,min,amax,amin,prod} {} dim=axis keep_dim=keepdim
+reduce_{all,any} {} dim=axis keep_dim=keepdim AxisTensor=axis AxisTensorList=axis
 mean mean_all
 frobenius_norm frobenius_norm dim=axis keep_dim=keepdim
-arg_max argmax
-arg_min argmin
+arg_{max,min} arg{}
 norm norm > Out Norm
-cummax cummax > out indices
-cummin cummin > out indices
+{cummax,cummin} {} > out indices
 top_k topk_v1 > Out Indices
 top_k_v2 topk > Out Indices
-argsort argsort > Out Indices
-kthvalue kthvalue > Out Indices
-mode mode > Out Indices
+{argsort,kthvalue,mode} {} > Out Indices
 
 # Shapes
-reshape reshape ShapeTensor=shape
-reshape2 reshape ShapeTensor=shape > Out
-transpose transpose axis=perm
-transpose2 transpose axis=perm > Out
-flatten flatten_at > Out
-flatten2 flatten_at > Out
+reshape{,2} reshape ShapeTensor=shape > Out
+transpose{,2} transpose axis=perm > Out
+flatten{,2} flatten_at > Out
 flatten_contiguous_range flatten > Out
-squeeze squeeze axes=axis > Out
-squeeze2 squeeze axes=axis > Out
-unsqueeze unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
-unsqueeze2 unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
+squeeze{,2} squeeze axes=axis > Out
+unsqueeze{,2} unsqueeze axes=axis AxesTensor=axis AxesTensorList=axis > Out
 concat concat AxisTensor=axis
 split split_old AxisTensor=axis SectionsTensorList=sections
 expand tile expand_times=repeat_times ExpandTimes=repeat_times expand_times_tensor=repeat_times
@@ -101,8 +80,7 @@ tile tile repeat_times_tensor=repeat_times
 roll roll ShiftsTensor=shifts
 repeat_interleave repeat_interleave dim=axis
 meshgrid meshgrid X=inputs
-trace trace Input=x
-diagonal diagonal Input=x
+{trace,diagonal} {} Input=x
 diag_v2 diag
 crop_tensor crop ShapeTensor=shape OffsetsTensor=offsets
 broadcast_tensors broadcast_tensors X=input
@@ -115,8 +93,7 @@ set_value set_value Input=x StartsTensorList=starts EndsTensorList=ends StepsTen
 bool_values=values fp32_values=values fp64_values=values int32_values=values int64_values=values
 index_select index_select dim=axis
 take_along_axis take_along_axis Input=arr Index=indices > Result
-put_along_axis put_along_axis Input=arr Index=indices Value=values \
-> Result
+put_along_axis put_along_axis Input=arr Index=indices Value=values > Result
 scatter scatter Ids=index
 where_index nonzero
 lookup_table lookup_table_v1 Ids=x W=weight
@@ -145,58 +122,39 @@ assign_value assign_value bool_values=values fp32_values=values fp64_values=valu
 int32_values=values int64_values=values
 range arange
 linspace linspace Num=number
-empty empty ShapeTensor=shape ShapeTensorList=shape
-uniform_random uniform ShapeTensor=shape ShapeTensorList=shape
-gaussian_random gaussian ShapeTensor=shape ShapeTensorList=shape
-randint randint ShapeTensor=shape ShapeTensorList=shape
+{empty,randint} {} ShapeTensor=shape ShapeTensorList=shape
+{uniform,gaussian}_random {} ShapeTensor=shape ShapeTensorList=shape
 cast cast out_dtype=dtype
 share_data assign
 
 # Convolution, pooling, normalisation, pictures
-conv2d conv2d Bias=bias_tensor ResidualData=residual
-depthwise_conv2d depthwise_conv2d Bias=bias_tensor ResidualData=residual
-conv3d conv3d Bias=bias_tensor ResidualData=residual
-conv2d_transpose conv2d_transpose Input=x
-conv3d_transpose conv3d_transpose Input=x
-depthwise_conv2d_transpose depthwise_conv2d_transpose Input=x
-pool2d pool2d ksize=kernel_size
-pool3d pool3d ksize=kernel_size
-max_pool2d_with_index max_pool2d_with_index ksize=kernel_size > Out Mask
-max_pool3d_with_index max_pool3d_with_index ksize=kernel_size > Out Mask
-batch_norm batch_norm data_layout=data_format > Y
-sync_batch_norm batch_norm data_layout=data_format > Y
+{conv2d,depthwise_conv2d,conv3d} {} Bias=bias_tensor ResidualData=residual
+{conv2d,depthwise_conv2d,conv3d}_transpose {}_transpose Input=x
+{pool2d,pool3d} {} ksize=kernel_size
+{max_pool2d,max_pool3d}_with_index {}_with_index ksize=kernel_size > Out Mask
+{batch_norm,sync_batch_norm} batch_norm data_layout=data_format > Y
 layer_norm layer_norm > Y Mean Variance
 group_norm group_norm data_layout=data_format > Y Mean Variance
 pad3d pad3d value=pad_value
 grid_sampler grid_sample
 affine_grid affine_grid Theta=input > Output
-nearest_interp nearest_interp_v1 Scale=scale_tensor data_layout=data_format
-bilinear_interp bilinear_interp_v1 Scale=scale_tensor data_layout=data_format
-linear_interp linear_interp Scale=scale_tensor data_layout=data_format
-trilinear_interp trilinear_interp Scale=scale_tensor data_layout=data_format
-bicubic_interp bicubic_interp Scale=scale_tensor data_layout=data_format
-linear_interp_v2 linear_interp Scale=scale_tensor data_layout=data_format
-nearest_interp_v2 nearest_interp Scale=scale_tensor data_layout=data_format
-bilinear_interp_v2 bilinear_interp Scale=scale_tensor data_layout=data_format
-bicubic_interp_v2 bicubic_interp Scale=scale_tensor data_layout=data_format
-trilinear_interp_v2 trilinear_interp Scale=scale_tensor data_layout=data_format
-deformable_conv deformable_conv Input=x > Output
-deformable_conv_v1 deformable_conv Input=x > Output
+{nearest,bilinear}_interp {}_interp_v1 Scale=scale_tensor data_layout=data_format
+{linear,trilinear,bicubic}_interp {}_interp Scale=scale_tensor data_layout=data_format
+{linear,nearest,bilinear,bicubic,trilinear}_interp_v2 {}_interp Scale=scale_tensor data_layout=data_format
+deformable_conv{,_v1} deformable_conv Input=x > Output
 unpool unpool paddings=padding
 
 # Detection
 yolo_box yolo_box > Boxes Scores
 box_coder box_coder > OutputBox
-prior_box prior_box > Boxes Variances
-density_prior_box density_prior_box > Boxes Variances
+{prior_box,density_prior_box} {} > Boxes Variances
 anchor_generator anchor_generator > Anchors Variances
 multiclass_nms2 multiclass_nms2 > Out Index
 multiclass_nms3 multiclass_nms3 > Out Index NmsRoisNum
 matrix_nms matrix_nms > Out Index RoisNum
 nms nms > KeepBoxesIdxs
-roi_align roi_align ROIs=boxes RoisNum=boxes_num
 roi_pool roi_pool ROIs=boxes RoisNum=boxes_num > Out Argmax
-psroi_pool psroi_pool ROIs=boxes RoisNum=boxes_num
+{roi_align,psroi_pool} {} ROIs=boxes RoisNum=boxes_num
 generate_proposals generate_proposals_v1 pre_nms_topN=pre_nms_top_n post_nms_topN=post_nms_top_n \
 > RpnRois RpnRoiProbs RpnRoisNum
 generate_proposals_v2 generate_proposals pre_nms_topN=pre_nms_top_n post_nms_topN=post_nms_top_n \
@@ -225,13 +183,9 @@ nll_loss nll_loss X=input > Out
 hinge_loss hinge_loss > Loss
 
 # Quantisation
-fake_quantize_abs_max fake_quantize_abs_max > Out OutScale
-fake_quantize_dequantize_abs_max fake_quantize_dequantize_abs_max > Out OutScale
-fake_channel_wise_quantize_abs_max fake_channel_wise_quantize_abs_max > Out OutScale
-fake_channel_wise_quantize_dequantize_abs_max fake_channel_wise_quantize_dequantize_abs_max > Out OutScale
-fake_quantize_range_abs_max fake_quantize_range_abs_max > Out OutScale
-fake_quantize_moving_average_abs_max fake_quantize_moving_average_abs_max > Out OutScale
-fake_quantize_dequantize_moving_average_abs_max fake_quantize_dequantize_moving_average_abs_max > Out OutScale
+fake_{quantize,quantize_dequantize,channel_wise_quantize,channel_wise_quantize_dequantize}_abs_max fake_{}_abs_max \
+> Out OutScale
+fake_{quantize_range,quantize_moving_average,quantize_dequantize_moving_average}_abs_max fake_{}_abs_max > Out OutScale
 
 # Random, and what is rare
 histogram histogram X=input
@@ -264,10 +218,13 @@ def _parse(table: str) -> dict[str, Synonyms]:
     for line in table.replace("\\\n", "").splitlines():
         words, _, outputs = line.partition(">")
         old, *rest = words.split() or ["#"]
-        if old != "#":
+        start, _, more = old.partition("{")
+        parts, _, end = more.partition("}")
+        for part in parts.split(",") if old != "#" else ():
+            name = f"{start}{part}{end}"
+            assert name not in parsed, name
             renamed = dict(word.split("=") for word in rest[1:])
-            assert old not in parsed, old
-            parsed[old] = Synonyms(rest[0], renamed, tuple(outputs.split()))
+            parsed[name] = Synonyms(rest[0].replace("{}", part), renamed, tuple(outputs.split()))
     return parsed
 
 

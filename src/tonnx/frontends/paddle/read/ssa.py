@@ -14,6 +14,7 @@ from typing import Any
 
 from tonnx.frontends.paddle.read.damaged_file import at, damaged, quoted
 from tonnx.frontends.paddle.read.graph import LOOPS, Block, Kind, Op, Type, Value, Write
+from tonnx.ir.reach import reached
 
 Key = Hashable
 
@@ -45,7 +46,7 @@ class RawOp:
     """Of the positional outputs, where the format has them apart from the variables."""
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class RawBlock:
     """A block: the variables that are its own, its operators, and the keys of what it takes and gives."""
 
@@ -174,22 +175,12 @@ def _inside(block: RawBlock) -> Iterable[RawBlock]:
 
 
 def _names(root: RawBlock) -> set[str]:
-    names, blocks = set[str](), [root]
-    while blocks:
-        block = blocks.pop()
-        names.update(variable.name for variable in block.variables.values())
-        blocks.extend(_inside(block))
-    return names
+    return {variable.name for block in reached([root], _inside) for variable in block.variables.values()}
 
 
 def _find_writes(root: RawBlock) -> None:
     """From the innermost blocks outwards."""
-    order, blocks = list[RawBlock](), [root]
-    while blocks:
-        block = blocks.pop()
-        order.append(block)
-        blocks.extend(_inside(block))
-    for block in reversed(order):
+    for block in reversed(list(reached([root], _inside))):
         written: dict[Key, None] = {}
         for op in block.ops:
             for inner in op.blocks:

@@ -16,14 +16,12 @@ from torch.fx import GraphModule, Node
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.fx.memory import mutates
 from tonnx.frontends.torch.operators import decompose
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.fx.walk import FxWalk
-
-T = ir.DataType
 
 
 def lower_higher_order(walk: FxWalk, node: Node) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind
 from torch.fx import Node
 from torch.fx.node import map_arg
 
-from tonnx.errors import CaptureError, TonnxError
+from tonnx.errors import CaptureError, TonnxError, cause_of
 from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.fx.memory import gives_what_it_wrote, mutates, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, kind_of
@@ -70,10 +71,7 @@ class FxTrace:
         except TonnxError:
             raise
         except Exception as error:  # the user's model at sizes that it may not take, or a kernel that is missing
-            first = next((line for line in str(error).splitlines() if line.strip()), "")
-            raise CaptureError(
-                "the captured program does not run", why=one_line(f"{type(error).__name__}: {first}")
-            ) from error
+            raise CaptureError("the captured program does not run", why=one_line(cause_of(error))) from error
 
 
 class _OpenedTrace:
@@ -137,10 +135,7 @@ class _Run:
         if node.op == "placeholder":
             return self._arguments.pop(node.name)
         if node.op == "get_attr":
-            value: Any = self._module
-            for part in str(node.target).split("."):
-                value = getattr(value, part)
-            return value
+            return operator.attrgetter(str(node.target))(self._module)
         if node in self._blocks:
             block = self._blocks[node]
             return self._branch(node, block) if kind_of(node) == "if_end" else self._loop(node, block)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import sympy
 import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -29,6 +28,7 @@ from tonnx.frontends.torch.source import module_of, source_of
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.provenance import INSIDE
+from tonnx.ir.reach import reached
 from tonnx.lowering import complex as pairs
 from tonnx.lowering.rules import CAPTURED
 from tonnx.lowering.stand_ins import StandIn
@@ -118,7 +118,7 @@ class FxWalk(GraphWalk):
         """Lower the calls among nodes, in order."""
         for node in nodes:
             if node.op == "get_attr":
-                self.define(node, _attribute_of(self._module, str(node.target)))
+                self.define(node, operator.attrgetter(str(node.target))(self._module))
             elif node.op == "call_function":
                 with self._origin(node):
                     self._lower(node)
@@ -228,16 +228,11 @@ class FxWalk(GraphWalk):
     def _decomposed(self, node: Node) -> Any:
         """An operator without a rule: lowered through PyTorch's own decomposition of just this operator."""
         try:
-            traced = decompose.trace(node)
+            module, arguments = decompose.trace(node)
+            results = lower_graph(self.op, self.dims, self.settings, module, [self.resolve(a) for a in arguments])
         except decompose.NoDecomposition as error:
             return self._unsupported(node, error.why) if self.settings.foreign == REFUSE else self._foreign(node)
-        inner = FxWalk(self.op, self.dims, self.settings)
-        arguments = dict(zip(traced.placeholders, map(self.resolve, traced.arguments), strict=True))
-        results = inner.graph(traced.module, arguments)
-        if inner.unsupported:
-            parts = dict.fromkeys(occurrence.operator for occurrence in inner.unsupported)
-            return self._unsupported(node, f"PyTorch's own decomposition of it has {', '.join(parts)}")
-        return results if traced.many else results[0]
+        return results if decompose.gives_many(node.target) else results[0]
 
     def _unsupported(self, node: Node, reason: str | None = None) -> Any:
         name = operator_name(node.target) + (" of complex numbers" if _is_complex(node) else "")
@@ -445,12 +440,7 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
     live: set[Node] = set()
 
     def spread(nodes: Iterable[Node]) -> None:
-        left = list(nodes)
-        while left:
-            node = left.pop()
-            if node not in live:
-                live.add(node)
-                left += needed(node)
+        live.update(reached(nodes, lambda node: [one for one in needed(node) if one not in live]))
 
     spread(node for node in graph.nodes if node.op == "output" or kind_of(node) or writes(node))
     pending = [node for node in graph.nodes if node.op == "call_function" and mutates(node) and node not in live]
@@ -461,22 +451,11 @@ def _live(graph: torch.fx.Graph) -> set[Node]:
     return live
 
 
-def _attribute_of(module: torch.nn.Module, path: str) -> Any:
-    value: Any = module
-    for part in path.split("."):
-        value = getattr(value, part)
-    return value
-
-
 def lower_graph(
-    op: Builder,
-    names: Mapping[sympy.Symbol, str],
-    settings: Settings,
-    module: torch.fx.GraphModule,
-    inputs: Sequence[ir.Value],
+    op: Builder, dims: symbolic_sizes.DimNames, settings: Settings, module: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> list[Any]:
     """The results of a graph of simpler operators than the one that it decomposes."""
-    walk = FxWalk(op, symbolic_sizes.DimNames(names), settings)
+    walk = FxWalk(op, dims, settings)
     placeholders = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     results = walk.graph(module, dict(zip(placeholders, inputs, strict=True)))
     if walk.unsupported:

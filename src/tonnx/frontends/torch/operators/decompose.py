@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,17 +17,7 @@ from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import LoweringError
-
-
-@dataclass(frozen=True)
-class Traced:
-    """A call as a graph of simpler operators."""
-
-    module: torch.fx.GraphModule
-    placeholders: list[str]
-    arguments: list[Node]
-    many: bool
+from tonnx.errors import LoweringError, cause_of
 
 
 @cache
@@ -44,15 +33,9 @@ class NoDecomposition(LoweringError):
     def __init__(self, why: str = "") -> None:
         super().__init__("PyTorch does not take the operator apart", why=why)
 
-    @classmethod
-    def because(cls, error: Exception) -> NoDecomposition:
-        """For whatever PyTorch's decomposition raises while it is traced."""
-        first = next((line for line in str(error).splitlines() if line.strip()), "").strip()
-        return cls(f"PyTorch's own decomposition of it fails: {type(error).__name__}: {first}"[:300])
 
-
-def trace(node: Node) -> Traced:
-    """The decomposition of a call. Raises NoDecomposition if there is none."""
+def trace(node: Node) -> tuple[torch.fx.GraphModule, list[Node]]:
+    """The decomposition of a call, and what its inputs are. Raises NoDecomposition if there is none."""
     target: Any = node.target
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
     if target not in table() and not composite:
@@ -65,9 +48,7 @@ def trace(node: Node) -> Traced:
     mode = next((f.fake_mode for f in fakes if hasattr(f, "fake_mode")), None)
     if mode is None:
         raise NoDecomposition("none of its arguments is a tensor")
-    module = graph_of(target, called, arguments, fakes, mode)
-    names = [n.name for n in module.graph.nodes if n.op == "placeholder"]
-    return Traced(module, names, arguments, gives_many(target))
+    return graph_of(target, called, arguments, fakes, mode), arguments
 
 
 def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[Any], mode: Any) -> torch.fx.GraphModule:
@@ -85,7 +66,7 @@ def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[A
         with torch.no_grad(), mode:
             module = make_fx(call, tracing_mode="real")(*fakes)
     except Exception as error:  # PyTorch's decompositions raise anything
-        raise NoDecomposition.because(error) from error
+        raise NoDecomposition(f"PyTorch's own decomposition of it fails: {cause_of(error)}"[:300]) from error
     if any(n.target is target for n in module.graph.nodes):
         raise NoDecomposition
     return module

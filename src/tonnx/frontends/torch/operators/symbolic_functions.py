@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from tonnx.errors import LoweringError, TonnxError
+from tonnx.errors import LoweringError, TonnxError, cause_of
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.operators.bind import DTYPES
 from tonnx.frontends.torch.operators.weights import as_numpy
@@ -85,9 +85,7 @@ def run_symbolic(
     except TonnxError:
         raise
     except Exception as error:  # the user's own code
-        raise LoweringError(
-            f"the symbolic function {name} fails", why=f"{type(error).__name__}: {error}".splitlines()[0]
-        ) from error
+        raise LoweringError(f"the symbolic function {name} fails", why=cause_of(error)) from error
     results = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     for result in results:
         if not isinstance(result, torch._C.Value):

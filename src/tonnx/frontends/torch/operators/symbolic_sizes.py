@@ -18,11 +18,10 @@ import torch
 
 from tonnx.errors import LoweringError
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import Dim
 from tonnx.ir.size_expressions import derived_sizes
 
-T = ir.DataType
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """A number that is known only at run time."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from tonnx.errors import InvalidArgument, LoweringError, TonnxError, UnsupportedArgument
+from tonnx.errors import InvalidArgument, LoweringError, TonnxError, UnsupportedArgument, cause_of
 from tonnx.ir.build import Builder, Names
 from tonnx.legalise.graft import graft, stand_in
 from tonnx.lowering.rules import Rule
@@ -113,8 +113,7 @@ def _traced(op: Builder, function: Callable[..., Any], call: tuple[list[Any], di
         raise
     except Exception as error:  # the user's own code
         name = getattr(function, "__qualname__", repr(function))
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise LoweringError(f"the function {name} of custom_translation_table fails", why=why) from error
+        raise LoweringError(f"the function {name} of custom_translation_table fails", why=cause_of(error)) from error
 
 
 class _Recorder:

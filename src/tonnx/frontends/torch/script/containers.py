@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script import lists, numbers, reductions
+from tonnx.frontends.torch.script import lists, numbers, queries, reductions
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Tensor
 from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
@@ -20,22 +20,22 @@ Handler = Callable[..., Any]
 
 def pop(walk: ScriptWalk, node: Any, cell: Any, index: Any = -1, *default: Any) -> Any:
     if isinstance(cell, Dict):
-        items = dict(walk.store.items(cell))
+        items = dict(walk.store.content(cell))
         taken = items.pop(index, *default)
-        walk.store.set_items(cell, items)
+        walk.store.set_content(cell, items)
         return taken
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         value, rest = content.pop(walk.op, index)
-        walk.store.set_elements(cell, rest)
+        walk.store.set_content(cell, rest)
         return lists.taken(cell, content, value)
     index = numbers.as_constant(index)
     if isinstance(index, ir.Value):
-        walk.store.set_elements(cell, lists.stacked(walk, content))
+        walk.store.set_content(cell, lists.stacked(walk, content))
         return pop(walk, node, cell, index)
     content = list(content)
     taken = content.pop(index)
-    walk.store.set_elements(cell, content)
+    walk.store.set_content(cell, content)
     return taken
 
 
@@ -47,39 +47,39 @@ def count(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) -> An
 
 def clear(walk: ScriptWalk, node: Any, cell: Any) -> None:
     if isinstance(cell, Dict):
-        walk.store.set_items(cell, {})
+        walk.store.set_content(cell, {})
     else:
-        walk.store.set_elements(cell, [])
+        walk.store.set_content(cell, [])
 
 
 def set_item(walk: ScriptWalk, node: Any, cell: Any, index: Any, item: Any) -> Any:
     if isinstance(cell, Dict):
-        walk.store.set_items(cell, {**walk.store.items(cell), _key(walk, index): item})
+        walk.store.set_content(cell, {**walk.store.content(cell), _key(walk, index): item})
         return cell
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     index = numbers.as_constant(index)
     if not isinstance(content, DynamicList) and isinstance(index, ir.Value):
         content = lists.stacked(walk, content)
-        walk.store.set_elements(cell, content)
+        walk.store.set_content(cell, content)
     if isinstance(content, DynamicList):
         lists.change(walk, cell, item, lambda items, value: items.replace(walk.op, index, value))
     else:
         content = list(content)
         content[index] = item
-        walk.store.set_elements(cell, content)
+        walk.store.set_content(cell, content)
     return cell
 
 
 def getitem(walk: ScriptWalk, node: Any, cell: Any, index: Any) -> Any:
     if isinstance(cell, Dict):
-        items, key = walk.store.items(cell), _key(walk, index)
+        items, key = walk.store.content(cell), _key(walk, index)
         if key not in items:
             raise LoweringError(f"a dict has no key {key!r}", why=f"it has {', '.join(map(repr, items)) or 'none'}")
         return items[key]
     index = numbers.as_constant(index)
     if isinstance(cell, str):
         return cell[index]
-    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    content = walk.store.content(cell) if isinstance(cell, List) else list(cell)
     if not isinstance(content, DynamicList):
         if isinstance(index, int):
             if not -len(content) <= index < len(content):
@@ -100,7 +100,7 @@ def slice_(walk: ScriptWalk, node: Any, cell: Any, start: Any, end: Any, step: A
     start, end, step = map(numbers.as_constant, (start, end, step))
     if isinstance(cell, str):
         return cell[start:end:step]
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList) or isinstance(start, ir.Value) or isinstance(end, ir.Value):
         if not isinstance(content, DynamicList):
             content = lists.stacked(walk, content)
@@ -112,28 +112,28 @@ def length(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     if isinstance(cell, Tensor):
         return walk.op.size(walk.store.read(walk.op, cell), 0)
     if isinstance(cell, Dict):
-        return len(walk.store.items(cell))
+        return len(walk.store.content(cell))
     if isinstance(cell, List):
-        content = walk.store.elements(cell)
+        content = walk.store.content(cell)
         return content.length(walk.op) if isinstance(content, DynamicList) else len(content)
     return len(cell)
 
 
 def copy(walk: ScriptWalk, node: Any, cell: Any) -> Any:
     if isinstance(cell, Dict):
-        return Dict(dict(walk.store.items(cell)))
+        return Dict(dict(walk.store.content(cell)))
     if isinstance(cell, str):
         return List(cell)
-    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    content = walk.store.content(cell) if isinstance(cell, List) else list(cell)
     return List(content)
 
 
 def contains(walk: ScriptWalk, node: Any, cell: Any, item: Any) -> Any:
     if isinstance(cell, Dict):
-        return _key(walk, item) in walk.store.items(cell)
+        return _key(walk, item) in walk.store.content(cell)
     if isinstance(cell, str):
         return item in cell
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         if not content.numbers:
             raise LoweringError("`in` on a list of tensors whose length is known only at run time")
@@ -152,17 +152,8 @@ def _field_names(text: str) -> list[str]:
     """``NamedTuple(a : Tensor, b : (int, int))`` has the fields a and b."""
     if not text.startswith("NamedTuple("):
         return []
-    names, depth, start = [], 0, len("NamedTuple(")
-    for i in range(start, len(text)):
-        if text[i] in "([":
-            depth += 1
-        elif text[i] in ")]":
-            depth -= 1
-        elif text[i] == ":" and depth == 0:
-            names.append(text[start:i].strip())
-        elif text[i] == "," and depth == 0:
-            start = i + 1
-    return names
+    fields = queries.split_at_commas(text.removeprefix("NamedTuple(")[:-1])
+    return [field.partition(":")[0].strip() for field in fields]
 
 
 def tuple_unpack(walk: ScriptWalk, node: Any, items: Any) -> Any:
@@ -178,18 +169,18 @@ def make_dict(walk: ScriptWalk, node: Any, *items: Any) -> Dict:
     if not items:
         return Dict({})
     if isinstance(items[0], Dict):
-        return Dict(dict(walk.store.items(items[0])))
+        return Dict(dict(walk.store.content(items[0])))
     return Dict({_key(walk, key): value for key, value in lists.elements_of(walk, items[0], "dict()")})
 
 
 def set_default(walk: ScriptWalk, node: Any, cell: Dict, key: Any, default: Any) -> Any:
-    if _key(walk, key) not in walk.store.items(cell):
+    if _key(walk, key) not in walk.store.content(cell):
         set_item(walk, node, cell, key, default)
-    return walk.store.items(cell)[_key(walk, key)]
+    return walk.store.content(cell)[_key(walk, key)]
 
 
 def update(walk: ScriptWalk, node: Any, cell: Dict, other: Dict) -> None:
-    walk.store.set_items(cell, {**walk.store.items(cell), **walk.store.items(other)})
+    walk.store.set_content(cell, {**walk.store.content(cell), **walk.store.content(other)})
 
 
 ON_STRINGS = frozenset(
@@ -261,10 +252,10 @@ ON_CONTAINERS: dict[str, Handler] = {
     "aten::index": reductions.index_of,
     "aten::count": count,
     "aten::remove": lambda walk, node, cell, item: pop(walk, node, cell, reductions.index_of(walk, node, cell, item)),
-    "aten::keys": lambda walk, node, cell: List(walk.store.items(cell)),
-    "aten::values": lambda walk, node, cell: List(walk.store.items(cell).values()),
-    "aten::items": lambda walk, node, cell: List(walk.store.items(cell).items()),
-    "aten::get": lambda walk, node, cell, key, *default: walk.store.items(cell).get(_key(walk, key), *default),
+    "aten::keys": lambda walk, node, cell: List(walk.store.content(cell)),
+    "aten::values": lambda walk, node, cell: List(walk.store.content(cell).values()),
+    "aten::items": lambda walk, node, cell: List(walk.store.content(cell).items()),
+    "aten::get": lambda walk, node, cell, key, *default: walk.store.content(cell).get(_key(walk, key), *default),
     "aten::setdefault": set_default,
     "aten::update": update,
 }

@@ -16,12 +16,12 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import LoweringError
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.call.results import add_results, result_names
-from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.script import lists
-from tonnx.frontends.torch.script.objects import Parameters
+from tonnx.frontends.torch.script.objects import Parameters, thing_of
 from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Object, Tensor
 from tonnx.frontends.torch.script.walk import LowerGraph, ScriptWalk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
@@ -113,18 +113,21 @@ def lower_script(
 def _inputs(graph: ir.Graph, call: ModelCall) -> list[Tensor]:
     tensors = []
     for leaf in call.leaves:
-        shape: list[Any] = list(leaf.tensor.shape)
-        for axis, dim in leaf.dynamic.items():
-            shape[axis] = ir.SymbolicDim(dim.name)
-        kind = ir.TensorType(stored_dtype(leaf.tensor.dtype))
-        shape += [2] if leaf.tensor.is_complex() else []
-        value = ir.Value(name=leaf.name, type=kind, shape=ir.Shape(shape))
-        if leaf.tensor.is_complex():
-            facts.COMPLEX.add(value)
-        graph.inputs.append(value)
-        tensors.append(Tensor(value))
+        tensors.append(Tensor(add_input(graph, leaf, leaf.tensor.dtype, list(leaf.tensor.shape))))
         tensors[-1].packed = leaf.tensor.is_contiguous()
     return tensors
+
+
+def add_input(graph: ir.Graph, leaf: Leaf, dtype: torch.dtype, shape: list[Any]) -> ir.Value:
+    """A tensor of the example as an input; complex numbers have an axis for their two parts."""
+    for axis, dim in leaf.dynamic.items():
+        shape[axis] = ir.SymbolicDim(dim.name)
+    parts = [2] if dtype.is_complex else []
+    value = ir.Value(name=leaf.name, type=ir.TensorType(stored_dtype(dtype)), shape=ir.Shape([*shape, *parts]))
+    if dtype.is_complex:
+        facts.COMPLEX.add(value)
+    graph.inputs.append(value)
+    return value
 
 
 def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
@@ -132,7 +135,7 @@ def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor
     is_method = isinstance(script, torch.jit.ScriptModule)
     schema = script.forward.schema if is_method else script.schema
     arguments = _positional(schema, args, kwargs, is_method)
-    things = [_thing(argument) for argument in arguments]
+    things = [thing_of(walk, argument, "") for argument in arguments]
     if is_method:
         walk.parameters.name(script)
         result = walk.method(Object(script._c, ""), "forward", things)
@@ -154,25 +157,10 @@ def _positional(schema: Any, args: Sequence[Any], kwargs: Mapping[str, Any], is_
     return arguments
 
 
-def _thing(value: Any) -> Any:
-    """An argument of the example call; its tensors are things already."""
-    if isinstance(value, tuple):
-        items = [_thing(item) for item in value]
-        names = getattr(value, "_fields", ())
-        return Fields.of(items, names) if names else tuple(items)
-    if isinstance(value, list):
-        return List(map(_thing, value))
-    if isinstance(value, dict):
-        return Dict({key: _thing(item) for key, item in value.items()})
-    if isinstance(value, torch.device):
-        return str(value)
-    return value
-
-
 def _tree(walk: ScriptWalk, thing: Any) -> Any:
     """The result of the program in Python's own containers."""
     if isinstance(thing, List):
-        content = walk.store.elements(thing)
+        content = walk.store.content(thing)
         if isinstance(content, DynamicList) and content.count is None:
             raise LoweringError(
                 "the model returns a list whose length is known only at run time",
@@ -181,7 +169,7 @@ def _tree(walk: ScriptWalk, thing: Any) -> Any:
             )
         return [_tree(walk, item) for item in lists.elements_of(walk, thing, "returning")]
     if isinstance(thing, Dict):
-        return {key: _tree(walk, item) for key, item in walk.store.items(thing).items()}
+        return {key: _tree(walk, item) for key, item in walk.store.content(thing).items()}
     if isinstance(thing, Fields):
         kind = namedtuple("Result", thing.names, rename=True)  # type: ignore[misc]
         return kind(*(_tree(walk, item) for item in thing))

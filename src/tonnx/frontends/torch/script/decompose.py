@@ -19,6 +19,7 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators.aten_fallback import REFUSE, foreign_node
 from tonnx.frontends.torch.operators.bind import DTYPES, TORCH_OF
 from tonnx.frontends.torch.operators.decompose import NoDecomposition, gives_many, graph_of, table
+from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.script import dtypes
 from tonnx.frontends.torch.script.values import Tensor
 from tonnx.lowering.complex import is_complex
@@ -84,7 +85,7 @@ def _decomposed(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> A
     module = graph_of(plain, called, tensors, fake_inputs, fakes.mode)
     if fakes.narrowed():
         raise NoDecomposition("PyTorch's own decomposition of it serves some sizes only")
-    results = walk.lower_graph(walk.op, fakes.names, walk.settings, module, values)
+    results = walk.lower_graph(walk.op, DimNames(fakes.names), walk.settings, module, values)
     return results if gives_many(target) else results[0]
 
 
@@ -123,7 +124,6 @@ class _Fakes:
         self._env = ShapeEnv()
         self.mode = FakeTensorMode(shape_env=self._env, static_shapes=False)
         self.names: dict[sympy.Symbol, str] = {}
-        self._hints: dict[str, int] = {}
         self._symbols: dict[str, torch.SymInt] = {}
 
     def of(self, value: ir.Value) -> torch.Tensor | None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 def elements_of(walk: ScriptWalk, cell: Any, doing: str) -> list[Any]:
     """The elements of a list whose length is known."""
-    content = walk.store.elements(cell) if isinstance(cell, List) else list(cell)
+    content = walk.store.content(cell) if isinstance(cell, List) else list(cell)
     if isinstance(content, DynamicList):
         if content.count is not None:
             return [taken(cell, content, content.element(walk.op, i)) for i in range(content.count)]
@@ -81,8 +81,8 @@ def taking(walk: ScriptWalk, grown: DynamicList, item: Any) -> DynamicList:
 
 def change(walk: ScriptWalk, cell: List, item: Any, put: Callable[[DynamicList, Any], DynamicList]) -> None:
     """A list that grows gets ``item``: ``put`` says where."""
-    content = taking(walk, walk.store.elements(cell), item)
-    walk.store.set_elements(cell, put(content, held(walk, content, item)))
+    content = taking(walk, walk.store.content(cell), item)
+    walk.store.set_content(cell, put(content, held(walk, content, item)))
     _keep(cell, [item])
 
 
@@ -95,7 +95,7 @@ def _keep(cell: List, items: Iterable[Any]) -> None:
 
 def list_unpack(walk: ScriptWalk, node: Any, cell: List) -> Any:
     count = node.outputsSize()
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         items = [taken(cell, content, content.element(walk.op, i)) for i in range(count)]
     else:
@@ -106,17 +106,17 @@ def list_unpack(walk: ScriptWalk, node: Any, cell: List) -> Any:
 
 
 def append(walk: ScriptWalk, node: Any, cell: List, item: Any) -> List:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         change(walk, cell, item, lambda items, value: items.append(walk.op, value))
     else:
-        walk.store.set_elements(cell, [*content, item])
+        walk.store.set_content(cell, [*content, item])
     return cell
 
 
 def extend(walk: ScriptWalk, node: Any, cell: List, more: Any) -> List:
-    before, added = walk.store.elements(cell), walk.store.elements(more)
-    walk.store.set_elements(cell, _concatenated(walk, before, added))
+    before, added = walk.store.content(cell), walk.store.content(more)
+    walk.store.set_content(cell, _concatenated(walk, before, added))
     return _keeping(cell, before, added)
 
 
@@ -140,18 +140,18 @@ def _concatenated(walk: ScriptWalk, a: Any, b: Any) -> Any:
 
 
 def insert(walk: ScriptWalk, node: Any, cell: List, index: Any, item: Any) -> None:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         change(walk, cell, item, lambda items, value: items.insert(walk.op, index, value))
         return
     index = numbers.as_constant(index)
     if isinstance(index, ir.Value):
-        walk.store.set_elements(cell, stacked(walk, content))
+        walk.store.set_content(cell, stacked(walk, content))
         insert(walk, node, cell, index, item)
         return
     content = list(content)
     content.insert(index, item)
-    walk.store.set_elements(cell, content)
+    walk.store.set_content(cell, content)
 
 
 def fixed(index: Any, doing: str) -> int:
@@ -162,11 +162,11 @@ def fixed(index: Any, doing: str) -> int:
 
 
 def reverse(walk: ScriptWalk, node: Any, cell: List) -> None:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
-        walk.store.set_elements(cell, content.part(walk.op, None, None, -1))
+        walk.store.set_content(cell, content.part(walk.op, None, None, -1))
     else:
-        walk.store.set_elements(cell, content[::-1])
+        walk.store.set_content(cell, content[::-1])
 
 
 def stacked(walk: ScriptWalk, content: list[Any]) -> DynamicList:
@@ -204,7 +204,7 @@ def any_true(walk: ScriptWalk, conditions: list[Any]) -> Any:
 def add(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
     if isinstance(one, str):
         return one + other
-    a, b = walk.store.elements(one), walk.store.elements(other)
+    a, b = walk.store.content(one), walk.store.content(other)
     return _keeping(List(_concatenated(walk, a, b)), a, b)
 
 

@@ -10,6 +10,7 @@ import builtins
 import math
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from typing import Any
 
 import onnx_ir as ir
@@ -17,11 +18,9 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.ir import facts
-from tonnx.ir.build import Builder
+from tonnx.ir.build import Builder, T
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for
-
-T = ir.DataType
 
 
 def _pow(a: Any, b: Any) -> Any:
@@ -116,7 +115,12 @@ def _at_run_time(op: Builder, kind: str, function: Callable[..., Any], arguments
     rule = rule_for("aten", kind.removeprefix("aten::"), "") if kind in _REAL else None
     if rule is not None:  # of the function on tensors, which has the same name
         return rule.function(op, *(_double(op, argument) for argument in arguments))
-    return symbolic_sizes.compute(op, function, arguments)
+    return _counted(op, function, *arguments)
+
+
+def _counted(op: Builder, function: Callable[..., Any], *arguments: Any) -> Any:
+    """A function of Python's on numbers, where True counts as 1."""
+    return symbolic_sizes.compute(op, function, [_int64(op, a) if _is_bool(a) else a for a in arguments])
 
 
 _REAL = frozenset(
@@ -143,36 +147,6 @@ def _is_real(x: Any) -> bool:
 
 def _is_bool(x: Any) -> bool:
     return x.dtype == T.BOOL if isinstance(x, ir.Value) else isinstance(x, bool)
-
-
-def _arithmetic(op_type: str) -> Callable[..., ir.Value]:
-    """Both operands as int64, or as double if one of them is."""
-
-    def emit(op: Builder, a: Any, b: Any) -> ir.Value:
-        convert = _double if _is_real(a) or _is_real(b) else _int64
-        return getattr(op, op_type)(convert(op, a), convert(op, b))  # type: ignore[no-any-return]
-
-    return emit
-
-
-def _floordiv(op: Builder, a: Any, b: Any) -> ir.Value:
-    if _is_real(a) or _is_real(b):
-        return op.Floor(op.Div(_double(op, a), _double(op, b)))
-    quotient: ir.Value = symbolic_sizes.compute(op, operator.floordiv, [_int64(op, a) if _is_bool(a) else a, b])
-    return quotient
-
-
-def _remainder(op: Builder, a: Any, b: Any) -> ir.Value:
-    if _is_real(a) or _is_real(b):  # ONNX has no remainder of floats with the sign of the divisor
-        x, y = _double(op, a), _double(op, b)
-        return op.Sub(x, op.Mul(op.Floor(op.Div(x, y)), y))
-    return op.Mod(_int64(op, a), _int64(op, b))
-
-
-def _equal(op: Builder, a: Any, b: Any) -> ir.Value:
-    if _is_bool(a) and _is_bool(b):
-        return op.Equal(_bool(op, a), _bool(op, b))
-    return _arithmetic("Equal")(op, a, b)
 
 
 def _bool(op: Builder, x: Any) -> ir.Value:
@@ -231,46 +205,28 @@ def _power(op: Builder, a: Any, b: Any) -> ir.Value:
 def _shifted(to_the_left: bool) -> Callable[..., Any]:
     def emit(op: Builder, a: Any, b: Any) -> ir.Value:
         power = op.constant([1 << b], T.INT64) if isinstance(b, int) else op.Pow(op.constant([2], T.INT64), b)
-        return op.Mul(_int64(op, a), power) if to_the_left else _floordiv(op, a, power)
+        return _counted(op, operator.mul if to_the_left else operator.floordiv, a, power)
 
     return emit
 
 
-def _lowest(op_type: str) -> Callable[..., Any]:
-    def emit(op: Builder, *numbers: Any) -> Any:
-        # enumerate(x) and zip(...) ask for the least of a length and the largest int there is.
-        rest = [n for n in numbers if not (op_type == "Min" and isinstance(n, int) and n >= (1 << 62))]
-        result = rest[0]
-        for n in rest[1:]:
-            result = _arithmetic(op_type)(op, result, n)
-        return result
-
-    return emit
+def _least(op: Builder, *numbers: Any) -> Any:
+    # enumerate(x) and zip(...) ask for the least of a length and the largest int there is.
+    rest = [n for n in numbers if not (isinstance(n, int) and n >= (1 << 62))]
+    return reduce(partial(_counted, op, min), rest)
 
 
 _NODES: dict[str, Callable[..., Any]] = {
-    "aten::add": _arithmetic("Add"),
-    "aten::sub": _arithmetic("Sub"),
-    "aten::mul": _arithmetic("Mul"),
-    "aten::floordiv": _floordiv,
-    "aten::div": lambda op, a, b: op.Div(_double(op, a), _double(op, b)),
-    "aten::remainder": _remainder,
     "aten::fmod": lambda op, a, b: op.Mod(_double(op, a), _double(op, b), fmod=1),
     "aten::pow": _power,
-    "aten::eq": _equal,
-    "aten::ne": lambda op, a, b: op.Not(_equal(op, a, b)),
-    "aten::lt": _arithmetic("Less"),
-    "aten::le": _arithmetic("LessOrEqual"),
-    "aten::gt": _arithmetic("Greater"),
-    "aten::ge": _arithmetic("GreaterOrEqual"),
     "aten::__and__": _logical("And", "BitwiseAnd"),
     "aten::__or__": _logical("Or", "BitwiseOr"),
     "aten::__xor__": _logical("Xor", "BitwiseXor"),
     "aten::__not__": lambda op, a: op.Not(_bool(op, a)),
     "aten::__lshift__": _shifted(to_the_left=True),
     "aten::__rshift__": _shifted(to_the_left=False),
-    "prim::max": _lowest("Max"),
-    "prim::min": _lowest("Min"),
+    "prim::max": lambda op, *numbers: reduce(partial(_counted, op, max), numbers),
+    "prim::min": _least,
     "aten::Int": lambda op, a: a if isinstance(a, ir.Value) and a.dtype == T.INT64 else _int64(op, a),  # towards zero
     "aten::Float": _double,
     "aten::Bool": _bool,
@@ -283,12 +239,5 @@ _NODES: dict[str, Callable[..., Any]] = {
     "aten::degrees": lambda op, a: op.Mul(_double(op, a), 180 / math.pi),
     "aten::radians": lambda op, a: op.Mul(_double(op, a), math.pi / 180),
     "aten::bitwise_not": lambda op, a: op.Sub(op.Neg(_int64(op, a)), 1),
-    "aten::divmod": lambda op, a, b: (_floordiv(op, a, b), _remainder(op, a, b)),
+    "aten::divmod": lambda op, a, b: (_counted(op, operator.floordiv, a, b), _counted(op, operator.mod, a, b)),
 }
-
-
-def lowest(op: Builder, kind: str, numbers: Sequence[Any]) -> Any:
-    """The least or the largest of a list of numbers."""
-    if len(numbers) == 1:
-        return numbers[0]
-    return compute(op, kind, numbers)

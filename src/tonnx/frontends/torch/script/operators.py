@@ -114,7 +114,7 @@ def call(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:
     if operator.name in special.RECURRENT and operator.overload == "input":
         return special.recurrent(walk, operator, arguments)
     if operator.name in ("stack", "cat", "concat", "concatenate") and special.is_grown(walk, arguments[0]):
-        return Tensor(special.joined(walk, operator.name, walk.store.elements(arguments[0]), arguments[1]))
+        return Tensor(special.joined(walk, operator.name, walk.store.content(arguments[0]), arguments[1]))
     if (size := queries.arithmetic(walk, operator.name, arguments)) is not None:
         return size
     if (parts := special.parts_at_run_time(walk, operator, arguments)) is not None:

@@ -22,6 +22,7 @@ from tonnx.frontends.torch.script.values import (
     Vague,
 )
 from tonnx.ir import facts
+from tonnx.ir.build import T
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.regions.forms import UNSET, is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
@@ -29,8 +30,6 @@ from tonnx.lowering.values import is_float
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import ScriptWalk
-
-T = ir.DataType
 
 # TorchScript counts its dtypes; the numbers are part of the archive format.
 CODES = [
@@ -179,7 +178,7 @@ def _array(walk: ScriptWalk, data: Any) -> ir.Value:
     if is_number(data):
         kind = T.BOOL if isinstance(data, bool) else T.INT64 if isinstance(data, int) else T.DOUBLE
         return op.constant(data, kind)
-    content = walk.store.elements(data) if isinstance(data, List) else list(data)
+    content = walk.store.content(data) if isinstance(data, List) else list(data)
     if isinstance(content, DynamicList):
         if not content.numbers:
             raise LoweringError("torch.tensor of a list of tensors", hint="use torch.stack")
@@ -215,7 +214,7 @@ def cast(walk: ScriptWalk, node: Any, thing: Any, *rest: Any) -> Any:
 def is_instance(walk: ScriptWalk, node: Any, thing: Any) -> Any:
     """``isinstance``; an Optional is what it is at run time."""
     text = str(node).partition("types=[")[2].partition("]](")[0]
-    types = _split(text)
+    types = split_at_commas(text)
     if isinstance(thing, Maybe):
         inside = is_instance_of(thing.inner, types)
         none = "NoneType" in types
@@ -227,7 +226,8 @@ def is_instance(walk: ScriptWalk, node: Any, thing: Any) -> Any:
     return is_instance_of(thing, types)
 
 
-def _split(text: str) -> list[str]:
+def split_at_commas(text: str) -> list[str]:
+    """The parts of a list of types: between commas that no brackets enclose."""
     parts, depth, start = [], 0, 0
     for i, letter in enumerate(text):
         if letter in "([":

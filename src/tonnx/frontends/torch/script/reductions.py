@@ -10,12 +10,11 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.lists import any_true, elements_of, equals, stacked
 from tonnx.frontends.torch.script.values import List, Tensor
+from tonnx.ir.build import T
 from tonnx.lowering.regions.lists import DynamicList, as_number, number_value
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.walk import ScriptWalk
-
-T = ir.DataType
 
 
 def _at_run_time(content: Any, *more: Any) -> bool:
@@ -34,15 +33,15 @@ def _numbers(walk: ScriptWalk, content: Any, doing: str) -> ir.Value:
 def extreme(walk: ScriptWalk, node: Any, one: Any, *other: Any) -> Any:
     """max and min of a list of numbers."""
     kind = node.kind()
-    content = walk.store.elements(one)
+    content = walk.store.content(one)
     if isinstance(content, DynamicList):
         reduce = walk.op.ReduceMax if kind == "prim::max" else walk.op.ReduceMin
         return as_number(reduce(_numbers(walk, content, "max() or min()"), [0], keepdims=1))
-    return numbers.lowest(walk.op, kind, content)
+    return content[0] if len(content) == 1 else numbers.compute(walk.op, kind, content)
 
 
 def total(walk: ScriptWalk, node: Any, cell: Any) -> Any:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         value = _numbers(walk, content, "sum()")
         if value.dtype == T.BOOL:
@@ -55,14 +54,14 @@ def total(walk: ScriptWalk, node: Any, cell: Any) -> Any:
 
 
 def any_of(walk: ScriptWalk, node: Any, cell: Any) -> Any:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         return as_number(walk.op.Greater(_how_many(walk, _truth(walk, content)), 0))
     return any_true(walk, [numbers.compute(walk.op, "aten::Bool", [item]) for item in content])
 
 
 def all_of(walk: ScriptWalk, node: Any, cell: Any) -> Any:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if isinstance(content, DynamicList):
         return as_number(walk.op.Equal(_how_many(walk, walk.op.Not(_truth(walk, content))), 0))
     result: Any = True
@@ -81,7 +80,7 @@ def _how_many(walk: ScriptWalk, marks: ir.Value) -> ir.Value:
 
 
 def sort(walk: ScriptWalk, node: Any, cell: Any, reverse: Any = False) -> Any:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     reverse = numbers.as_constant(reverse)
     ordered: Any
     if _at_run_time(content, reverse):
@@ -90,7 +89,7 @@ def sort(walk: ScriptWalk, node: Any, cell: Any, reverse: Any = False) -> Any:
         ordered = sorted(content, reverse=bool(reverse))
     if node.kind() == "aten::sorted":
         return List(ordered)
-    walk.store.set_elements(cell, ordered)
+    walk.store.set_content(cell, ordered)
     return None
 
 
@@ -118,7 +117,7 @@ def index_of(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) ->
     """The place of the first element that is equal to ``item``; Python fails if there is none."""
     if isinstance(cell, str):
         return cell.index(item, *map(numbers.as_constant, limits))
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if _at_run_time(content, item):
         marks = walk.op.cast(_marks(walk, content, item, "index()"), T.INT32)
         return as_number(walk.op.ArgMax(marks, axis=0, keepdims=1))
@@ -128,7 +127,7 @@ def index_of(walk: ScriptWalk, node: Any, cell: Any, item: Any, *limits: Any) ->
 
 
 def count_of(walk: ScriptWalk, cell: Any, item: Any) -> Any:
-    content = walk.store.elements(cell)
+    content = walk.store.content(cell)
     if _at_run_time(content, item):
         return as_number(_how_many(walk, _marks(walk, content, item, "count()")))
     return content.count(item)

@@ -32,12 +32,12 @@ def contents(op: Builder, store: Store, cell: Cell) -> Snapshot:
     if isinstance(cell, Tensor):
         return Snapshot(NO_IDENTITY, store.read(op, cell))
     if isinstance(cell, List):
-        content = store.elements(cell)
+        content = store.content(cell)
         if isinstance(content, DynamicList):
             return Snapshot(NO_IDENTITY, content)
         return Snapshot(NO_IDENTITY, parts=_all(op, store, content), container=Container("list"))
     assert isinstance(cell, (Dict, Object))
-    items = store.items(cell) if isinstance(cell, Dict) else cell.written
+    items = store.content(cell) if isinstance(cell, Dict) else cell.content
     return Snapshot(NO_IDENTITY, parts=_all(op, store, items.values()), container=Container("dict", tuple(items)))
 
 
@@ -108,13 +108,11 @@ def assign(store: Store, cell: Cell, crossed: Any, form: Form, spoil: bool) -> N
     stays = form.snapshot if isinstance(form, Same) else None
     if isinstance(cell, Tensor):
         store.set_root(cell, crossed.value if stays is None else stays.held, spoil)  # type: ignore[arg-type]
+    elif isinstance(cell, List) and stays is not None:
+        store.set_content(cell, stays.held or [part.thing for part in stays.parts], spoil)
     elif isinstance(cell, List):
-        if stays is None:
-            store.set_elements(cell, crossed.content, spoil)
-            link(cell, crossed)
-        else:
-            store.set_elements(cell, stays.held or [part.thing for part in stays.parts], spoil)
-    elif isinstance(cell, Dict):
-        store.set_items(cell, crossed.items if stays is None else items_of(stays), spoil)
-    elif isinstance(cell, Object):
-        store.set_attributes(cell, crossed.items if stays is None else items_of(stays))
+        store.set_content(cell, crossed.content, spoil)
+        link(cell, crossed)
+    elif isinstance(cell, (Dict, Object)):
+        items = crossed.content if stays is None else items_of(stays)
+        store.set_content(cell, items, spoil and isinstance(cell, Dict))

@@ -54,7 +54,7 @@ def parts_at_run_time(walk: ScriptWalk, operator: Operator, arguments: list[Any]
 
 
 def is_grown(walk: ScriptWalk, thing: Any) -> bool:
-    return isinstance(thing, List) and isinstance(walk.store.elements(thing), DynamicList)
+    return isinstance(thing, List) and isinstance(walk.store.content(thing), DynamicList)
 
 
 def joined(walk: ScriptWalk, name: str, grown: DynamicList, dim: int) -> ir.Value:
@@ -89,10 +89,6 @@ def recurrent(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> lis
 
 
 # Calls of Python in a trace: ``torch.autograd.Function`` classes, by their ``symbolic`` or looked through
-
-
-if TYPE_CHECKING:
-    from tonnx.frontends.torch.script.walk import ScriptWalk
 
 
 def python_op(walk: ScriptWalk, node: Any, arguments: list[Any]) -> Any:

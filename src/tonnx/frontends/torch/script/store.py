@@ -7,9 +7,10 @@ from typing import Any
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.torch.script.values import Cell, Dict, List, Object, Tensor, tick
+from tonnx.frontends.torch.script.values import Cell, Compound, List, Tensor, tick
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dims
+from tonnx.ir.reach import reached
 
 
 class Frame:
@@ -112,34 +113,17 @@ class Store:
 
     # Other cells
 
-    def elements(self, cell: List) -> Any:
-        """The content of a list."""
+    def content(self, cell: Compound) -> Any:
+        """The elements of a list, the items of a dict."""
         self.check(cell)
         return cell.content
 
-    def set_elements(self, cell: List, content: Any, spoil: bool = True) -> None:
-        """A list has another content from now on."""
+    def set_content(self, cell: Compound, content: Any, spoil: bool = True) -> None:
+        """A list, a dict or an object has another content from now on."""
         self.touch(cell)
         cell.content = content
         if spoil:
             self._spoil(cell)
-
-    def items(self, cell: Dict) -> dict[Any, Any]:
-        """The content of a dict."""
-        self.check(cell)
-        return cell.items
-
-    def set_items(self, cell: Dict, items: dict[Any, Any], spoil: bool = True) -> None:
-        """A dict has another content from now on."""
-        self.touch(cell)
-        cell.items = items
-        if spoil:
-            self._spoil(cell)
-
-    def set_attributes(self, cell: Object, written: dict[str, Any]) -> None:
-        """An object has these written attributes."""
-        self.touch(cell)
-        cell.written = written
 
     # Kin
 
@@ -153,16 +137,12 @@ class Store:
             )
 
     def _spoil(self, cell: Cell) -> None:
-        seen = {cell}
-        # Who changes which tensors a list holds does not write to them.
-        todo = [other for other in cell.kin if isinstance(cell, Tensor) or not isinstance(other, Tensor)]
-        while todo:
-            other = todo.pop()
-            if other in seen:
-                continue
-            seen.add(other)
-            todo += [next_ for next_ in other.kin if isinstance(cell, Tensor) or not isinstance(next_, Tensor)]
-            if not other.poison:
+        def kin(one: Cell) -> list[Cell]:
+            # Who changes which tensors a list holds does not write to them.
+            return [other for other in one.kin if isinstance(cell, Tensor) or not isinstance(other, Tensor)]
+
+        for other in reached([cell], kin):
+            if other is not cell and not other.poison:
                 self.touch(other)
                 kind = "tensor" if isinstance(other, Tensor) else "list" if isinstance(other, List) else "object"
                 other.poison = f"a {kind} is read that may have been written to under another name"

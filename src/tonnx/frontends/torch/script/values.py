@@ -92,59 +92,48 @@ class Tensor(Cell):
         self.value, self.version, self.poison = state
 
 
-class List(Cell):
-    """A list. ``content`` is its elements, or a `DynamicList`."""
+class Compound(Cell):
+    """A list, a dict or an object. Its content never changes: a write gives it another one."""
 
     __slots__ = ("content",)
 
-    def __init__(self, content: Iterable[Any] | DynamicList) -> None:
+    def __init__(self, content: Any) -> None:
         super().__init__()
-        self.content: list[Any] | DynamicList = content if isinstance(content, DynamicList) else list(content)
+        self.content = content
 
     def state(self) -> Any:
-        return (self.content if isinstance(self.content, DynamicList) else tuple(self.content)), self.poison
+        return self.content, self.poison
 
     def restore(self, state: Any) -> None:
-        content, self.poison = state
-        self.content = content if isinstance(content, DynamicList) else list(content)
+        self.content, self.poison = state
 
 
-class Dict(Cell):
+class List(Compound):
+    """A list. ``content`` is its elements, or a `DynamicList`."""
+
+    __slots__ = ()
+
+    def __init__(self, content: Iterable[Any] | DynamicList) -> None:
+        super().__init__(content if isinstance(content, DynamicList) else list(content))
+
+
+class Dict(Compound):
     """A dict; its keys are known."""
 
-    __slots__ = ("items",)
-
-    def __init__(self, items: dict[Any, Any]) -> None:
-        super().__init__()
-        self.items = items
-
-    def state(self) -> Any:
-        return tuple(self.items.items()), self.poison
-
-    def restore(self, state: Any) -> None:
-        items, self.poison = state
-        self.items = dict(items)
+    __slots__ = ()
 
 
-class Object(Cell):
-    """A module, or an instance of a TorchScript class. ``written`` are the attributes that the program has set."""
+class Object(Compound):
+    """A module, or an instance of a TorchScript class. ``content`` are the attributes that the program has set."""
 
-    __slots__ = ("handle", "loaded", "path", "written")
+    __slots__ = ("handle", "loaded", "path")
 
     def __init__(self, handle: Any, path: str) -> None:
-        super().__init__()
+        super().__init__({})
         self.handle = handle
         """PyTorch's object; None for one that the program makes."""
         self.path = path
         self.loaded: dict[str, Any] = {}
-        self.written: dict[str, Any] = {}
-
-    def state(self) -> Any:
-        return tuple(self.written.items()), self.poison
-
-    def restore(self, state: Any) -> None:
-        written, self.poison = state
-        self.written = dict(written)
 
 
 class Fields(tuple):  # type: ignore[type-arg]
@@ -185,5 +174,5 @@ def values_in(thing: Any) -> list[ir.Value]:
     elif isinstance(thing, List):
         parts = [thing.content] if isinstance(thing.content, DynamicList) else thing.content
     elif isinstance(thing, (Dict, Object)):
-        parts = (thing.items if isinstance(thing, Dict) else thing.written).values()
+        parts = thing.content.values()
     return [value for part in parts for value in values_in(part)]

@@ -212,8 +212,8 @@ class ScriptWalk(GraphWalk):
     def attribute(self, owner: Object, name: str) -> Any:
         """An attribute of a module: what the program has set, or what PyTorch's module holds."""
         self.store.check(owner)
-        if name in owner.written:
-            return owner.written[name]
+        if name in owner.content:
+            return owner.content[name]
         if name == "training" and self.settings.training == EVAL:
             return False
         if name not in owner.loaded:
@@ -226,7 +226,7 @@ class ScriptWalk(GraphWalk):
     def _set_attribute(self, owner: Object, name: str, thing: Any) -> list[Any]:
         if owner.handle is not None:
             self.writes_state = True
-        self.store.set_attributes(owner, {**owner.written, name: thing})
+        self.store.set_content(owner, {**owner.content, name: thing}, spoil=False)
         return []
 
     # Where
