@@ -37,11 +37,15 @@ def tiny_config(family: str) -> Any:
 
 
 def tiny_model(family: str) -> Any:
-    """A model whose greedy tokens vary: freshly made ones repeat one of them."""
     import transformers
 
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family)).eval()
+    return varied(transformers.AutoModelForCausalLM.from_config(tiny_config(family)))
+
+
+def varied(model: Any) -> Any:
+    """A model whose greedy tokens vary: freshly made ones repeat one of them."""
+    model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -180,7 +180,7 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
         allow_pickle=options.allow_pickle,
         progress=console.stage,
     )
-    return Report(str(result), result.data, lambda: str(result.export))
+    return Report(str(result), result.data, lambda: "\n".join(map(str, result.exports.values())))
 
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
