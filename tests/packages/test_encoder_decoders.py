@@ -212,3 +212,25 @@ def test_rules_mean_what_they_mean_in_transformers(case: dict[str, Any]) -> None
             wanted = processors(torch.tensor(tokens), torch.from_numpy(scores.copy())).numpy()
             actual = Rules.of(case).applied(scores, tokens, given, new, 4, [2])
             np.testing.assert_allclose(actual, wanted, rtol=1e-6, err_msg=f"{given} given, {new} new")
+
+
+def test_weights_stay_in_the_safetensors(packages: Path, tmp_path: Path) -> None:
+    _, source, folder = exported("t5", packages)
+    export_package(source, tmp_path / "out", weights="reference", verify=False)
+    sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").iterdir()}
+    written = sum(size for name, size in sizes.items() if name.endswith(".onnx"))
+    assert sizes["model.safetensors"] == (source / "model.safetensors").stat().st_size
+    assert written < sum(path.stat().st_size for path in (folder / "onnx").iterdir()) - sizes["model.safetensors"] / 2
+    shutil.move(tmp_path / "out", tmp_path / "elsewhere")
+    rows = [[9, 8, 7]]
+    wanted = tonnx.load(folder).generate(rows, max_new_tokens=5)
+    assert tonnx.load(tmp_path / "elsewhere").generate(rows, max_new_tokens=5) == wanted
+
+
+def test_speech_without_its_preparation_is_refused(packages: Path, tmp_path: Path) -> None:
+    _, source, _ = exported("whisper", packages)
+    unprepared = shutil.ignore_patterns("*processor_config.json")
+    shutil.copytree(source, tmp_path / "source", ignore=unprepared)
+    with pytest.raises(TonnxError, match="takes 'input_features'"):
+        export_package(tmp_path / "source", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]

@@ -72,6 +72,14 @@ class Checkpoint:
             )
         return model.float().eval()
 
+    def weight_files(self) -> list[Path]:
+        """Its safetensors; none, if the weights are in pickles."""
+        single, index = (self.folder / name for name in WEIGHTS)
+        if single.is_file():
+            return [single]
+        named = dict(read_json(index).get("weight_map", {})).values() if index.is_file() else ()
+        return [self.folder / str(file) for file in sorted({*map(str, named)})]
+
     def load_extractor(self) -> Any:
         """What makes a model's input of sounds; None where the checkpoint says nothing of it."""
         from transformers import AutoFeatureExtractor

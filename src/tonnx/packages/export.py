@@ -100,6 +100,16 @@ class _Making:
             handed = {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
             self.manifest |= handed
 
+    def copy_weights(self) -> list[str]:
+        """The checkpoint's weights beside the ONNX files: runtimes look for them there only."""
+        files = self.checkpoint.weight_files()
+        if not files:
+            raise TonnxError(
+                "ONNX files cannot point into pickles", where=str(self.checkpoint.folder), hint='weights="copy"'
+            )
+        with writing(self.folder):
+            return [str(shutil.copyfile(file, self._file(file.name))) for file in files]
+
     def _file(self, name: str) -> Path:
         return self.folder / f"{self.place}{name}"
 
@@ -117,6 +127,7 @@ def export_package(
     task: str | None = None,
     opset_version: int | None = None,
     layout: str = "plain",
+    weights: str = "copy",
     verify: bool | str | float = True,
     tokens: int = 16,
     trust_remote_code: bool = False,
@@ -135,6 +146,8 @@ def export_package(
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
         layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
+        weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
+            package has the checkpoint's safetensors, and all its ONNX files point into those.
         verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
             the model's.
         trust_remote_code: run Python code that the checkpoint brings.
@@ -142,7 +155,7 @@ def export_package(
         progress: called with the name of each stage.
     """
     destination = Path(output)
-    _check(layout, tokens, destination)
+    _check(layout, weights, tokens, destination)
     stage = progress or (lambda name: None)
     stage("look")
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
@@ -151,7 +164,10 @@ def export_package(
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
-        making.write_files(opset_version=opset_version, verify=verify, progress=progress)
+        options = {"opset_version": opset_version, "verify": verify, "progress": progress}
+        if weights != "copy":
+            options["weights"] = making.copy_weights()
+        making.write_files(**options)
         notes = _write_beside(making)
         stage("use")
         proof = making.prove(tokens) if verify is not False else None
@@ -162,7 +178,9 @@ def export_package(
     return PackageResult(destination, checkpoint.task, making.exports, proof, notes)
 
 
-def _check(layout: str, tokens: int, destination: Path) -> None:
+def _check(layout: str, weights: str, tokens: int, destination: Path) -> None:
+    if weights not in ("copy", "reference"):
+        raise InvalidArgument(f"weights of a package must be copy or reference, not {weights!r}")
     if layout not in LAYOUTS:
         raise InvalidArgument(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     if tokens < 1:
