@@ -24,24 +24,52 @@ SIZES: dict[str, Any] = {
 }  # fmt: skip
 """What configurations call their sizes; each takes those that it has. The window is shorter than what is generated."""
 
-DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",)}
+MORE_SIZES: dict[str, Any] = {
+    "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "ffn_dim": 48, "dim_ff": 48, "dim_head": 8, "d_kv": 8, "d_ff": 48,
+    "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY,
+    "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
+    "qk_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
+    "topk_group": 1, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "zero_expert_num": 2,
+    "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
+    "decoder_num_attention_heads": 4, "max_target_positions": 64, "num_encoder_attention_heads": 4,
+    "num_decoder_attention_heads": 4, "expert_capacity": 64, "shape_vocab_size": 31, "pronunciation_vocab_size": 31,
+    "decoder_start_token_id": 3, "is_decoder": True,
+}  # fmt: skip
+"""Those of rarer configurations, and of encoder-decoders."""
+
+DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",), "deepseek_v2": ("head_dim",)}
 """Sizes that a family computes of others."""
 
 
-def tiny_config(family: str) -> Any:
+def tiny_config(family: str, **other: Any) -> Any:
+    """A configuration of a family with sizes that are small, those of its parts as well."""
     import transformers
 
     usual = transformers.AutoConfig.for_model(family)
-    own = {*usual.to_dict(), *getattr(usual, "attribute_map", {})} - set(DERIVED.get(family, ()))
-    return transformers.AutoConfig.for_model(family, **{name: size for name, size in SIZES.items() if name in own})
+    return transformers.AutoConfig.for_model(family, **_sizes(usual, SIZES | other, set(DERIVED.get(family, ()))))
+
+
+def _sizes(config: Any, sizes: dict[str, Any], derived: set[str]) -> dict[str, Any]:
+    own = {*config.to_dict(), *getattr(config, "attribute_map", {})} - derived
+    chosen = {name: size for name, size in sizes.items() if name in own}
+    for name in getattr(config, "sub_configs", {}):
+        part = getattr(config, name, None)
+        if part is not None and hasattr(part, "to_dict"):
+            chosen[name] = {"model_type": part.model_type, **_sizes(part, sizes, derived)}
+    return chosen
 
 
 def tiny_model(family: str) -> Any:
-    """A model whose greedy tokens vary: freshly made ones repeat one of them."""
     import transformers
 
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(tiny_config(family)).eval()
+    return varied(transformers.AutoModelForCausalLM.from_config(tiny_config(family)))
+
+
+def varied(model: Any) -> Any:
+    """A model whose greedy tokens vary: freshly made ones repeat one of them."""
+    model.eval()
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:

@@ -45,17 +45,17 @@ def run_case(family: str) -> dict[str, str]:
         try:
             case = Case(family, Path(folder))
         except Exception as error:
-            return dict.fromkeys(COLUMNS, f"no tiny model: {_line(error)}")
+            return dict.fromkeys(COLUMNS, f"no tiny model: {line(error)}")
         for name, column in COLUMNS.items():
             try:
                 results[name] = column(case)
             except Exception as error:
                 kind = "refused" if isinstance(error, TonnxError) else "fails"
-                results[name] = f"{kind}: {_line(error)}"
+                results[name] = f"{kind}: {line(error)}"
     return results
 
 
-def _line(error: Exception) -> str:
+def line(error: Exception) -> str:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {first}"[:160].replace("|", "/")
 

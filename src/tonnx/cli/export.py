@@ -166,21 +166,23 @@ def _is_checkpoint(options: argparse.Namespace) -> bool:
 def _export_package(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.packages.export import export_package
 
-    if specs.weights(options.weights) != "copy":
-        options.fail("--weights: a package has its own copy of the weights")
+    weights = specs.weights(options.weights)
+    if weights not in ("copy", "reference"):
+        options.fail("--weights: copy, or reference to the checkpoint's own, which a package has then")
     result = export_package(
         options.model,
         options.output,
         task=options.task,
         opset_version=options.opset,
         layout=options.layout,
+        weights=str(weights),
         verify=False if options.no_verify else options.verify,
         tokens=options.tokens,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
         progress=console.stage,
     )
-    return Report(str(result), result.data, lambda: str(result.export))
+    return Report(str(result), result.data, lambda: "\n".join(map(str, result.exports.values())))
 
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:

@@ -1,24 +1,29 @@
-"""Continue a text with a package, token by token.
+"""Continue a text with a package, token by token; or rewrite it (translate, summarise), with one that has an encoder.
 
 Examples:
   tonnx generate smollm-onnx "Once upon"
   tonnx generate smollm-onnx "Once upon" "The end" --max-new-tokens 20 --sample --temperature 0.8 --top-p 0.9
   tonnx generate smollm-onnx "Once upon" --beams 4 --json
+  tonnx generate opus-mt-en-de-onnx "Good morning" --beams 4
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
+
+if TYPE_CHECKING:
+    from tonnx.run.package import Package
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx generate``."""
     parser.add_argument("package", metavar="PACKAGE", help="the folder that `tonnx export FOLDER` wrote")
-    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help="texts to continue; one is shown as it comes")
+    help = "texts to continue or to rewrite; one is shown as it comes"
+    parser.add_argument("prompts", nargs="+", metavar="PROMPT", help=help)
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="at most so many; 64 if not given")
     choice = parser.add_argument_group("how tokens are chosen; the likeliest one if nothing is given")
     choice.add_argument("--sample", action="store_true", help="draw them by their probabilities")
@@ -51,18 +56,22 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         "seed": options.seed,
     }
     if len(options.prompts) == 1 and options.beams == 1 and not options.json and not options.quiet:
-        prompt = options.prompts[0]
-        stream = package.stream(prompt, **asked)
+        stream = package.stream(options.prompts[0], **asked)
         first = next(stream, "")  # what is wrong with the options is said before anything is shown
-        return Report("", dict, pieces=_after(prompt + first, stream))
+        return Report("", dict, pieces=_after(_shown(package, options.prompts[0]) + first, stream))
     console.stage("generate")
     results = package.generate(options.prompts, **asked)
     data = [
         {"prompt": prompt, "text": result.text, "tokens": result.tokens}
         for prompt, result in zip(options.prompts, results, strict=True)
     ]
-    lines = [f"{prompt}{result}" for prompt, result in zip(options.prompts, results, strict=True)]
+    lines = [f"{_shown(package, prompt)}{result}" for prompt, result in zip(options.prompts, results, strict=True)]
     return Report("\n".join(lines), lambda: {"results": data})
+
+
+def _shown(package: Package, prompt: str) -> str:
+    """What stands before the result: a prompt that is continued."""
+    return prompt if package.continues else ""
 
 
 def _after(first: str, pieces: Any) -> Any:

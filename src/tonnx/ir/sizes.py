@@ -153,6 +153,8 @@ class SizeArithmetic:
         dynamic = [i for i, size in enumerate(wanted) if isinstance(size, ir.Value)]
         if len(dynamic) == 1 and -1 not in [s for s in wanted if isinstance(s, int)]:
             wanted[dynamic[0]] = -1
+        if len(dynamic) > 1 and not any(isinstance(size, int) and size <= 0 for size in wanted):
+            return self.Reshape(x, self.vector(wanted), allowzero=1, _shape=shape)  # any of them may be zero
         # A constant target says more than the sizes do: what is left for -1.
         inferable = -1 in sizes and all(isinstance(size, int) for size in wanted)
         return self.Reshape(x, self.vector(wanted), _shape=None if inferable else shape)

@@ -7,28 +7,31 @@ from pathlib import Path
 from typing import Any
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
-from tonnx.run.package import read_json
+from tonnx.run.package import preparation_of, read_json
 
-TASKS = {
-    "text-generation": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
-    "text-classification": ("AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
-    "token-classification": ("AutoModelForTokenClassification", "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES"),
-    "question-answering": ("AutoModelForQuestionAnswering", "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES"),
-    "fill-mask": ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES"),
-    "image-classification": ("AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES"),
-    "image-segmentation": ("AutoModelForSemanticSegmentation", "MODEL_FOR_SEMANTIC_SEGMENTATION_MAPPING_NAMES"),
-    "object-detection": ("AutoModelForObjectDetection", "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES"),
-    "audio-classification": ("AutoModelForAudioClassification", "MODEL_FOR_AUDIO_CLASSIFICATION_MAPPING_NAMES"),
-    "automatic-speech-recognition": ("AutoModelForCTC", "MODEL_FOR_CTC_MAPPING_NAMES"),
-    "feature-extraction": ("AutoModel", "MODEL_MAPPING_NAMES"),
+TASKS: dict[str, tuple[tuple[str, str], ...]] = {
+    "text-generation": (("AutoModelForCausalLM", "CAUSAL_LM"),),
+    "text2text-generation": (("AutoModelForSeq2SeqLM", "SEQ_TO_SEQ_CAUSAL_LM"),),
+    "text-classification": (("AutoModelForSequenceClassification", "SEQUENCE_CLASSIFICATION"),),
+    "token-classification": (("AutoModelForTokenClassification", "TOKEN_CLASSIFICATION"),),
+    "question-answering": (("AutoModelForQuestionAnswering", "QUESTION_ANSWERING"),),
+    "fill-mask": (("AutoModelForMaskedLM", "MASKED_LM"),),
+    "image-classification": (("AutoModelForImageClassification", "IMAGE_CLASSIFICATION"),),
+    "image-segmentation": (("AutoModelForSemanticSegmentation", "SEMANTIC_SEGMENTATION"),),
+    "object-detection": (("AutoModelForObjectDetection", "OBJECT_DETECTION"),),
+    "image-to-text": (("AutoModelForImageTextToText", "IMAGE_TEXT_TO_TEXT"),),
+    "audio-classification": (("AutoModelForAudioClassification", "AUDIO_CLASSIFICATION"),),
+    "automatic-speech-recognition": (("AutoModelForCTC", "CTC"), ("AutoModelForSpeechSeq2Seq", "SPEECH_SEQ_2_SEQ")),
+    "feature-extraction": (("AutoModel", ""),),
 }
-"""What a package can be for: which of transformers' classes loads its model, and where it lists those that it has."""
+"""What a package can be for: which of transformers' classes load its model, and under which name it lists those that
+it has (`MODEL_FOR_…_MAPPING_NAMES`)."""
 
 PICKLES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",
              "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
-             "1_Pooling/config.json", "preprocessor_config.json")  # fmt: skip
+             "1_Pooling/config.json", "preprocessor_config.json", "processor_config.json")  # fmt: skip
 """Files of a tokenizer, how its tokens become one vector, how pictures and sounds are prepared; copied as they are."""
 
 
@@ -39,6 +42,8 @@ class Checkpoint:
     folder: Path
     config: dict[str, Any]
     task: str
+    loader: str
+    """The class of transformers that loads it."""
     trust_remote_code: bool = False
     allow_pickle: bool = False
 
@@ -47,7 +52,7 @@ class Checkpoint:
         import transformers
 
         try:
-            model, told = getattr(transformers, TASKS[self.task][0]).from_pretrained(
+            model, told = getattr(transformers, self.loader).from_pretrained(
                 self.folder,
                 local_files_only=True,
                 trust_remote_code=self.trust_remote_code,
@@ -55,11 +60,7 @@ class Checkpoint:
                 output_loading_info=True,
             )
         except Exception as error:  # whatever transformers, safetensors or the model's own code raise
-            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            raise InvalidModel(
-                f"transformers {transformers.__version__} does not load {self.folder}",
-                why=f"{type(error).__name__}: {first}"[:300],
-            ) from error
+            raise self._not_loaded(error) from error
         if told["missing_keys"]:
             missing = sorted(told["missing_keys"])
             raise InvalidModel(
@@ -70,6 +71,34 @@ class Checkpoint:
                 hint=f"is it a checkpoint for {self.task}?",
             )
         return model.float().eval()
+
+    def weight_files(self) -> list[Path]:
+        """Its safetensors; none, if the weights are in pickles."""
+        single, index = (self.folder / name for name in WEIGHTS)
+        if single.is_file():
+            return [single]
+        named = dict(read_json(index).get("weight_map", {})).values() if index.is_file() else ()
+        return [self.folder / str(file) for file in sorted({*map(str, named)})]
+
+    def load_extractor(self) -> Any:
+        """What makes a model's input of sounds; None where the checkpoint says nothing of it."""
+        from transformers import AutoFeatureExtractor
+
+        if "feature_extractor_type" not in preparation_of(self.folder):
+            return None
+        try:
+            return AutoFeatureExtractor.from_pretrained(self.folder, local_files_only=True)
+        except Exception as error:  # as above; also packages that it needs
+            raise self._not_loaded(error) from error
+
+    def _not_loaded(self, error: Exception) -> InvalidModel:
+        import transformers
+
+        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+        return InvalidModel(
+            f"transformers {transformers.__version__} does not load {self.folder}",
+            why=f"{type(error).__name__}: {first}"[:300],
+        )
 
 
 def read_checkpoint(
@@ -90,7 +119,8 @@ def read_checkpoint(
             why=f"its config.json names {', '.join(sorted(map(str, config['auto_map'].values())))[:200]}",
             hint="--trust-remote-code runs it; look at it first",
         )
-    return Checkpoint(folder, config, _task_of(config, task, trust_remote_code), trust_remote_code, allow_pickle)
+    task, loader = _task_of(config, task, trust_remote_code)
+    return Checkpoint(folder, config, task, loader, trust_remote_code, allow_pickle)
 
 
 def _check_weights(folder: Path, allow_pickle: bool) -> None:
@@ -115,28 +145,33 @@ def _check_weights(folder: Path, allow_pickle: bool) -> None:
             )
 
 
-def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> str:
-    """The task that was asked for, or the one that the config speaks of."""
+def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> tuple[str, str]:
+    """The task that was asked for, or the one that the config speaks of, and the class that loads its model."""
     if asked is not None and asked not in TASKS:
         raise InvalidArgument(f"there is no task {asked!r}", why=f"tonnx makes packages for {', '.join(TASKS)}")
-    if asked is not None and not remote and not _classes(config, asked):
-        raise InvalidArgument(
-            f"the task {asked} does not fit {_described(config)}", why=f"{TASKS[asked][0]} has no class for it"
-        )
     named = config.get("architectures") or ()
-    fitting = [task for task in TASKS if remote or any(name in _classes(config, task) for name in named)]
-    if asked is None and not fitting:
+    ways = [(task, *way) for task in ([asked] if asked else TASKS) for way in TASKS[task]]
+    fitting = [(task, loader) for task, loader, kind in ways if any(name in _classes(config, kind) for name in named)]
+    if asked is not None or remote:  # heads that the config does not name are asked for by task
+        fitting += [(task, loader) for task, loader, kind in ways if remote or _classes(config, kind)]
+    if not fitting and asked is not None:
+        loaders = " and ".join(loader for _, loader, _ in ways)
+        raise InvalidArgument(
+            f"the task {asked} does not fit {_described(config)}", why=f"{loaders} has no class for it"
+        )
+    if not fitting:
         raise InvalidModel(
             f"there is no package for {_described(config)}", why=f"tonnx makes packages for {', '.join(TASKS)}"
         )
-    return asked or fitting[0]
+    return fitting[0]
 
 
-def _classes(config: dict[str, Any], task: str) -> tuple[str, ...]:
-    """The classes that transformers has for this type of model and this task."""
+def _classes(config: dict[str, Any], kind: str) -> tuple[str, ...]:
+    """The classes that transformers has for this type of model and this kind of head."""
     from transformers.models.auto import modeling_auto
 
-    mapping: dict[str, Any] = getattr(modeling_auto, TASKS[task][1])
+    name = f"MODEL_FOR_{kind}_MAPPING_NAMES" if kind else "MODEL_MAPPING_NAMES"
+    mapping: dict[str, Any] = getattr(modeling_auto, name)
     named = mapping.get(str(config.get("model_type")))
     return (named,) if isinstance(named, str) else tuple(named or ())
 

@@ -41,15 +41,19 @@ class Step:
 def export_decoder(model: Any, path: Path, **options: Any) -> tuple[ExportResult, Step]:
     """Write the file; ``options`` are those of `tonnx.export`."""
     step = decoder_step(model)
-    names = [*step.kwargs]
     result = export(model, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
+    check_state(result, step)
+    return result, step
+
+
+def check_state(result: ExportResult, step: Step) -> None:
+    """Every part of the state that goes in must come out."""
     outputs = [str(value.name) for value in result.model.graph.outputs]
     missing = [name for name in step.handed_on.values() if name not in outputs]
     if missing:
         raise CaptureError(
-            f"the model does not give back all of its state: {', '.join(missing[:3])}", why=f"it takes {names}"
+            f"the model does not give back all of its state: {', '.join(missing[:3])}", why=f"it takes {[*step.kwargs]}"
         )
-    return result, step
 
 
 def decoder_step(model: Any) -> Step:
@@ -58,7 +62,7 @@ def decoder_step(model: Any) -> Step:
     with torch.no_grad():
         name, state = _state(model, _BATCH, _PAST)
         _, other = _state(model, _BATCH + 1, _PAST + 1)
-    axes = _moving_axes(name, state, other)
+    axes = moving_axes(name, state, other, {"batch": _BATCH, "past": _PAST})
     one_token = not all("past" in named.values() for named in axes.values())
     count = 1 if one_token else _NEW
     kwargs: dict[str, Any] = {"input_ids": random_tokens(model, _BATCH, count)}
@@ -75,7 +79,7 @@ def decoder_step(model: Any) -> Step:
     if not grows and "cache_position" in parameters:  # it has no other way to know that there is a past
         kwargs["cache_position"] = torch.arange(_PAST, _PAST + 1)
     first = _PAST if "cache_position" in kwargs else 0
-    return Step(kwargs, axes, _handed_on(model, name, state), one_token, first)
+    return Step(kwargs, axes, handed_on(model, name, state), one_token, first)
 
 
 @contextlib.contextmanager
@@ -92,7 +96,7 @@ def model_runs(model: Any, given: str) -> Iterator[None]:
 
 def random_tokens(model: Any, batch: int, length: int) -> torch.Tensor:
     """Token ids of the model's vocabulary, the same for the same sizes."""
-    top = int(getattr(model.config.get_text_config(), "vocab_size", 2))
+    top = int(getattr(model.config.get_text_config(decoder=True), "vocab_size", 2))
     generator = torch.Generator().manual_seed(batch * 100 + length)
     return torch.randint(0, top, (batch, length), generator=generator)
 
@@ -124,20 +128,22 @@ def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
     )
 
 
-def _moving_axes(name: str, state: Any, other: Any) -> dict[str, dict[int, str]]:
-    """Which axes of a state are batch and past: those that were when both were one larger."""
+def moving_axes(name: str, state: Any, other: Any, sizes: Mapping[str, int]) -> dict[str, dict[int, str]]:
+    """Which axes of a state are of these sizes: those that are one larger where the sizes were."""
     axes: dict[str, dict[int, str]] = {}
     larger = {leaf: value for leaf, value in named_leaves(name, tree_of(other)) if isinstance(value, torch.Tensor)}
     for leaf, value in named_leaves(name, tree_of(state)):
         if not isinstance(value, torch.Tensor):
             continue
-        sizes = list(zip(value.shape, larger[leaf].shape, strict=True))
-        named = {axis: "batch" for axis, pair in enumerate(sizes) if pair == (_BATCH, _BATCH + 1)}
-        axes[leaf] = named | {axis: "past" for axis, pair in enumerate(sizes) if pair == (_PAST, _PAST + 1)}
+        pairs = list(zip(value.shape, larger[leaf].shape, strict=True))
+        axes[leaf] = {
+            axis: word for word, size in sizes.items() for axis, pair in enumerate(pairs) if pair == (size, size + 1)
+        }
     return axes
 
 
-def _handed_on(model: Any, name: str, state: Any) -> dict[str, str]:
+def handed_on(model: Any, name: str, state: Any) -> dict[str, str]:
+    """The inputs that are the state, and the outputs that are the next one."""
     arguments = list(inspect.signature(model.forward).parameters)
     before = [leaf for leaf, value in named_leaves(name, tree_of(state)) if isinstance(value, torch.Tensor)]
     after: Mapping[str, Any] = results_of({name: state}, arguments)

@@ -22,10 +22,15 @@ _SECOND = 16_000
 """Samples: what nearly every model of speech is made for."""
 
 
-def export_encoder(model: Any, path: Path, **options: Any) -> ExportResult:
-    """Write the file; ``options`` are those of `tonnx.export`."""
-    kwargs, axes = _text_example(model) if takes_text(model) else _array_example(model)
+def export_encoder(model: Any, path: Path, extractor: Any = None, **options: Any) -> ExportResult:
+    """Write the file; ``options`` are those of `tonnx.export`, ``extractor`` makes the model's input of sounds."""
+    kwargs, axes = example_of(model, extractor)
     return export(model, (), path, kwargs=kwargs, dynamic_axes=axes, **options)
+
+
+def example_of(model: Any, extractor: Any = None) -> tuple[dict[str, Any], Axes]:
+    """What a model is exported with, and what is dynamic in it."""
+    return _text_example(model) if takes_text(model) else _array_example(model, extractor)
 
 
 def takes_text(model: Any) -> bool:
@@ -33,9 +38,11 @@ def takes_text(model: Any) -> bool:
     return bool(model.main_input_name == "input_ids")
 
 
-def prove_encoder(package: Package, model: Any) -> float:
+def prove_encoder(package: Package, model: Any, extractor: Any = None) -> float:
     """Several batches, of texts of several lengths: the largest difference, as a part of the largest value."""
-    return max(_text_differences(package, model) if takes_text(model) else _array_differences(package, model))
+    return max(
+        _text_differences(package, model) if takes_text(model) else _array_differences(package, model, extractor)
+    )
 
 
 # Texts: batch and sequence are dynamic, padding is masked
@@ -73,15 +80,32 @@ def _text_differences(package: Package, model: Any) -> list[float]:
 # Pictures, of the size that the model is made for, and sounds of any length
 
 
-def _array_example(model: Any, batch: int = 2, seconds: float = 1.0) -> tuple[dict[str, Any], Axes]:
+def _array_example(model: Any, extractor: Any) -> tuple[dict[str, Any], Axes]:
+    name = model.main_input_name
+    kwargs = arrays(model, extractor, 2, 1.0)
+    longer = arrays(model, extractor, 2, 1.2)[name].shape
+    word = "samples" if len(longer) == 2 else "frames"
+    moving = {axis: word for axis, size in enumerate(kwargs[name].shape) if size != longer[axis]}
+    return kwargs, {name: {0: "batch", **moving}}
+
+
+def arrays(model: Any, extractor: Any, batch: int, seconds: float) -> dict[str, torch.Tensor]:
+    """Pictures, or sounds of so many seconds, as the model takes them."""
     name = model.main_input_name
     if name == "pixel_values":
-        return {name: torch.randn(batch, *_picture_shape(model.config))}, {name: {0: "batch"}}
+        return {name: torch.randn(batch, *_picture_shape(model.config))}
+    if extractor is not None:
+        rate = int(extractor.sampling_rate)
+        sounds = [np.random.default_rng(place).normal(0, 0.1, int(seconds * rate)) for place in range(batch)]
+        prepared = extractor([sound.astype(np.float32) for sound in sounds], sampling_rate=rate, return_tensors="pt")
+        if name in prepared:
+            return {name: prepared[name].float()}
     if name == "input_values":
-        return {name: torch.randn(batch, int(seconds * _SECOND))}, {name: {0: "batch", 1: "samples"}}
+        return {name: torch.randn(batch, int(seconds * _SECOND))}
     raise TonnxError(
         f"there is no package for a model that takes {name!r}",
-        why="tonnx makes packages of models that take input_ids, pixel_values or input_values",
+        why="tonnx makes packages of models that take input_ids, pixel_values or input_values, and of those whose "
+        "checkpoint has a preprocessor_config.json that makes their input of a sound",
         hint="tonnx.export takes the model itself, with an example of yours",
     )
 
@@ -93,10 +117,10 @@ def _picture_shape(config: Any) -> tuple[int, int, int]:
     return getattr(vision, "num_channels", None) or 3, height, width
 
 
-def _array_differences(package: Package, model: Any) -> list[float]:
+def _array_differences(package: Package, model: Any, extractor: Any) -> list[float]:
     differences = []
     for batch, seconds in ((1, 0.6), (3, 1.3)):
-        kwargs, _ = _array_example(model, batch, seconds)
+        kwargs = arrays(model, extractor, batch, seconds)
         outputs = package.run({name: tensor.numpy() for name, tensor in kwargs.items()})
         differences.append(_difference(model, kwargs, outputs, f"a batch of {batch}"))
     return differences

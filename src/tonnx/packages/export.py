@@ -16,14 +16,19 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
-from tonnx.packages.encoder import export_encoder, prove_encoder, takes_text
+from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
+from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
-from tonnx.run.package import GENERATION, MANIFEST, Package, read_json
+from tonnx.run.features import LOG_MEL
+from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of
 
-LAYOUTS = {"plain": "model.onnx", "optimum": "onnx/model.onnx"}
-"""Where the file is: beside the settings, or where optimum and transformers.js look for it."""
+LAYOUTS = {"plain": "", "optimum": "onnx/"}
+"""Where the files are: beside the settings, or where optimum and transformers.js look for them."""
+
+_MODEL, _ENCODER, _DECODER = "model.onnx", "encoder_model.onnx", "decoder_model_merged.onnx"
+"""As optimum and transformers.js call them: merged is a decoder for the first token and all others."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,8 @@ class PackageResult:
 
     folder: Path
     task: str
-    export: ExportResult
+    exports: dict[str, ExportResult]
+    """The ONNX files by name."""
     proof: PackageProof | float | None
     """Of a decoder what was compared; else the largest difference, as a part of the largest value."""
     notes: list[str] = field(default_factory=list)
@@ -40,15 +46,78 @@ class PackageResult:
     def data(self) -> dict[str, Any]:
         """For JSON."""
         proof = vars(self.proof) if isinstance(self.proof, PackageProof) else self.proof
-        return {"folder": str(self.folder), "task": self.task, "proof": proof, "export": self.export.data()}
+        exports = {file: result.data() for file, result in self.exports.items()}
+        return {"folder": str(self.folder), "task": self.task, "proof": proof, "exports": exports}
 
     def __str__(self) -> str:
-        lines = [f"{self.folder}: {self.task}, opset {self.export.opset}"]
+        opset = next(iter(self.exports.values())).opset
+        lines = [f"{self.folder}: {self.task}, opset {opset}"]
         if isinstance(self.proof, float):
             lines.append(f"  [✓] used in batches of 1 and 3, within {self.proof:.2g} of the largest value")
         else:
             lines.append(f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
+
+
+@dataclass
+class _Making:
+    """A package on its way: the checkpoint, its model, and what was written of it so far."""
+
+    checkpoint: Checkpoint
+    model: Any
+    folder: Path
+    place: str
+    """The folder of the ONNX files inside it: empty, or with a slash."""
+    extractor: Any = None
+    exports: dict[str, ExportResult] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
+    step: Step | None = None
+
+    def write_files(self, **options: Any) -> None:
+        """The ONNX files, and how they belong together; ``options`` are those of `tonnx.export`."""
+        model, task = self.model, self.checkpoint.task
+        has_encoder = is_encoder_decoder(model) and task in (TRANSLATION, SPEECH, CAPTIONS)
+        if task in (TRANSLATION, CAPTIONS) and not has_encoder:
+            raise TonnxError(
+                f"there is no package for {task} with a {type(model).__name__}",
+                why="it is no encoder with a decoder",
+                hint="tonnx.export takes its parts one by one",
+            )
+        reader = EncoderPart(model).eval() if has_encoder else model
+        if not takes_text(reader):
+            self.manifest["input"] = reader.main_input_name
+        if task == GENERATION:
+            self.exports[_MODEL], self.step = export_decoder(model, self._file(_MODEL), **options)
+        elif has_encoder:
+            self.manifest |= {"encoder": self.place + _ENCODER, "start": first_token(model)}
+            self.exports[_ENCODER] = export_encoder(reader, self._file(_ENCODER), self.extractor, **options)
+            read, _ = example_of(reader, self.extractor)
+            self.exports[_DECODER], self.step = export_decoder_part(model, self._file(_DECODER), read, **options)
+        else:
+            self.exports[_MODEL] = export_encoder(model, self._file(_MODEL), self.extractor, **options)
+        self.manifest["file"] = self.place + [*self.exports][-1]
+        if (step := self.step) is not None:
+            handed = {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
+            self.manifest |= handed
+
+    def copy_weights(self) -> list[str]:
+        """The checkpoint's weights beside the ONNX files: runtimes look for them there only."""
+        files = self.checkpoint.weight_files()
+        if not files:
+            raise TonnxError(
+                "ONNX files cannot point into pickles", where=str(self.checkpoint.folder), hint='weights="copy"'
+            )
+        with writing(self.folder):
+            return [str(shutil.copyfile(file, self._file(file.name))) for file in files]
+
+    def _file(self, name: str) -> Path:
+        return self.folder / f"{self.place}{name}"
+
+    def prove(self, tokens: int) -> PackageProof | float:
+        package = Package(self.folder)
+        if self.step is not None:
+            return prove_package(package, self.model, tokens, self.extractor)
+        return prove_encoder(package, self.model, self.extractor)
 
 
 def export_package(
@@ -58,6 +127,7 @@ def export_package(
     task: str | None = None,
     opset_version: int | None = None,
     layout: str = "plain",
+    weights: str = "copy",
     verify: bool | str | float = True,
     tokens: int = 16,
     trust_remote_code: bool = False,
@@ -75,7 +145,9 @@ def export_package(
         source: a folder with config.json, safetensors and tokenizer.
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
-        layout: ``"plain"`` has model.onnx beside the settings, ``"optimum"`` in the folder onnx.
+        layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
+        weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
+            package has the checkpoint's safetensors, and all its ONNX files point into those.
         verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
             the model's.
         trust_remote_code: run Python code that the checkpoint brings.
@@ -83,36 +155,32 @@ def export_package(
         progress: called with the name of each stage.
     """
     destination = Path(output)
-    _check(layout, tokens, destination)
+    _check(layout, weights, tokens, destination)
     stage = progress or (lambda name: None)
     stage("look")
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     stage("load")
-    model = checkpoint.load()
+    model, extractor = checkpoint.load(), checkpoint.load_extractor()
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
-        folder = Path(hidden) / destination.name
-        file = folder / LAYOUTS[layout]
-        file.parent.mkdir(parents=True)
-        options = {"opset_version": opset_version}
-        step = None
-        if checkpoint.task == GENERATION:
-            result, step = export_decoder(model, file, verify=verify, progress=progress, **options)
-        else:
-            result = export_encoder(model, file, verify=verify, progress=progress, **options)
-        notes = _write_beside(checkpoint, model, folder, LAYOUTS[layout], step, result)
+        making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
+        (making.folder / making.place).mkdir(parents=True)
+        options = {"opset_version": opset_version, "verify": verify, "progress": progress}
+        if weights != "copy":
+            options["weights"] = making.copy_weights()
+        making.write_files(**options)
+        notes = _write_beside(making)
         stage("use")
-        proof: PackageProof | float | None = None
-        if verify is not False:
-            package = Package(folder)
-            proof = prove_package(package, model, tokens) if step is not None else prove_encoder(package, model)
+        proof = making.prove(tokens) if verify is not False else None
         with writing(destination):
             if destination.exists():
                 shutil.rmtree(destination)
-            os.replace(folder, destination)
-    return PackageResult(destination, checkpoint.task, result, proof, notes)
+            os.replace(making.folder, destination)
+    return PackageResult(destination, checkpoint.task, making.exports, proof, notes)
 
 
-def _check(layout: str, tokens: int, destination: Path) -> None:
+def _check(layout: str, weights: str, tokens: int, destination: Path) -> None:
+    if weights not in ("copy", "reference"):
+        raise InvalidArgument(f"weights of a package must be copy or reference, not {weights!r}")
     if layout not in LAYOUTS:
         raise InvalidArgument(f"layout must be one of {', '.join(LAYOUTS)}, not {layout!r}")
     if tokens < 1:
@@ -128,46 +196,46 @@ def _check_destination(destination: Path) -> None:
         raise TonnxError(f"cannot write {destination}", why="it exists, and is no package", hint="choose another name")
 
 
-def _write_beside(
-    checkpoint: Checkpoint, model: Any, folder: Path, file: str, step: Step | None, result: ExportResult
-) -> list[str]:
-    """Everything but the ONNX file."""
-    notes = []
+def _write_beside(making: _Making) -> list[str]:
+    """Everything but the ONNX files."""
+    checkpoint, model, folder, step = making.checkpoint, making.model, making.folder, making.step
+    notes = _describe_input(making)
     copied = [name for name in TOKENIZER if (checkpoint.folder / name).is_file()]
     with writing(folder):
         for name in ("config.json", *copied):
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(checkpoint.folder / name, folder / name)
-        manifest: dict[str, Any] = {"format": 1, "task": checkpoint.task, "file": file}
-        if step is None and not takes_text(model):
-            notes += _describe_input(checkpoint, model, manifest)
         if step is not None:
             settings = model.generation_config.to_diff_dict() if model.generation_config is not None else {}
             _write_json(folder / "generation_config.json", settings)
-            shapes = {str(value.name): list(value.shape or ()) for value in result.model.graph.inputs}
-            if (genai := genai_config(model.config, settings, file, shapes, step.handed_on)) is not None:
+            decoder = making.exports[[*making.exports][-1]]
+            shapes = {str(value.name): list(value.shape or ()) for value in decoder.model.graph.inputs}
+            genai = genai_config(model.config, settings, making.manifest["file"], shapes, step.handed_on)
+            if genai is not None:
                 _write_json(folder / "genai_config.json", genai)
-            manifest |= {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
-        _write_json(folder / MANIFEST, manifest)
-    if "tokenizer.json" not in copied and takes_text(model):
-        notes.append("[!] the checkpoint has no tokenizer.json: the package takes token ids, not texts")
+        _write_json(folder / MANIFEST, {"format": 1, "task": checkpoint.task, **making.manifest})
+    if "tokenizer.json" not in copied and (takes_text(model) or step is not None):
+        notes.append("[!] the checkpoint has no tokenizer.json: the package takes and gives token ids, not texts")
     if step is not None and step.one_token:
         notes.append("takes one token at a time: a part of its state does not grow with the past")
     return notes
 
 
-def _describe_input(checkpoint: Checkpoint, model: Any, manifest: dict[str, Any]) -> list[str]:
-    """What goes into the file, and how pictures become that."""
-    manifest["input"] = model.main_input_name
-    file = checkpoint.folder / "preprocessor_config.json"
-    if model.main_input_name != "pixel_values":
+def _describe_input(making: _Making) -> list[str]:
+    """How pictures and sounds become what goes into the file."""
+    name, settings = making.manifest.get("input"), preparation_of(making.checkpoint.folder)
+    if name is None:
         return []
-    if not file.is_file():
-        return [f"[!] the checkpoint has no {file.name}: the package takes arrays, not pictures"]
+    if name != "pixel_values":
+        is_known = making.manifest["input"] == "input_values" or settings.get("feature_extractor_type") == LOG_MEL
+        kind = settings.get("feature_extractor_type")
+        return [] if is_known else [f"[!] the package takes arrays, not sounds: they are prepared by a {kind}"]
+    if not settings:
+        return ["[!] the checkpoint has no preprocessor_config.json: the package takes arrays, not pictures"]
     try:
-        manifest["before"] = picture_steps(read_json(file))
+        making.manifest["before"] = picture_steps(settings)
     except NotUnderstood as error:
-        return [f"[!] the package takes arrays, not pictures: {file.name} asks for {error}"]
+        return [f"[!] the package takes arrays, not pictures: preprocessor_config.json asks for {error}"]
     return []
 
 

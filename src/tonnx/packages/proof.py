@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,11 @@ import torch
 
 from tonnx.errors import VerificationFailed
 from tonnx.packages.decoder import model_runs
+from tonnx.packages.encoder import arrays, prove_encoder, takes_text
+from tonnx.packages.encoder_decoder import EncoderPart
 from tonnx.run.decoding import padded
 from tonnx.run.package import Package
+from tonnx.run.rules import RULES
 
 PASTS = (0, 1, 7)
 BATCHES = (1, 3)
@@ -30,91 +34,149 @@ class PackageProof:
     """Places where two tokens are equally likely within rounding: what comes after is not compared."""
     scores: float
     """The largest difference of a score, as a part of the largest score."""
+    encoder: float | None = None
+    """The largest difference of what an encoder gives, as a part of the largest value."""
 
     def __str__(self) -> str:
         tied = f" ({self.ties} prompts up to a tie)" if self.ties else ""
+        encoder = "" if self.encoder is None else f"; encoder within {self.encoder:.2g}"
         return (
             f"[✓] {self.tokens} greedy tokens{tied} as the model's at batch {', '.join(map(str, BATCHES))}, "
-            f"also with padding; scores after a past of {', '.join(map(str, PASTS))} within {self.scores:.2g}"
+            f"also with padding; scores after a past of {', '.join(map(str, PASTS))} within {self.scores:.2g}{encoder}"
         )
 
 
-def prove_package(package: Package, model: Any, tokens: int) -> PackageProof:
+@dataclass(frozen=True)
+class Question:
+    """What both are asked: some tokens for the decoder, and what its encoder reads, if there is one."""
+
+    rows: list[list[int]]
+    read: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def is_padded(self) -> bool:
+        return len({*map(len, self.rows)}) > 1 or not bool(self.read.get("attention_mask", torch.ones(1)).all())
+
+    def context(self, package: Package) -> dict[str, np.ndarray]:
+        return package.context({name: tensor.numpy() for name, tensor in self.read.items()}) if self.read else {}
+
+
+def prove_package(package: Package, model: Any, tokens: int, extractor: Any = None) -> PackageProof:
     """Generate with both, from prompts of one length and of several. Raises VerificationFailed where they part."""
+    has_encoder = not package.continues
+    encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
     ties, worst = 0, 0.0
     for batch in BATCHES:
-        rows = _rows(model, batch)
+        question = _question(package, model, batch, extractor)
         for past in PASTS:
-            worst = max(worst, _compare_scores(package, model, rows, past))
-        ties += _compare_tokens(package, model, rows, tokens)
-        if batch > 1:
-            shorter = [row[place:] for place, row in enumerate(rows)]  # padded in front
-            ties += _compare_tokens(package, model, shorter, tokens)
-    return PackageProof(tokens, ties, worst)
+            worst = max(worst, _compare_scores(package, model, question, past))
+        beginning = _beginning(package, question, has_encoder)
+        ties += _compare_tokens(package, model, beginning, tokens)
+        if batch > 1 and not has_encoder:
+            shorter = [row[place:] for place, row in enumerate(question.rows)]  # padded in front
+            ties += _compare_tokens(package, model, Question(shorter), tokens)
+        if any(name in package.settings for name in RULES):
+            ties += _compare_tokens(package, model, beginning, tokens, {n: package.settings.get(n) for n in RULES})
+    return PackageProof(tokens, ties, worst, encoder)
+
+
+def _beginning(package: Package, question: Question, has_encoder: bool) -> Question:
+    """What is generated from: of an encoder-decoder the token that it begins with."""
+    start = [int(package.manifest["start"])] if has_encoder else None
+    return question if start is None else Question([start for _ in question.rows], question.read)
+
+
+def _question(package: Package, model: Any, batch: int, extractor: Any) -> Question:
+    rows = _rows(model, batch)
+    if package.continues:
+        return Question(rows)
+    part = EncoderPart(model)
+    if not takes_text(part):
+        return Question(rows, arrays(part, extractor, batch, 0.8))
+    texts = [row[: LENGTH - place] for place, row in enumerate(_rows(part, batch))]  # padded at the end
+    ids, mask = (torch.from_numpy(array) for array in padded(texts, in_front=False))
+    return Question(rows, {"input_ids": ids, "attention_mask": mask})
 
 
 def _rows(model: Any, batch: int) -> list[list[int]]:
-    top = int(model.config.get_text_config().vocab_size)
+    top = int(model.config.get_text_config(decoder=True).vocab_size)
     special = {getattr(model.config, f"{kind}_token_id", None) for kind in ("bos", "eos", "pad")}
     rng = np.random.default_rng(batch)
     choices = [token for token in range(min(top, 50_000)) if token not in special]
     return [[int(token) for token in rng.choice(choices, LENGTH)] for _ in range(batch)]
 
 
-def _compare_scores(package: Package, model: Any, rows: list[list[int]], past: int) -> float:
-    ids, mask = padded(rows)
-    state = package.decoder.start(len(rows))
+def _compare_scores(package: Package, model: Any, question: Question, past: int) -> float:
+    ids, mask = padded(question.rows)
+    state = package.decoder.start(len(ids), question.context(package))
     if past:
         _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
     scores, _ = package.decoder.step(ids[:, past:], mask, state)
-    with torch.no_grad(), model_runs(model, f"{len(rows)} prompts without a past"):
-        wanted = model(torch.from_numpy(ids)).logits[:, -1].float().numpy()
+    tokens = {"decoder_input_ids" if question.read else "input_ids": torch.from_numpy(ids)}
+    with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
+        wanted = model(**question.read, **tokens).logits[:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
     if not difference <= _RTOL:  # NaN is not within anything
         raise VerificationFailed(
             f"the decoder's scores differ from the model's by {difference:.2g} of the largest",
-            where=f"at batch {len(rows)}, after a past of {past}",
+            where=f"at batch {len(ids)}, after a past of {past}",
         )
     return difference
 
 
-def _generated(model: Any, ids: torch.Tensor, mask: torch.Tensor, count: int) -> Any:
-    """Greedy tokens of the model, and their scores; no end token ends them, and no setting of its own changes them."""
+def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any]) -> Any:
+    """Greedy tokens of the model, and their scores; no end token ends them, and of its own settings only the rules."""
+    from transformers import GenerationMixin
+
+    ids, mask = (torch.from_numpy(array) for array in padded(question.rows))
     plain: Any = type(model.generation_config)
-    settings, model.generation_config = model.generation_config, plain(pad_token_id=0)
+    ruled = {name: rule for name, rule in rules.items() if rule is not None}
+    settings, model.generation_config = model.generation_config, plain(pad_token_id=0, **ruled)
+    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+    if question.read:
+        model.generation_config.decoder_start_token_id = question.rows[0][0]
+        asked = {**question.read, "decoder_input_ids": ids}
     try:
         with torch.no_grad(), model_runs(model, f"generate for {len(ids)} prompts"):
-            return model.generate(
-                ids, attention_mask=mask, do_sample=False, max_new_tokens=count, output_scores=True,
+            return GenerationMixin.generate(  # the common one, which models of speech hide behind their own
+                model, **asked, do_sample=False, max_new_tokens=count, output_scores=True,
                 return_dict_in_generate=True,
             )  # fmt: skip
     finally:
         model.generation_config = settings
 
 
-def _compare_tokens(package: Package, model: Any, rows: list[list[int]], count: int) -> int:
+def _compare_tokens(
+    package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any] | None = None
+) -> int:
     """How many prompts were compared up to a tie only."""
-    ids, mask = (torch.from_numpy(array) for array in padded(rows))
-    out = _generated(model, ids, mask, count)
-    wanted = out.sequences[:, ids.shape[1] :].numpy()
-    ends, package.settings = package.settings, {**package.settings, "eos_token_id": None}
+    out = _generated(model, question, count, rules or {})
+    wanted = out.sequences[:, max(map(len, question.rows)) :].numpy()
+    own, package.settings = package.settings, {**(rules or {}), "eos_token_id": None}
     try:
-        actual = np.array([generation.tokens for generation in package.generate(rows, max_new_tokens=count)])
+        actual = np.array([generation.tokens for generation in _package_generated(package, question, count)])
     finally:
-        package.settings = ends
+        package.settings = own
     ties = 0
-    for place in range(len(rows)):
+    for place in range(len(question.rows)):
         differs = np.flatnonzero(actual[place] != wanted[place])
         if not differs.size:
             continue
         step = int(differs[0])
         scores = out.scores[step][place].float().numpy()
         gap = abs(float(scores[actual[place][step]] - scores[wanted[place][step]]))
-        if gap > _ATOL * max(1.0, float(np.abs(scores[np.isfinite(scores)]).max())):
+        if not gap <= _ATOL * max(1.0, float(np.abs(scores[np.isfinite(scores)]).max())):
             raise VerificationFailed(
                 f"the package generates the token {actual[place][step]}, the model {wanted[place][step]}",
-                where=f"prompt {place} of {len(rows)}, token {step}" + (", padded" if not mask.all() else ""),
+                where=f"prompt {place} of {len(question.rows)}, token {step}"
+                + (", padded" if question.is_padded else "")
+                + (", with the checkpoint's generation_config.json" if rules else ""),
                 why=f"the model's scores of the two differ by {gap:.2g}",
             )
         ties += 1
     return ties
+
+
+def _package_generated(package: Package, question: Question, count: int) -> Any:
+    prompts = package.prompts(question.rows, question.context(package))
+    return package.generations(prompts, {"max_new_tokens": count})

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tonnx.errors import InvalidArgument
 from tonnx.proof.session import Session, numpy_dtype
+from tonnx.run.rules import Rules
 
 State = dict[str, np.ndarray]
 
@@ -42,6 +43,22 @@ class Asked:
             raise InvalidArgument("beams are not drawn", hint="give do_sample or num_beams")
 
 
+@dataclass(frozen=True)
+class Prompts:
+    """What a decoder is given, and what is known of the tokens to come."""
+
+    rows: Sequence[Sequence[int]]
+    ends: Sequence[int] = ()
+    rules: Rules = field(default_factory=Rules)
+    context: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """What an encoder made, by the names of the decoder's inputs: a row for each prompt."""
+
+    def one(self, place: int, copies: int) -> Prompts:
+        """One of the prompts, several times."""
+        context = {name: np.repeat(array[place : place + 1], copies, axis=0) for name, array in self.context.items()}
+        return Prompts([self.rows[place]] * copies, self.ends, self.rules, context)
+
+
 class Decoder:
     """A file that takes tokens and a state, and gives scores and the next state."""
 
@@ -51,9 +68,13 @@ class Decoder:
         self._one_token = bool(manifest.get("one_token"))
         self._first_position = int(manifest.get("first_position", 0))
 
-    def start(self, batch: int) -> State:
-        """The state before the first token."""
-        return {name: self._empty(name, batch) for name in self._handed_on}
+    @property
+    def inputs(self) -> Mapping[str, str]:
+        return self._session.inputs
+
+    def start(self, batch: int, context: Mapping[str, np.ndarray] | None = None) -> State:
+        """The state before the first token, and what stays the same in every step."""
+        return {**{name: self._empty(name, batch) for name in self._handed_on}, **(context or {})}
 
     def reordered(self, state: State, order: Sequence[int]) -> State:
         """The state of other rows: each is one of these."""
@@ -61,7 +82,7 @@ class Decoder:
         return {name: np.take(array, order, axes[name]) for name, array in state.items()}
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
-        sizes = {"batch": batch, "past": 0}
+        sizes = {"batch": batch, "past": 0, "encoder_past": 0}
         shape = [sizes.get(dim, 1) if isinstance(dim, str) else int(dim or 1) for dim in self._session.shapes[name]]
         return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
 
@@ -73,8 +94,11 @@ class Decoder:
         for place in range(ids.shape[1]):
             here = mask[:, first + place] > 0
             new_scores, after = self._run(ids[:, place : place + 1], mask[:, : first + place + 1], state)
-            # A recurrent state does not move with padding.
-            state = {name: _chosen(here, after[name], array) for name, array in state.items()}
+            # A recurrent state does not move with padding; one that grows has the mask.
+            state = {
+                name: _chosen(here, after[name], array) if after[name].shape == array.shape else after[name]
+                for name, array in state.items()
+            }
             scores = new_scores if not scores.size else _chosen(here, new_scores, scores)
         return scores, state
 
@@ -89,38 +113,39 @@ class Decoder:
         }
         feeds = {**state, **{name: known[name].astype(np.int64) for name in known if name in self._session.inputs}}
         outputs = self._session.run(feeds)
-        return outputs["logits"][:, -1], {name: outputs[after] for name, after in self._handed_on.items()}
+        return outputs["logits"][:, -1], state | {name: outputs[after] for name, after in self._handed_on.items()}
 
 
 def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
     return np.where(here.reshape([-1] + [1] * (new.ndim - 1)), new, old)
 
 
-def decode(decoder: Decoder, rows: Sequence[Sequence[int]], asked: Asked, ends: Sequence[int]) -> list[list[int]]:
+def decode(decoder: Decoder, prompts: Prompts, asked: Asked) -> list[list[int]]:
     """The tokens after each of some prompts, up to an end token."""
     if asked.num_beams > 1:
-        return [_beams(decoder, row, asked, ends) for row in rows]
-    results: list[list[int]] = [[] for _ in rows]
-    for tokens in token_steps(decoder, rows, asked, ends):
+        return [_beams(decoder, prompts.one(place, asked.num_beams), asked) for place in range(len(prompts.rows))]
+    results: list[list[int]] = [[] for _ in prompts.rows]
+    for tokens in token_steps(decoder, prompts, asked):
         for result, token in zip(results, tokens, strict=True):
             result += [] if token is None else [token]
     return results
 
 
-def token_steps(
-    decoder: Decoder, rows: Sequence[Sequence[int]], asked: Asked, ends: Sequence[int]
-) -> Iterator[list[int | None]]:
+def token_steps(decoder: Decoder, prompts: Prompts, asked: Asked) -> Iterator[list[int | None]]:
     """One token for each prompt at a time; None after its end. Shorter prompts are padded in front."""
+    rows, ends = [list(row) for row in prompts.rows], list(prompts.ends)
     ids, mask = padded(rows)
     rng = np.random.default_rng(asked.seed)
-    scores, state = decoder.step(ids, mask, decoder.start(len(rows)))
+    scores, state = decoder.step(ids, mask, decoder.start(len(rows), prompts.context))
     running = np.ones(len(rows), bool)
     for count in range(asked.max_new_tokens):
+        scores = prompts.rules.applied(scores, rows, ids.shape[1], count, asked.max_new_tokens, ends)
         tokens = _drawn(scores, asked, rng) if asked.do_sample else scores.argmax(-1)
         yield [int(token) if runs else None for token, runs in zip(tokens, running, strict=True)]
-        running &= ~np.isin(tokens, list(ends))
+        running &= ~np.isin(tokens, ends)
         if not running.any() or count + 1 == asked.max_new_tokens:
             return
+        rows = [[*row, int(token)] for row, token in zip(rows, tokens, strict=True)]
         mask = np.concatenate([mask, np.ones((len(rows), 1), np.int64)], axis=1)
         scores, state = decoder.step(tokens[:, None], mask, state)
 
@@ -159,17 +184,20 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     return result
 
 
-def _beams(decoder: Decoder, row: Sequence[int], asked: Asked, ends: Sequence[int]) -> list[int]:
+def _beams(decoder: Decoder, prompts: Prompts, asked: Asked) -> list[int]:
     """One prompt by beams: candidates are ended by an end token, and ranked by their probability for their length."""
-    count = asked.num_beams
-    ids, mask = padded([row] * count)
-    scores, state = decoder.step(ids, mask, decoder.start(count))
+    count, ends, given = asked.num_beams, list(prompts.ends), list(prompts.rows[0])
+    ids, mask = padded(prompts.rows)
+    scores, state = decoder.step(ids, mask, decoder.start(count, prompts.context))
     totals = np.full(count, -1e9)
     totals[0] = 0.0  # all beams are the same at first
     beams: list[list[int]] = [[] for _ in range(count)]
     finished: list[tuple[float, list[int]]] = []
     for length in range(1, asked.max_new_tokens + 1):
-        candidates = (totals[:, None] + _log_softmax(scores.astype(np.float64))).reshape(-1)
+        rows = [given + beam for beam in beams]
+        chances = _log_softmax(scores.astype(np.float64))
+        chances = prompts.rules.applied(chances, rows, len(given), length - 1, asked.max_new_tokens, ends)
+        candidates = (totals[:, None] + chances).reshape(-1)
         vocabulary = scores.shape[1]
         best = np.argsort(-candidates, kind="stable")[: count * (1 + max(1, len(ends)))]
         kept: list[tuple[int, int]] = []

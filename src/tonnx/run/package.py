@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,23 @@ import numpy as np
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.proof.session import Session
 from tonnx.run.before import prepare
-from tonnx.run.decoding import Asked, Decoder, decode, padded, token_steps
+from tonnx.run.decoding import Asked, Decoder, Prompts, decode, padded, token_steps
+from tonnx.run.features import features_of, longest
 from tonnx.run.pictures import open_picture
 from tonnx.run.recipe import read_recipe
+from tonnx.run.rules import Rules
 from tonnx.run.sounds import read_wav
 
 MANIFEST = "tonnx_package.json"
 """What is in a package: the task, the files, and which output is which input of the next step."""
 
-GENERATION = "text-generation"
+GENERATION, TRANSLATION, SPEECH, CAPTIONS = (
+    "text-generation", "text2text-generation", "automatic-speech-recognition", "image-to-text",
+)  # fmt: skip
+STATES, STATES_MASK = "encoder_hidden_states", "encoder_attention_mask"
+"""What a decoder that reads an encoder's results calls them."""
 
-Prompts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray
+Texts = str | Sequence[str] | Sequence[Sequence[int]] | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -53,17 +60,27 @@ class Package:
         self.settings: dict[str, Any] = {}
         if (self.folder / "generation_config.json").is_file():
             self.settings = read_json(self.folder / "generation_config.json")
-        file = self.folder / str(self.manifest.get("file"))
-        if not file.is_file():
-            raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(file))
-        self._session = Session(file, providers, threads)
-        self.decoder = Decoder(self._session, self.manifest)
+        names = [str(self.manifest[part]) for part in ("encoder", "file") if part in self.manifest]
+        for name in names:
+            if not (self.folder / name).is_file():
+                raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(self.folder / name))
+        sessions = [Session(self.folder / name, providers, threads) for name in names]
+        self._session = sessions[0]
+        self.decoder = Decoder(sessions[-1], self.manifest)
 
     def __repr__(self) -> str:
         return f"<tonnx package: {self.task}, {self.folder}>"
 
-    def generate(self, prompts: Prompts, **options: Any) -> list[Generation]:
-        """Continue prompts: texts, or lists of token ids. Greedy unless sampling or beams are asked for.
+    @property
+    def continues(self) -> bool:
+        """Whether what is generated goes on with the prompt; else an encoder reads that."""
+        return "encoder" not in self.manifest
+
+    def generate(self, prompts: Any, **options: Any) -> list[Generation]:
+        """Continue prompts, or rewrite them: texts, or lists of token ids. Pictures, where the package describes those.
+
+        Greedy unless sampling or beams are asked for. What generation_config.json says of tokens that may not come, or
+        must, holds (`tonnx.run.rules`).
 
         Args:
             prompts: one or several.
@@ -73,20 +90,23 @@ class Package:
                 ``num_beams``: keep so many candidates of the highest total probability, ranked by their log
                 probability over length to the power of ``length_penalty``.
         """
-        self._check_task("generate", GENERATION)
-        results = decode(self.decoder, self.token_ids(prompts), _asked(options), self._ends())
+        self._check_task("generate", GENERATION, TRANSLATION, CAPTIONS)
+        return self.generations(self._prompts(prompts), options)
+
+    def generations(self, prompts: Prompts, options: Mapping[str, Any]) -> list[Generation]:
+        """What comes after prompts, by the options of `generate`."""
+        results = decode(self.decoder, prompts, _asked(options))
         return [Generation(tokens, self.text(tokens) if self.has_tokenizer else None) for tokens in results]
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """The text after one prompt, piece by piece as it comes; options as of `generate`, without beams."""
-        self._check_task("stream", GENERATION)
+        self._check_task("stream", GENERATION, TRANSLATION)
         asked = _asked(options)
         if asked.num_beams > 1:
             raise InvalidArgument("beams are known at the end only", hint="generate gives them")
-        rows = self.token_ids(prompt)
         tokens: list[int] = []
         shown = ""
-        for step in token_steps(self.decoder, rows, asked, self._ends()):
+        for step in token_steps(self.decoder, self._prompts(prompt), asked):
             tokens += [token for token in step if token is not None]
             text = self.text(tokens)
             if not text.endswith("\ufffd"):  # else a letter is not complete
@@ -94,7 +114,30 @@ class Package:
                 shown = text
         yield self.text(tokens).removeprefix(shown)
 
-    def encode(self, prompts: Prompts) -> np.ndarray:
+    def _prompts(self, prompts: Any) -> Prompts:
+        """What the decoder is given: the prompts themselves, or what the encoder makes of them."""
+        if self.continues:
+            return self.prompts(self.token_ids(prompts))
+        if self.task == TRANSLATION:
+            ids, mask = padded(self.token_ids(prompts), in_front=False)
+            context = self.context({"input_ids": ids, "attention_mask": mask})
+        else:
+            context = self.context({self._input: self._arrays(prompts)})
+        return self.prompts([[int(self.manifest["start"])]] * len(context[STATES]), context)
+
+    def context(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the encoder makes of its inputs, by the names of the decoder's."""
+        taken = {name: array for name, array in arrays.items() if name in self._session.inputs}
+        context = {STATES: self._session.run(taken)["last_hidden_state"]}
+        if STATES_MASK in self.decoder.inputs:
+            context[STATES_MASK] = arrays["attention_mask"]
+        return context
+
+    def prompts(self, rows: Sequence[Sequence[int]], context: Mapping[str, np.ndarray] | None = None) -> Prompts:
+        """Tokens for the decoder, with what the package's settings say of those to come."""
+        return Prompts(rows, self._ends(), Rules.of(self.settings), context or {})
+
+    def encode(self, prompts: Texts) -> np.ndarray:
         """One vector for each text: the mean over its tokens, or the first one's where the checkpoint says so."""
         self._check_task("encode", "feature-extraction")
         outputs, mask = self.outputs(self.token_ids(prompts))
@@ -124,10 +167,46 @@ class Package:
             results.append({str(labels.get(str(i), f"LABEL_{i}")): float(chances[i] / total) for i in order})
         return results
 
-    def transcribe(self, sound: Any) -> str:
-        """The words of one sound, an array of samples or the path of a WAV file: its likeliest letter at each step."""
-        self._check_task("transcribe", "automatic-speech-recognition")
-        samples = np.asarray(self._sound(sound))
+    def transcribe(self, sound: Any, language: str | None = None, **options: Any) -> str:
+        """The words of one sound, an array of samples or the path of a WAV file.
+
+        Models with CTC give the likeliest letter at each step. Those with a decoder generate; ``language`` (such as
+        ``"en"``) is for models of several, which else tell it themselves, and ``options`` are those of `generate`.
+        Longer sounds than such a model takes are cut.
+        """
+        self._check_task("transcribe", SPEECH)
+        if self.continues:
+            return self._letters(self._sound(sound))
+        samples = self._samples(sound)
+        most = longest(self._preparation) or max(len(samples), 1)
+        pieces = [samples[first : first + most] for first in range(0, len(samples), most)]
+        return " ".join(self._words(piece, language, options) for piece in pieces).strip()
+
+    def _words(self, samples: np.ndarray, language: str | None, options: Mapping[str, Any]) -> str:
+        context = self.context({self._input: self._prepared(samples)[None]})
+        start = self._speech_start(context, language)
+        asked = {"max_new_tokens": 224, **options}
+        return str(self.generations(self.prompts([start], context), asked)[0]).strip()
+
+    def _speech_start(self, context: Mapping[str, np.ndarray], language: str | None) -> list[int]:
+        """The first tokens: where the settings know languages and tasks, also those, and that no times are wanted."""
+        start = [int(self.manifest["start"])]
+        languages: dict[str, int] = self.settings.get("lang_to_id") or {}
+        if language is not None and f"<|{language}|>" not in languages:
+            names = ", ".join(name.strip("<|>") for name in languages) or "none"
+            raise InvalidArgument(f"{self.folder} has no language {language!r}", why=f"it has {names}")
+        if language is not None:
+            start.append(languages[f"<|{language}|>"])
+        elif languages:
+            scores, _ = self.decoder.step(np.array([start]), np.ones((1, 1), np.int64), self.decoder.start(1, context))
+            start.append(max(languages.values(), key=lambda token: float(scores[0, token])))
+        if (task := (self.settings.get("task_to_id") or {}).get("transcribe")) is not None:
+            start.append(int(task))
+        if (token := self.settings.get("no_timestamps_token_id")) is not None:
+            start.append(int(token))
+        return start
+
+    def _letters(self, samples: np.ndarray) -> str:
         logits = self.run({self._input: samples[None]})["logits"][0]
         letters = logits.argmax(-1)
         blank = read_json(self.folder / "config.json").get("pad_token_id", 0)
@@ -148,6 +227,7 @@ class Package:
         """Pictures or sounds as the one array that the network takes."""
         if isinstance(items, np.ndarray):
             return items
+        items = [items] if isinstance(items, (str, os.PathLike)) else items
         if self._input != "pixel_values":
             return np.stack([self._sound(item) for item in items])
         steps = self.manifest.get("before")
@@ -160,15 +240,20 @@ class Package:
         return np.stack([prepare(picture, recipe).pixels() for picture in pictures])
 
     def _sound(self, sound: Any) -> np.ndarray:
-        """Samples between -1 and 1, scaled as the checkpoint says."""
-        settings: dict[str, Any] = {}
-        if (self.folder / "preprocessor_config.json").is_file():
-            settings = read_json(self.folder / "preprocessor_config.json")
-        rate = int(settings.get("sampling_rate", 16_000))
-        samples = read_wav(sound, rate) if isinstance(sound, (str, os.PathLike)) else np.asarray(sound, np.float32)
-        if settings.get("do_normalize"):
-            samples = (samples - samples.mean()) / np.sqrt(samples.var() + 1e-7)
-        return samples.astype(np.float32)
+        """One sound as the network takes it."""
+        return self._prepared(self._samples(sound))
+
+    def _samples(self, sound: Any) -> np.ndarray:
+        """Samples between -1 and 1."""
+        rate = int(self._preparation.get("sampling_rate", 16_000))
+        return read_wav(sound, rate) if isinstance(sound, (str, os.PathLike)) else np.asarray(sound, np.float32)
+
+    def _prepared(self, samples: np.ndarray) -> np.ndarray:
+        return features_of(samples, self._preparation, len(self._session.shapes[self._input]) > 2)
+
+    @cached_property
+    def _preparation(self) -> dict[str, Any]:
+        return preparation_of(self.folder)
 
     def outputs(self, rows: Sequence[Sequence[int]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """What the file gives for texts as token ids, and which places are tokens: padding is at the end."""
@@ -188,7 +273,7 @@ class Package:
     def has_tokenizer(self) -> bool:
         return (self.folder / "tokenizer.json").is_file()
 
-    def token_ids(self, prompts: Prompts) -> list[list[int]]:
+    def token_ids(self, prompts: Texts) -> list[list[int]]:
         """Prompts as token ids, with the special tokens that the tokenizer puts in front."""
         given = [prompts] if isinstance(prompts, str) else list(prompts)
         if not given:
@@ -221,6 +306,16 @@ def _asked(options: Mapping[str, Any]) -> Asked:
         names = ", ".join(each.name for each in fields(Asked))
         raise InvalidArgument(f"generate has no option {unknown[0]!r}", why=f"it has {names}")
     return Asked(**options)
+
+
+def preparation_of(folder: Path) -> dict[str, Any]:
+    """How a checkpoint prepares pictures or sounds; empty where it does not say so."""
+    if (folder / "preprocessor_config.json").is_file():
+        return read_json(folder / "preprocessor_config.json")
+    if (folder / "processor_config.json").is_file():
+        parts = read_json(folder / "processor_config.json")
+        return dict(parts.get("feature_extractor") or parts.get("image_processor") or {})
+    return {}
 
 
 def read_json(file: Path, missing: str = "", hint: str | None = None) -> dict[str, Any]:

@@ -1,0 +1,155 @@
+"""An encoder-decoder as two files: the encoder, and one decoder for the first token and for every one after it.
+
+The keys and values of the cross-attention are part of the decoder's state. Those of encoder states that the state does
+not hold yet are computed and joined to it: all of them in the first step, none in those after it. So there is neither a
+branch nor a second decoder. Nothing is known of families: the model is called as transformers' `generate` calls it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tonnx.api.export import export
+from tonnx.api.result import ExportResult
+from tonnx.errors import CaptureError, InvalidModel
+from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_tokens
+from tonnx.packages.encoder import takes_text
+from tonnx.run.package import STATES, STATES_MASK
+
+State = tuple[tuple[torch.Tensor, ...], ...]
+_BATCH, _PAST, _NEW, _LENGTH, _HELD = 2, 5, 3, 11, 4
+"""Sizes of the example: different ones. So many of the encoder's states are in the decoder's state already."""
+
+
+class EncoderPart(torch.nn.Module):
+    """The encoder of a model, and of its results the one that the decoder reads."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.encoder = model.get_encoder()
+        self.config, self.main_input_name = self.encoder.config, self.encoder.main_input_name
+
+    def forward(self, **inputs: Any) -> dict[str, torch.Tensor]:
+        return {"last_hidden_state": self.read(**inputs).last_hidden_state}
+
+    def read(self, **inputs: Any) -> Any:
+        """What the encoder gives, as it gives it."""
+        return self.encoder(**inputs, return_dict=True)
+
+
+class DecoderPart(torch.nn.Module):
+    """A model whose encoder has run. Its state is a tuple for each layer: the order that optimum's users expect."""
+
+    def __init__(self, model: Any, states_class: Any) -> None:
+        super().__init__()
+        self.model, self._states_class = model, states_class
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        past_key_values: State,
+        encoder_attention_mask: torch.Tensor | None = None,
+    ) -> dict[str, Any]:
+        held = past_key_values[0][2].shape[2]
+        # Only the keys and values for the encoder's states are used; what else is computed is left out of the file.
+        _, others = self.run(input_ids[:, :1], encoder_hidden_states[:, held:])
+        joined = tuple(
+            (*layer[:2], *(torch.cat(pair, dim=2) for pair in zip(layer[2:], other[2:], strict=True)))
+            for layer, other in zip(past_key_values, others, strict=True)
+        )
+        logits, state = self.run(input_ids, encoder_hidden_states, joined, attention_mask=encoder_attention_mask)
+        return {"logits": logits, "past_key_values": state}
+
+    def run(
+        self, input_ids: torch.Tensor, states: torch.Tensor, past: State = (), **others: Any
+    ) -> tuple[torch.Tensor, State]:
+        """The model on some tokens after others, with the keys and values for the encoder's states if there are any."""
+        from transformers import DynamicCache, EncoderDecoderCache
+
+        own, crossing = DynamicCache(), DynamicCache()  # which keep everything: a window is the mask's business
+        cache = EncoderDecoderCache(own, crossing)
+        for place, layer in enumerate(past):
+            own.update(layer[0], layer[1], place)
+            crossing.update(layer[2], layer[3], place)
+            cache.is_updated[place] = True
+        result = self.model(
+            encoder_outputs=self._states_class(last_hidden_state=states), decoder_input_ids=input_ids,
+            past_key_values=cache, use_cache=True, return_dict=True, **others,
+        )  # fmt: skip
+        pairs = zip(own.layers, crossing.layers, strict=True)
+        return result.logits, tuple((a.keys, a.values, b.keys, b.values) for a, b in pairs)
+
+
+def is_encoder_decoder(model: Any) -> bool:
+    """Whether it reads with one part, and writes with another."""
+    return bool(getattr(model.config, "is_encoder_decoder", False))
+
+
+def first_token(model: Any) -> int:
+    """What the decoder begins with."""
+    settings = model.generation_config
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        for said in (settings, model.config, model.config.get_text_config(decoder=True)):
+            token = getattr(said, name, None)
+            if isinstance(token, int):
+                return token
+    raise InvalidModel(
+        f"{type(model).__name__} does not say what its decoder begins with",
+        why="neither generation_config.json nor config.json has a decoder_start_token_id",
+    )
+
+
+def export_decoder_part(model: Any, path: Path, read: dict[str, Any], **options: Any) -> tuple[ExportResult, Step]:
+    """Write the decoder's file; ``read``: an example of what the encoder is given."""
+    with torch.no_grad(), model_runs(model, "what its encoder reads"):
+        states = EncoderPart(model).read(**read)
+    part = DecoderPart(model, type(states)).eval()
+    step = _step(model, part, states.last_hidden_state.shape[-1])
+    result = export(part, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
+    check_state(result, step)
+    return result, step
+
+
+def _step(model: Any, part: DecoderPart, width: int) -> Step:
+    with torch.no_grad():
+        state = _state(model, part, _BATCH, _PAST, _HELD, width)
+        more_past = _state(model, part, _BATCH + 1, _PAST + 1, _HELD, width)
+        more_held = _state(model, part, _BATCH, _PAST, _HELD + 1, width)
+    past = "past_key_values"
+    axes = moving_axes(past, state, more_past, {"batch": _BATCH, "past": _PAST})
+    for leaf, named in moving_axes(past, state, more_held, {"encoder_past": _HELD}).items():
+        axes[leaf] |= named
+    kwargs = {
+        "input_ids": random_tokens(model, _BATCH, _NEW),
+        STATES: torch.randn(_BATCH, _LENGTH, width),
+        past: state,
+    }
+    axes |= {"input_ids": {0: "batch", 1: "sequence"}, STATES: {0: "batch", 1: "encoder_sequence"}}
+    if reads_mask(model):
+        kwargs[STATES_MASK] = torch.ones(_BATCH, _LENGTH, dtype=torch.long)
+        kwargs[STATES_MASK][1, -2:] = 0
+        axes[STATES_MASK] = {0: "batch", 1: "encoder_sequence"}
+    return Step(kwargs, axes, handed_on(part, past, state))
+
+
+def reads_mask(model: Any) -> bool:
+    """Whether the decoder is told which of the encoder's states are padding: texts have a state for each token."""
+    return takes_text(model.get_encoder()) and "attention_mask" in inspect.signature(model.forward).parameters
+
+
+def _state(model: Any, part: DecoderPart, batch: int, past: int, held: int, width: int) -> State:
+    """A state after some tokens, with so many of the encoder's states."""
+    with model_runs(model, f"{past} tokens after {held} states of its encoder"):
+        _, state = part.run(random_tokens(model, batch, past), torch.randn(batch, held, width))
+    if not state:
+        raise CaptureError(
+            f"{type(model).__name__} keeps no keys and values",
+            why="without them, every token is computed from the beginning",
+            hint="tonnx.export takes its parts one by one",
+        )
+    return state

@@ -1,0 +1,176 @@
+"""Packages of every generative class of transformers that a tiny model can be made of. ``make test-generate-packages``.
+
+Each in a process of its own, forked when everything is imported, with a limit of processor time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.generation.families import MORE_SIZES, tiny_config, varied
+from tests.generation.suite import line
+
+SECONDS = 150
+LARGEST = 3_000_000
+OPSET = 18
+TOKENS = 16
+MARK = "\n## Packages\n"
+KINDS = {
+    "SEQ_TO_SEQ_CAUSAL_LM": "text2text-generation",
+    "SPEECH_SEQ_2_SEQ": "automatic-speech-recognition",
+    "CAUSAL_LM": "text-generation",
+}
+SOUNDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "whisper": (
+        "WhisperFeatureExtractor",
+        {"feature_size": 8, "chunk_length": 1},
+        {"num_mel_bins": 8, "max_source_positions": 50, "suppress_tokens": None, "begin_suppress_tokens": None},
+    ),
+    "speech_to_text": (
+        "Speech2TextFeatureExtractor",
+        {"feature_size": 24, "num_mel_bins": 24},
+        {"input_feat_per_channel": 24, "max_source_positions": 600},
+    ),
+    "moonshine": ("Wav2Vec2FeatureExtractor", {"do_normalize": False}, {}),
+}
+"""Models of speech need to know how sounds are prepared: the class, its settings, and those of the model that fit."""
+
+SECTION = """
+## Packages
+
+Written by `make test-generate-packages`: a checkpoint of a tiny model of each class that transformers' AutoModelForCausalLM, AutoModelForSeq2SeqLM
+and AutoModelForSpeechSeq2Seq load, made a package by `tonnx.export_package` at opset {opset} with its default proof: the files are those of
+the model, and {tokens} greedy tokens are `generate`'s at batch 1 and 3, with padding, with scores compared after a past of 0, 1 and 7.
+transformers {transformers}. Not tried are classes of which the test makes no model of less than {largest} parameters:
+{untried}.
+
+{counts}
+
+| family | class | task | package |
+|---|---|---|---|
+{rows}
+"""
+
+
+def families() -> dict[str, tuple[str, str]]:
+    """Every family: ``kind:family`` → its class and task."""
+    from transformers.models.auto import modeling_auto
+
+    result = {}
+    for kind, task in KINDS.items():
+        for family, name in getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES").items():
+            result[f"{kind}:{family}"] = (name if isinstance(name, str) else name[0], task)
+    return result
+
+
+def model_of(kind: str, family: str) -> Any:
+    """A tiny model; raises a ValueError for one that is not."""
+    import torch
+    import transformers
+
+    loader = getattr(transformers, {"CAUSAL_LM": "AutoModelForCausalLM", "SEQ_TO_SEQ_CAUSAL_LM": "AutoModelForSeq2SeqLM",
+                                    "SPEECH_SEQ_2_SEQ": "AutoModelForSpeechSeq2Seq"}[kind])  # fmt: skip
+    sizes = {name: size for name, size in MORE_SIZES.items() if name != "is_decoder" or kind == "CAUSAL_LM"}
+    config = tiny_config(family, **sizes, **SOUNDS.get(family, ("", {}, {}))[2])
+    if kind != "CAUSAL_LM" and not config.is_encoder_decoder:
+        raise ValueError("no encoder-decoder")
+    with torch.device("meta"):
+        count = sum(parameter.numel() for parameter in loader.from_config(config).parameters())
+    if count > LARGEST:
+        raise ValueError(f"{count} parameters")
+    torch.manual_seed(0)
+    return varied(loader.from_config(config))
+
+
+def run_case(case: str) -> str:
+    import transformers
+
+    import tonnx
+    from tonnx.errors import TonnxError
+
+    kind, family = case.split(":")
+    try:
+        model = model_of(kind, family)
+    except Exception as error:
+        return f"no tiny model: {line(error)}"
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            model.save_pretrained(Path(folder) / "source")
+            if kind == "SPEECH_SEQ_2_SEQ" and family in SOUNDS:
+                name, settings, _ = SOUNDS[family]
+                getattr(transformers, name)(**settings).save_pretrained(Path(folder) / "source")
+            result = tonnx.export_package(
+                Path(folder) / "source", Path(folder) / "package", task=KINDS[kind], opset_version=OPSET, tokens=TOKENS
+            )
+        except TonnxError as error:
+            return f"refused: {line(error)}; {(error.why or '')[:200]}".replace("|", "/").replace("\n", " ")
+        except Exception as error:
+            return f"fails: {line(error)}"
+    one = any("one token at a time" in note for note in result.notes)
+    return "ok, one token at a time" if one else "ok"
+
+
+def _child(case: str, results: Any) -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
+    results.put(run_case(case))
+
+
+def in_fork(case: str) -> str:
+    forks = multiprocessing.get_context("fork")
+    results = forks.Queue()
+    process = forks.Process(target=_child, args=(case, results))
+    process.start()
+    process.join()
+    return results.get() if process.exitcode == 0 else f"fails: ends with {process.exitcode} ({SECONDS} s at most)"
+
+
+def section(results: dict[str, str]) -> str:
+    import transformers
+
+    every = families()
+    tried = {case: result for case, result in results.items() if not result.startswith("no tiny model")}
+    rows = [
+        f"| {case.partition(':')[2]} | {every[case][0]} | {every[case][1]} | {result} |"
+        for case, result in tried.items()
+        if case in every
+    ]
+    untried = sorted({case.partition(":")[2] for case in results if case not in tried})
+    right = sum(result.startswith("ok") for result in tried.values())
+    return SECTION.format(
+        opset=OPSET, tokens=TOKENS, transformers=transformers.__version__, largest=f"{LARGEST:,}",
+        untried=", ".join(untried), counts=f"**{right} of {len(tried)}**", rows="\n".join(rows),
+    )  # fmt: skip
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", help="KIND:family,…; all if not given")
+    parser.add_argument("--results", type=Path, required=True, help="JSON; what is in it is not tried again")
+    parser.add_argument("--write", type=Path, help="the page whose section on packages is written")
+    options = parser.parse_args()
+    import transformers
+
+    import tonnx.packages.export  # noqa: F401 (before the first fork)
+
+    transformers.logging.set_verbosity_error()
+    results = json.loads(options.results.read_text()) if options.results.exists() else {}
+    for case in options.cases.split(",") if options.cases else families():
+        if case not in results or options.cases:
+            results[case] = in_fork(case)
+            print(case, results[case], flush=True)
+            options.results.write_text(json.dumps(results, indent=1))
+    if options.write:
+        page = options.write.read_text(encoding="utf-8").partition(MARK)[0]
+        options.write.write_text(page.rstrip("\n") + "\n" + section(results), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
