@@ -488,3 +488,14 @@ def test_opsets(opset: int) -> None:
     check(Case("recurrent", Recurrent(), [rows(3, 5, 4)], {0: [0, 1]}, has=["Loop"], opset=opset))
     check(Case("nothing_carried", comprehension, [rows(5, 3)], {0: [0]}, has=["Loop"], opset=opset))
     check(Case("nested", nested, [rows(3, 4)], "all", has=["Loop"], opset=opset))
+
+
+def test_after_torch_dynamo_has_failed_in_a_capture() -> None:
+    """Functions are called in another way from then on, and an argument has one reference more."""
+
+    def reads(x: Tensor) -> Tensor:
+        return torch.compile(lambda x: x if x.sum() > 0 else -x, backend="eager", fullgraph=True)(x)
+
+    with pytest.raises(tonnx.TonnxError, match="ata-dependent"):
+        tonnx.export(reads, torch.ones(2))
+    assert "torch.export" in tonnx.export(Recurrent(), rows(2, 5, 4), dynamic_axes={"x": {1: "t"}}).capture

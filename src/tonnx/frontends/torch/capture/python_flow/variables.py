@@ -100,13 +100,14 @@ def _references(value: Any) -> int:
 
 
 _HOLDER: list[list[Any]] = [[]]
-_BY_ONE_HOLDER = _references(_HOLDER[0])
-"""Those of the holder, of the argument of the function that counts, and of getrefcount's: up to 3.10 one more."""
+"""Holds a list that nobody else does."""
 
 
 def held_elsewhere(value: Any, references: int) -> bool:
     """Whether somebody else than one variable holds a list; ``references`` are those that the caller knows of."""
-    references += _BY_ONE_HOLDER
+    # Those of the holder, of the argument of the function that counts, and of getrefcount's; and of a caller's, up to
+    # Python 3.10, and wherever torch._dynamo has run: then functions are called in another way.
+    references += _references(_HOLDER[0])
     if sys.getrefcount(value) <= references:
         return False
     ours = sum(isinstance(holder, (Snapshot, Content)) for holder in gc.get_referrers(value))
