@@ -15,7 +15,7 @@ LEVELS = (
     ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
     ("tonnx.ir",),
     ("tonnx.io",),
-    ("tonnx.lowering", "tonnx.passes", "tonnx.legalise"),
+    ("tonnx.lowering", "tonnx.passes", "tonnx.legalise", "tonnx.quant"),
     ("tonnx.proof",),
     ("tonnx.frontends",),  # what front ends share: the request, what they hand over, dynamic axes
     ("tonnx.frontends.torch", "tonnx.frontends.paddle"),
@@ -37,7 +37,7 @@ ONLY_FOR_TYPES = {
 }
 """Modules whose imports under TYPE_CHECKING do not count, and why."""
 
-WITHOUT_FRAMEWORK = ("errors", "stages", "ir", "io", "lowering", "passes", "legalise", "proof")
+WITHOUT_FRAMEWORK = ("errors", "stages", "ir", "io", "lowering", "passes", "legalise", "quant", "proof")
 FRAMEWORKS = ("torch", "torchvision", "paddle")
 
 INSIDE_TORCH = tuple(

@@ -19,6 +19,7 @@ READS_THE_OPSET = {
     "ir/build.py": "may be told to write at another opset than the graph's",
     "io/read.py": "onnx infers no types of old files, and a file may leave its opset out",
     "api/request.py": "takes the default where none is given",
+    "api/quantize.py": "takes that of the original where none is given",
     "api/retarget.py": "brings functions of a file to the opset of the file",
     "passes/kernels.py": "which kernels ONNX Runtime has for a dtype depends on it",
     "proof/judge.py": "onnx's reference evaluator may be too old for a file",

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         unregister_custom_op_symbolic,
     )
     from tonnx.api.export import export
+    from tonnx.api.quantize import QuantizeResult, quantize
     from tonnx.api.result import ExportResult
     from tonnx.api.retarget import RetargetResult, retarget
     from tonnx.api.verify import VerifyResult, verify
@@ -54,6 +55,8 @@ _LATER = {
     "register_custom_op_symbolic": "tonnx.api.custom",
     "Package": "tonnx.run.package",
     "PackageResult": "tonnx.packages.export",
+    "quantize": "tonnx.api.quantize",
+    "QuantizeResult": "tonnx.api.quantize",
     "report": "tonnx.reporting",
     "retarget": "tonnx.api.retarget",
     "RetargetError": "tonnx.errors",
@@ -80,6 +83,7 @@ __all__ = [
     "Model",
     "Package",
     "PackageResult",
+    "QuantizeResult",
     "RetargetError",
     "RetargetResult",
     "TonnxError",
@@ -93,6 +97,7 @@ __all__ = [
     "export_package",
     "load",
     "lower",
+    "quantize",
     "register_container",
     "register_custom_op_symbolic",
     "report",

@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx.api.deliver import deliver
+from tonnx.api.deliver import Result, deliver
 from tonnx.api.request import Weights, check_options, read_weights
 from tonnx.api.result import format_size, value_data
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
@@ -168,7 +168,7 @@ def _retargeted(
     result.notes += untested()
     result.after = _count(result.model)
     provenance.stamp(result.model)
-    subject = _subject(model, read, result, arrays).within(rtol, atol) if verify else None
+    subject = file_subject(model, read, result, arrays).within(rtol, atol) if verify else None
     deliver(result, f, stages, subject, external_data=external_data, refer=weights.stay, runtime=target.runtime)
     result.timings = stages.seconds
     return result
@@ -222,8 +222,8 @@ def _count(model: ir.Model) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.all_nodes())
 
 
-def _subject(
-    model: Any, read: Callable[[], ir.Model], result: RetargetResult, arrays: Mapping[str, np.ndarray]
+def file_subject(
+    model: Any, read: Callable[[], ir.Model], result: Result, arrays: Mapping[str, np.ndarray]
 ) -> Subject:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     signature = Signature.of(result.model)

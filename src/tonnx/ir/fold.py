@@ -18,6 +18,9 @@ Attributes = Mapping[str, Any]
 LIMIT = 1 << 16
 """Elements. What is larger stays a node, so that folding never inflates a file."""
 
+_QUANTISED = 1 << 10
+"""Elements. Fewer integers of 8 bits are taken for numbers, not for weights."""
+
 
 def _cast(x: Array, attributes: Attributes) -> Array:
     to = attributes["to"]
@@ -195,13 +198,19 @@ def _modern(
     return moved, {name: value for name, value in attributes.items() if name not in positions}
 
 
+def _was_quantised(x: Array) -> bool:
+    """Weights of 8 bits or fewer: as floats they would take the space again that was saved."""
+    return x.itemsize == 1 and x.dtype != bool and x.size > _QUANTISED
+
+
 def fold(
     op_type: str, inputs: Sequence[Array | None], attributes: Attributes, limit: int | None = LIMIT
 ) -> Array | None:
     """The value of an operator on constant inputs, or None when it is not folded."""
     if op_type == "Cast":
         assert inputs[0] is not None
-        return _cast(inputs[0], attributes)
+        cast = _cast(inputs[0], attributes)
+        return None if _was_quantised(inputs[0]) and cast.itemsize > 1 else cast
     function = _TABLE.get(op_type)
     if function is None:
         return None

@@ -35,6 +35,8 @@ _FOREIGN: dict[str, tuple[int, Any, Any]] = {
 _FOREIGN_DTYPES = {np.dtype(values): (code, bits) for code, values, bits in _FOREIGN.values()}
 
 
+_EXACT = ("session.qdq_matmulnbits_accuracy_level", "1")
+"""Products with weights of 4 or 8 bits: ONNX Runtime rounds the other factor to 8 bits by default, too."""
 _DATA_FOLDER = "session.model_external_initializers_file_folder_path"
 
 PATIENCE = 300.0
@@ -63,6 +65,7 @@ class Session:
         threads: int | None = None,
         *,
         optimised: bool = True,
+        exact: bool = True,
         spin: bool = True,
         data_folder: str | None = None,
     ) -> None:
@@ -75,6 +78,8 @@ class Session:
         if data_folder is not None:
             self._options.add_session_config_entry(_DATA_FOLDER, data_folder)
             self._options.add_session_config_entry("session.disable_prepacking", "1")  # it would copy the weights
+        if exact:
+            self._options.add_session_config_entry(*_EXACT)
         if not spin:
             self._options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:

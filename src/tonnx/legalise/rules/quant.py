@@ -179,10 +179,27 @@ def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value:
     if zero_point is not None:
         zero_point = _without_nibbles(op, zero_point)
     if block:
-        return dequantize(op, x, *_shaped(in_blocks, op, x, scale, zero_point, axis, block))
+        return _dequantize_in_blocks(op, x, scale, zero_point, axis % op.rank(x), block)
     if x.dtype in (T.INT16, T.UINT16):
         return dequantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, axis))
     return op.DequantizeLinear(x, scale, zero_point, **node.attributes("block_size"))
+
+
+def _dequantize_in_blocks(
+    op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value | None, axis: int, block: int
+) -> ir.Value:
+    """Weights with an axis for the blocks, so that scales are not repeated: a file would hold each of them."""
+    array = constant_of(x)
+    if array is None:
+        return dequantize(op, x, *_shaped(in_blocks, op, x, scale, zero_point, axis, block))
+    length = array.shape[axis]
+    rest = -length % block  # the last block may be shorter
+    padded = np.pad(array, [(0, rest if i == axis else 0) for i in range(array.ndim)])
+    blocks = padded.reshape(*padded.shape[:axis], -1, block, *padded.shape[axis + 1 :])
+    by_block = [None if part is None else op.Unsqueeze(part, [axis + 1]) for part in (scale, zero_point)]
+    assert by_block[0] is not None
+    floats = op.Reshape(dequantize(op, op.constant(blocks), by_block[0], by_block[1]), list(padded.shape))
+    return op.Slice(floats, [0], [length], [axis]) if rest else floats
 
 
 def _without_nibbles(op: Builder, value: ir.Value) -> ir.Value:

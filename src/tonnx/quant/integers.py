@@ -1,0 +1,131 @@
+"""Floats as integers with a scale, and back. Blocks of numbers along one axis share a scale and a zero point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import ml_dtypes
+import numpy as np
+import onnx_ir as ir
+
+_DTYPES = {(4, True): ml_dtypes.int4, (4, False): ml_dtypes.uint4, (8, True): np.int8, (8, False): np.uint8}
+_NARROWER = np.linspace(1.0, 0.7, 7)
+"""Parts of the largest magnitude that are tried as the end of the range: a few clipped numbers may cost less than
+coarser steps for all."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How weights are stored."""
+
+    bits: int = 8
+    block: int = 32
+    """How many numbers share a scale; 0: all along the axis."""
+    symmetric: bool = True
+    """Without a zero point."""
+
+    @property
+    def dtype(self) -> ir.DataType:
+        """Of the integers."""
+        return ir.DataType.from_numpy(np.dtype(_DTYPES[self.bits, self.symmetric]))
+
+    @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest integer."""
+        count = 1 << self.bits
+        return (-count // 2, count // 2 - 1) if self.symmetric else (0, count - 1)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A tensor as integers."""
+
+    integers: np.ndarray
+    scale: np.ndarray
+    """Its size along ``axis`` is the number of blocks."""
+    zero_point: np.ndarray | None
+    axis: int
+    block: int
+    """0: one scale for each slice along ``axis``, which has only that axis."""
+
+    def floats(self) -> np.ndarray:
+        """What DequantizeLinear makes of it, to the bit: computed in the dtype of the scale."""
+        numbers = self.integers.astype(np.int32)
+        if self.zero_point is not None:
+            numbers = numbers - self._spread(self.zero_point.astype(np.int32))
+        return np.asarray(numbers.astype(self.scale.dtype) * self._spread(self.scale))
+
+    def _spread(self, by_block: np.ndarray) -> np.ndarray:
+        """One number for each of the integers."""
+        if not self.block:
+            return by_block.reshape([-1 if i == self.axis else 1 for i in range(self.integers.ndim)])
+        whole = np.repeat(by_block, self.block, axis=self.axis)
+        return np.take(whole, range(self.integers.shape[self.axis]), axis=self.axis)
+
+    @property
+    def nbytes(self) -> int:
+        """As a file holds it."""
+        bits = 4 if self.integers.dtype in (ml_dtypes.int4, ml_dtypes.uint4) else 8
+        points = 0 if self.zero_point is None else self.zero_point.size
+        return self.scale.nbytes + (self.integers.size * bits + 7) // 8 + (points * bits + 7) // 8
+
+
+def in_blocks(array: np.ndarray, axis: int, form: Form) -> Stored:
+    """Blocks of ``form.block`` numbers along an axis; the last may be shorter. All along it if there is one block."""
+    length = array.shape[axis]
+    block = min(form.block or length, length)
+    count = -(-length // block)
+    rows = np.moveaxis(array, axis, -1)
+    padded = np.zeros((*rows.shape[:-1], count * block), np.float32)
+    padded[..., :length] = rows
+    blocks = padded.reshape(*rows.shape[:-1], count, block)
+    integers, scale, zero_point = _rounded(blocks, form, array.dtype)
+    whole = integers.reshape(padded.shape)[..., :length]
+    points = None if zero_point is None else np.moveaxis(zero_point, -1, axis)
+    return Stored(np.moveaxis(whole, -1, axis), np.moveaxis(scale, -1, axis), points, axis, block)
+
+
+def by_channel(array: np.ndarray, axis: int, form: Form) -> Stored:
+    """One scale for each slice along an axis."""
+    rows = np.moveaxis(array, axis, 0)
+    blocks = rows.reshape(len(rows), -1).astype(np.float32)
+    integers, scale, zero_point = _rounded(blocks, form, array.dtype)
+    return Stored(np.moveaxis(integers.reshape(rows.shape), 0, axis), scale, zero_point, axis, 0)
+
+
+def _rounded(blocks: np.ndarray, form: Form, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The blocks are along the last axis. The range is the one with the least square error of those that are tried."""
+    best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    least = np.full(blocks.shape[:-1], np.inf, np.float32)
+    for scale, zero_point in _ranges(blocks, form, dtype):
+        low, high = form.limits
+        steps = np.rint(blocks / scale[..., None].astype(np.float32)) + zero_point[..., None]
+        integers = np.clip(steps, low, high)
+        error = (integers - zero_point[..., None]) * scale[..., None].astype(np.float32) - blocks
+        squares = np.einsum("...i,...i->...", error, error)
+        if best is None:
+            best, least = (integers, scale, zero_point), squares
+            continue
+        better = squares < least
+        least = np.where(better, squares, least)
+        taken = (integers, scale, zero_point)
+        wide = (better[..., None], better, better)
+        best = tuple(np.where(w, new, old) for w, new, old in zip(wide, taken, best, strict=True))  # type: ignore[assignment]
+    assert best is not None
+    kind = _DTYPES[form.bits, form.symmetric]
+    integers, scale, zero_point = best
+    return integers.astype(kind), scale, None if form.symmetric else zero_point.astype(kind)
+
+
+def _ranges(blocks: np.ndarray, form: Form, dtype: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Scales in the dtype in which they will be stored, and zero points. Zero is always one of the numbers."""
+    low, high = np.minimum(blocks.min(-1), 0), np.maximum(blocks.max(-1), 0)
+    bottom, top = form.limits
+    for part in _NARROWER:
+        span = part * (np.maximum(-low, high) / top if form.symmetric else (high - low) / (top - bottom))
+        scale = np.where(span > 0, span, 1).astype(dtype)
+        # A scale that is too small for its dtype would be zero.
+        scale = np.where(scale > 0, scale, np.finfo(dtype).tiny).astype(dtype)
+        zero = np.zeros_like(low) if form.symmetric else np.clip(np.rint(-low * part / scale), bottom, top)
+        yield scale, zero.astype(np.float32)
