@@ -6,8 +6,9 @@ import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from tonnx.api.result import Result
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.ir.target import ORT_CPU
 from tonnx.stages import Stages
@@ -22,17 +23,6 @@ if TYPE_CHECKING:
 
 FEW_VALUES = 2
 """Other draws and other signs: what every file is tried on."""
-
-
-class Result(Protocol):
-    """What is delivered: `ExportResult` and `RetargetResult` are such."""
-
-    model: ir.Model
-    path: Path | None
-    size: int
-    verification: Verification | None
-    notes: list[str]
-    not_run: str
 
 
 def deliver(

@@ -6,8 +6,6 @@ import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -16,7 +14,7 @@ import onnx_ir as ir
 
 from tonnx.api.deliver import deliver
 from tonnx.api.request import check_options
-from tonnx.api.result import format_size, value_data
+from tonnx.api.result import Result, format_size
 from tonnx.api.retarget import file_subject
 from tonnx.errors import InvalidArgument
 from tonnx.io import read as reading
@@ -25,8 +23,7 @@ from tonnx.ir import provenance
 from tonnx.ir.target import CANON, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up
-from tonnx.proof import Session, Verification
-from tonnx.proof.data import verification_data
+from tonnx.proof import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
 from tonnx.quant.integers import Form
@@ -61,12 +58,10 @@ class Loss:
 
 
 @dataclass
-class QuantizeResult:
+class QuantizeResult(Result):
     """A model with smaller weights: what is stored how, what that costs, and the proof."""
 
-    model: ir.Model
-    to: str
-    opset: int
+    to: str = ""
     layers: list[Layer] = field(default_factory=list)
     """The weights that were looked at."""
     before: int = 0
@@ -74,17 +69,6 @@ class QuantizeResult:
     after: int = 0
     losses: list[Loss] = field(default_factory=list)
     """The outputs beside the original's; what the proof compares with is the original with rounded weights."""
-    path: Path | None = None
-    size: int = 0
-    verification: Verification | None = None
-    not_run: str = ""
-    notes: list[str] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def proto(self) -> onnx.ModelProto:
-        """The model as a protobuf. Made on demand: it copies the weights."""
-        return onnx.load_model_from_string(write.to_bytes(self.model))
 
     def __str__(self) -> str:
         stored = [layer for layer in self.layers if layer.stored is not None]
@@ -105,12 +89,9 @@ class QuantizeResult:
 
     def data(self) -> dict[str, Any]:
         """The same as JSON data."""
-        graph = self.model.graph
         return {
             "path": str(self.path) if self.path else None,
             "to": self.to,
-            "opset": self.opset,
-            "size": self.size,
             "weights": {"before": self.before, "after": self.after},
             "layers": [
                 {
@@ -123,11 +104,7 @@ class QuantizeResult:
                 for layer in self.layers
             ],
             "losses": [vars(loss) for loss in self.losses],
-            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
-            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
-            "outputs": [value_data(value) for value in graph.outputs],
-            "notes": list(self.notes),
-            "verification": None if self.verification is None else verification_data(self.verification),
+            **self._common_data(),
         }
 
 
@@ -183,7 +160,7 @@ def quantize(
         arrays = dict(inputs or {})
         check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
         target = Target(original.opset_imports[""] if opset_version is None else opset_version)
-        result = QuantizeResult(original, to, target.opset, notes=untested())
+        result = QuantizeResult(original, target.opset, notes=untested(), to=to)
         result.before = _weight_bytes(original)
         rounded = read()
         with stages("quantise"):

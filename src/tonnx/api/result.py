@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class ExportResult:
-    """A finished export: the model, what was done to it, and the proof. ``print`` it to read it."""
+class Result:
+    """A finished file: the model, what was done to it, and the proof. ``print`` it to read it."""
 
     model: ir.Model
     """The onnx-ir model, with the weights' own memory behind it."""
@@ -36,8 +36,6 @@ class ExportResult:
     """Bytes written."""
     not_run: str = ""
     """Why the file was checked, but neither run nor compared: it has operators that no runtime here has."""
-    capture: str = ""
-    """How the graph was had: torch.export, TorchScript, torch.jit.script or torch.jit.trace; empty for saved models."""
     notes: list[str] = field(default_factory=list)
     """What the optimiser folded and fused, and limits of dynamic dimensions."""
 
@@ -49,6 +47,30 @@ class ExportResult:
         from tonnx.io import write
 
         return onnx.load_model_from_string(write.to_bytes(self.model))
+
+    def _common_data(self) -> dict[str, Any]:
+        """What the JSON data of every finished file has."""
+        from tonnx.proof.data import verification_data
+
+        graph = self.model.graph
+        return {
+            "opset": self.opset,
+            "ir_version": self.model.ir_version,
+            "size": self.size,
+            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
+            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
+            "outputs": [value_data(value) for value in graph.outputs],
+            "notes": list(self.notes),
+            "verification": None if self.verification is None else verification_data(self.verification),
+        }
+
+
+@dataclass
+class ExportResult(Result):
+    """A finished export: the model, what was done to it, and the proof. ``print`` it to read it."""
+
+    capture: str = ""
+    """How the graph was had: torch.export, TorchScript, torch.jit.script or torch.jit.trace; empty for saved models."""
 
     def save(self, path: str | os.PathLike[str], *, external_data: bool | None = None) -> Path:
         """Write the model (again) to ``path``, in the same way as ``export`` does."""
@@ -77,22 +99,13 @@ class ExportResult:
     def data(self) -> dict[str, Any]:
         """The same as JSON data. Keys are a promise to scripts: they are added, never renamed."""
         from tonnx.ir.history import operator_counts
-        from tonnx.proof.data import verification_data
 
-        graph = self.model.graph
         return {
             "path": str(self.path) if self.path else None,
-            "opset": self.opset,
-            "ir_version": self.model.ir_version,
             "nodes": self.nodes,
             "operators": operator_counts(self.model),
-            "size": self.size,
-            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
-            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
-            "outputs": [value_data(value) for value in graph.outputs],
-            "notes": list(self.notes),
             "not_run": self.not_run or None,
-            "verification": None if self.verification is None else verification_data(self.verification),
+            **self._common_data(),
         }
 
     @property

@@ -6,8 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,9 +14,9 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx.api.deliver import Result, deliver
-from tonnx.api.request import Weights, check_options, read_weights
-from tonnx.api.result import format_size, value_data
+from tonnx.api.deliver import deliver
+from tonnx.api.request import check_options, read_weights
+from tonnx.api.result import Result, format_size
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
@@ -26,8 +25,7 @@ from tonnx.ir import facts, provenance
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, list_initializers
-from tonnx.proof import Session, Verification
-from tonnx.proof.data import verification_data
+from tonnx.proof import Session
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
 from tonnx.proof.signature import Signature, check_fit, signature_lines
@@ -37,27 +35,14 @@ from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
 
 
-@dataclass
-class RetargetResult:
+@dataclass(kw_only=True)
+class RetargetResult(Result):
     """A model at another opset: what changed, and the proof."""
 
-    model: ir.Model
     source: int
-    opset: int
     before: Counter[str]
     """Nodes by operator in the original."""
-    after: Counter[str]
-    path: Path | None = None
-    size: int = 0
-    verification: Verification | None = None
-    not_run: str = ""
-    notes: list[str] = field(default_factory=list)
-    timings: dict[str, float] = field(default_factory=dict)
-
-    @cached_property
-    def proto(self) -> onnx.ModelProto:
-        """The model as a protobuf. Made on demand: it copies the weights."""
-        return onnx.load_model_from_string(write.to_bytes(self.model))
+    after: Counter[str] = field(default_factory=Counter)
 
     def changes(self) -> list[tuple[str, int, int]]:
         """Operator, nodes before, nodes after: where they differ."""
@@ -82,20 +67,12 @@ class RetargetResult:
 
     def data(self) -> dict[str, Any]:
         """The same as JSON data."""
-        graph = self.model.graph
         return {
             "path": str(self.path),
             "source_opset": self.source,
-            "opset": self.opset,
-            "ir_version": self.model.ir_version,
             "nodes": {"before": self.before.total(), "after": self.after.total()},
             "changes": [{"operator": name, "before": b, "after": a} for name, b, a in self.changes()],
-            "size": self.size,
-            "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
-            "inputs": [value_data(value) for value in graph.inputs if not value.is_initializer()],
-            "outputs": [value_data(value) for value in graph.outputs],
-            "notes": list(self.notes),
-            "verification": None if self.verification is None else verification_data(self.verification),
+            **self._common_data(),
         }
 
 
@@ -135,41 +112,24 @@ def retarget(
     """
     target = Target(opset, runtime)
     check_options(f, external_data, rtol, atol)
-    stay = read_weights(weights, f, external_data)
+    kept = read_weights(weights, f, external_data)
+    arrays, stages = dict(inputs or {}), Stages(progress)
     with reading.blaming(model):
-        return _retargeted(
-            model, target, f, dict(inputs or {}), verify, rtol, atol, external_data, stay, Stages(progress)
-        )
-
-
-def _retargeted(
-    model: Any,
-    target: Target,
-    f: str | os.PathLike[str] | BinaryIO | None,
-    arrays: dict[str, np.ndarray],
-    verify: bool,
-    rtol: float | None,
-    atol: float | None,
-    external_data: bool | None,
-    weights: Weights,
-    stages: Stages,
-) -> RetargetResult:
-    with stages("read"):
-        read = reading.reader(model)
-        original = read()
-    source = original.opset_imports[""]
-    result = RetargetResult(original, source, target.opset, before=_count(original), after=Counter())
-    check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
-    with stages("legalise"):
-        result.model = _legalised(original, read, target, result.notes)
-    if weights.stay:
-        refer(result.model, weights.beside, weights.files)
-        result.notes += summary(result.model)
-    result.notes += untested()
-    result.after = _count(result.model)
-    provenance.stamp(result.model)
-    subject = file_subject(model, read, result, arrays).within(rtol, atol) if verify else None
-    deliver(result, f, stages, subject, external_data=external_data, refer=weights.stay, runtime=target.runtime)
+        with stages("read"):
+            read = reading.reader(model)
+            original = read()
+        result = RetargetResult(original, target.opset, source=original.opset_imports[""], before=_count(original))
+        check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
+        with stages("legalise"):
+            result.model = _legalised(original, read, target, result.notes)
+        if kept.stay:
+            refer(result.model, kept.beside, kept.files)
+            result.notes += summary(result.model)
+        result.notes += untested()
+        result.after = _count(result.model)
+        provenance.stamp(result.model)
+        subject = file_subject(model, read, result, arrays).within(rtol, atol) if verify else None
+        deliver(result, f, stages, subject, external_data=external_data, refer=kept.stay, runtime=target.runtime)
     result.timings = stages.seconds
     return result
 

@@ -16,12 +16,11 @@ class ReferenceSession(Session):
     """A file in onnx's reference evaluator: slow, and with no limit of time."""
 
     def __init__(self, model: Model, refusal: TooNew) -> None:
-        import onnx
         from onnx.reference import ReferenceEvaluator  # slow to import, and rarely needed
 
         self._refusal = refusal
         self.brought_up_by, self.remark = "", f"{refusal.what}: run by onnx's reference evaluator instead"
-        proto = onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(os.fspath(model))
+        proto = upward.load_proto(model)
         self.inputs, self.outputs = upward.types_of(proto)
         self.shapes, self.metadata = upward.shapes_of(proto), upward.metadata_of(proto)
         self._evaluator: Any = ReferenceEvaluator(proto)

@@ -245,10 +245,7 @@ def _is_valid_but_for_shapes(model: Model) -> bool:
     """Inputs and outputs whose rank nobody knows: onnx.checker wants one, runtimes do not. All else must be right."""
     import onnx
 
-    if isinstance(model, bytes):
-        proto = onnx.load_model_from_string(model)
-    else:
-        proto = onnx.load(model, load_external_data=False)
+    proto = upward.load_proto(model, weights=False)
     try:
         onnx.shape_inference.infer_shapes(proto, check_type=True, strict_mode=True)
         for value in (*proto.graph.input, *proto.graph.output):

@@ -30,7 +30,14 @@ def old_model(model: str | bytes) -> onnx.ModelProto | None:
     opset = opset_of(model)
     if opset is None or opset >= OLDEST_RUN:
         return None
-    return onnx.load_model_from_string(model) if isinstance(model, bytes) else onnx.load(model)
+    return load_proto(model)
+
+
+def load_proto(model: str | os.PathLike[str] | bytes, *, weights: bool = True) -> onnx.ModelProto:
+    """A file or its bytes; without ``weights``, what lies beside the file stays there."""
+    if isinstance(model, bytes):
+        return onnx.load_model_from_string(model)
+    return onnx.load(os.fspath(model), load_external_data=weights)
 
 
 def ways_up(proto: onnx.ModelProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[bytes, str]]:

@@ -12,9 +12,8 @@ import numpy as np
 
 from tonnx.errors import InvalidModel, VerificationFailed
 from tonnx.proof.locate.align import ContentMatch
-from tonnx.proof.locate.cut import Cutter
-from tonnx.proof.locate.sweep import Pairs, Region, Tolerances
-from tonnx.proof.locate.trace import Step, Trace
+from tonnx.proof.locate.sweep import Pairs, Region
+from tonnx.proof.locate.trace import Step
 
 _STEPS = 12
 """Values of the model that are tried, the first ones without a match."""
@@ -24,15 +23,7 @@ _BEHIND = 8
 
 
 def narrow(
-    cutter: Cutter,
-    trace: Trace,
-    feeds: dict[str, np.ndarray],
-    pairs: Pairs,
-    match: ContentMatch,
-    region: Region,
-    end: str | None,
-    steps: Sequence[Step],
-    tolerances: Tolerances,
+    pairs: Pairs, match: ContentMatch, region: Region, end: str | None, steps: Sequence[Step]
 ) -> tuple[str, str] | None:
     """The value of the file, and the model's that it should hold, after which all is right; or None.
 
@@ -41,18 +32,19 @@ def narrow(
     tried = [step.name for step in steps[:_STEPS] if step.name in match.ours]
     if not tried and end is None:
         return None
-    arrays = _arrays(trace, feeds, pairs, region, [*tried, *([end] if end is not None else ())])
+    arrays = _arrays(pairs, region, [*tried, *([end] if end is not None else ())])
     expected = pairs.outputs.get(region.value, arrays.get(end or ""))
     if expected is None:
         return None
-    inputs = {value: arrays.get(pairs.names.get(value, ""), feeds.get(value)) for value in region.inputs}
+    inputs = {value: arrays.get(pairs.names.get(value, ""), pairs.feeds.get(value)) for value in region.inputs}
     if any(array is None for array in inputs.values()):
         return None
-    values = [name for index in region.nodes for name in cutter.proto.graph.node[index].output if name in match.kinds]
+    nodes = (pairs.cutter.proto.graph.node[index] for index in region.nodes)
+    values = [name for node in nodes for name in node.output if name in match.kinds]
     region_feeds = {value: array for value, array in inputs.items() if array is not None}
 
     def right(value: str, name: str) -> bool:
-        return _is_right(cutter, {**region_feeds, value: arrays[name]}, region.value, expected, tolerances)
+        return _is_right(pairs, {**region_feeds, value: arrays[name]}, region.value, expected)
 
     tests = 0
     for name in tried:
@@ -63,16 +55,16 @@ def narrow(
                 return None
             if right(value, name):
                 hits = [value, *(v for v in places[place + 1 : place + 1 + _BEHIND] if right(v, name))]
-                return _meant(cutter, region_feeds, hits, tolerances), name
+                return _meant(pairs, region_feeds, hits), name
     if end is None or end not in match.ours:
         return None
     # Perhaps what follows the fault only hands on what the region should compute.
     copies = [value for value in values if match.kinds[value] == match.ours[end] and value != region.value][-_BEHIND:]
-    first = _meant(cutter, region_feeds, [*copies, region.value], tolerances)
+    first = _meant(pairs, region_feeds, [*copies, region.value])
     return (first, end) if first != region.value and right(first, end) else None
 
 
-def _meant(cutter: Cutter, feeds: Mapping[str, np.ndarray], hits: list[str], tolerances: Tolerances) -> str:
+def _meant(pairs: Pairs, feeds: Mapping[str, np.ndarray], hits: list[str]) -> str:
     """Which of these values of the file is the model's: with its value in the place of each, all is right.
 
     The last one, or the first that is the same in the file, a copy. An earlier one may be right by chance only: what
@@ -81,26 +73,22 @@ def _meant(cutter: Cutter, feeds: Mapping[str, np.ndarray], hits: list[str], tol
     if len(hits) == 1:
         return hits[0]
     try:
-        own = cutter.run(cutter.between(hits, feeds), feeds, hits)
+        own = pairs.cutter.run(pairs.cutter.between(hits, feeds), feeds, hits)
     except (VerificationFailed, InvalidModel):
         return hits[-1]
-    return next(value for value in hits if tolerances.compare(value, own[hits[-1]], own[value]).ok)
+    return next(value for value in hits if pairs.tolerances.compare(value, own[hits[-1]], own[value]).ok)
 
 
-def _arrays(
-    trace: Trace, feeds: Mapping[str, np.ndarray], pairs: Pairs, region: Region, tried: Sequence[str]
-) -> dict[str, np.ndarray]:
+def _arrays(pairs: Pairs, region: Region, tried: Sequence[str]) -> dict[str, np.ndarray]:
     arrays: dict[str, np.ndarray] = {}
     wanted = {pairs.names[value] for value in region.inputs if value in pairs.names} | set(tried)
-    trace.run({name: array.copy() for name, array in feeds.items()}, wanted, arrays.__setitem__)
+    pairs.run_model(wanted, arrays.__setitem__)
     return arrays
 
 
-def _is_right(
-    cutter: Cutter, fed: Mapping[str, np.ndarray], output: str, expected: np.ndarray, tolerances: Tolerances
-) -> bool:
+def _is_right(pairs: Pairs, fed: Mapping[str, np.ndarray], output: str, expected: np.ndarray) -> bool:
     try:
-        result = cutter.run(cutter.between([output], fed), fed, [output])
+        result = pairs.cutter.run(pairs.cutter.between([output], fed), fed, [output])
     except (VerificationFailed, InvalidModel):
         return False
-    return tolerances.compare(output, expected, result[output]).ok
+    return pairs.tolerances.compare(output, expected, result[output]).ok

@@ -27,7 +27,7 @@ from tonnx.proof.locate.inside import opened_case, placed
 from tonnx.proof.locate.located import Difference, Located, NodeInfo
 from tonnx.proof.locate.narrow import narrow
 from tonnx.proof.locate.reproduce import write_reproducer
-from tonnx.proof.locate.sweep import Local, Pairs, Tolerances, ancestors, chained, local, region_of
+from tonnx.proof.locate.sweep import Local, Pairs, Tolerances, ancestors, chained, local
 from tonnx.proof.locate.trace import Step, Trace
 from tonnx.proof.locate.unfold import Place
 from tonnx.proof.subject import Arrays, Subject
@@ -71,18 +71,19 @@ def case_of(subject: Subject, model: ir.Model, feeds: Arrays) -> Case:
     return Case(model, subject.trace(), dict(feeds), expected, Tolerances(subject.rtol, subject.atol), subject.stamp)
 
 
-def _swept(case: Case) -> tuple[Cutter, Pairs, dict[str, Comparison], ContentMatch | None]:
+def _swept(case: Case) -> tuple[Pairs, dict[str, Comparison], ContentMatch | None]:
     cutter, contents = Cutter(case.model), None
     names = stamped(cutter, case.steps, case.stamp)
     if not names:
         # Nothing in the file says which of its values are which of the model's: their names or contents do.
         contents = by_contents(cutter, case.trace, case.feeds, case.outputs, case.steps)
         names = {**contents.names, **case.model_values}
-    pairs = Pairs(names, case.outputs)
-    return cutter, pairs, chained(cutter, case.trace, case.feeds, pairs, case.tolerances), contents
+    pairs = Pairs(cutter, case.trace, case.feeds, names, case.outputs, case.tolerances)
+    return pairs, chained(pairs), contents
 
 
-def _listed(cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison]) -> list[Difference]:
+def _listed(pairs: Pairs, comparisons: Mapping[str, Comparison]) -> list[Difference]:
+    cutter = pairs.cutter
     order = sorted(comparisons, key=lambda value: cutter.maker.get(value, -1))
     return [Difference(v, pairs.names.get(v, ""), _info(cutter, cutter.maker.get(v)), comparisons[v]) for v in order]
 
@@ -98,12 +99,12 @@ def locate_or_compare(
     case: Case, *, differs: bool, reproducer: Path | None = None
 ) -> tuple[Located | None, list[Difference]]:
     """The first node that departs, if the file is known to differ; and the differences along the graph."""
-    cutter, pairs, comparisons, contents = _swept(case)
-    listed = _listed(cutter, pairs, comparisons)
+    pairs, comparisons, contents = _swept(case)
+    listed = _listed(pairs, comparisons)
     if not differs:
         return None, listed
-    located = _searched(case, cutter, pairs, comparisons, contents)
-    located, cutter = _deeper(case, cutter, located)
+    located = _searched(case, pairs, comparisons, contents)
+    located, cutter = _deeper(case, pairs.cutter, located)
     located.compared = len(comparisons)
     if reproducer is not None and located.local is not None and located.local.expected is not None:
         try:
@@ -113,27 +114,25 @@ def locate_or_compare(
     return located, listed
 
 
-def _searched(
-    case: Case, cutter: Cutter, pairs: Pairs, comparisons: dict[str, Comparison], contents: ContentMatch | None
-) -> Located:
-    wrong = [name for name in cutter.outputs if name in comparisons and not comparisons[name].ok]
+def _searched(case: Case, pairs: Pairs, comparisons: dict[str, Comparison], contents: ContentMatch | None) -> Located:
+    outputs = pairs.cutter.outputs
+    wrong = [name for name in outputs if name in comparisons and not comparisons[name].ok]
     broken = [value for value in comparisons if not comparisons[value].measured and value not in wrong]
-    if not wrong and not any(name in comparisons for name in cutter.outputs):
+    if not wrong and not any(name in comparisons for name in outputs):
         wrong = broken[-1:]  # the run stopped before the outputs
     if not wrong:
-        return _whole(case, cutter)
-    roots = _roots(cutter, pairs, comparisons, wrong)
+        return _whole(case, pairs.cutter)
+    roots = _roots(pairs, comparisons, wrong)
     doubts: dict[str, str] = {}
     if contents is not None:
-        roots, doubts = _narrowed(case, cutter, pairs, contents, roots)
-    regions = [region_of(cutter, value, pairs) for value in roots[:_CANDIDATES]]
-    judged = local(cutter, case.trace, case.feeds, pairs, regions, case.tolerances, keep=True)
+        roots, doubts = _narrowed(case, pairs, contents, roots)
+    judged = local(pairs, roots[:_CANDIDATES])
     confirmed = next((one for one in judged if not one.comparison.ok), None)
     if confirmed is not None:
-        located = _described(case, cutter, pairs, comparisons, confirmed)
+        located = _described(case, pairs, comparisons, confirmed)
         located.note = doubts.get(located.value, "")
         return located
-    return _accumulated(case, cutter, pairs, comparisons, wrong)
+    return _accumulated(case, pairs, comparisons, wrong)
 
 
 def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutter]:
@@ -143,43 +142,40 @@ def _deeper(case: Case, cutter: Cutter, located: Located) -> tuple[Located, Cutt
         if inner is None:
             break
         try:
-            below, pairs, comparisons, contents = _swept(inner)
-            deeper = _searched(inner, below, pairs, comparisons, contents)
+            pairs, comparisons, contents = _swept(inner)
+            deeper = _searched(inner, pairs, comparisons, contents)
         except TonnxError:  # what is known is where it is not deeper
             break
         if not deeper.confirmed or not deeper.nodes or deeper.local is None or deeper.local.expected is None:
             break
         deeper.nodes = tuple(placed(inner, node) for node in deeper.nodes)
-        case, cutter, located = inner, below, deeper
+        case, cutter, located = inner, pairs.cutter, deeper
     return located, cutter
 
 
-def _roots(cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
+def _roots(pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: Iterable[str]) -> list[str]:
     """From wrong outputs back over wrong values, to those that are made from right ones only; in the file's order."""
 
     @cache
     def before(value: str) -> list[str]:
-        inputs = region_of(cutter, value, pairs).inputs
-        return [name for name in inputs if name in comparisons and not comparisons[name].ok]
+        return [name for name in pairs.region(value).inputs if name in comparisons and not comparisons[name].ok]
 
     roots = [value for value in reached(wrong, before) if not before(value)]
-    return sorted(roots, key=lambda value: cutter.maker.get(value, -1))
+    return sorted(roots, key=lambda value: pairs.cutter.maker.get(value, -1))
 
 
-def _narrowed(
-    case: Case, cutter: Cutter, pairs: Pairs, contents: ContentMatch, roots: list[str]
-) -> tuple[list[str], dict[str, str]]:
+def _narrowed(case: Case, pairs: Pairs, contents: ContentMatch, roots: list[str]) -> tuple[list[str], dict[str, str]]:
     """Matching by contents ends at the fault: look for the value of the file at which all is right again."""
     narrowed: dict[str, None] = {}
     doubts: dict[str, str] = {}
     for root in roots:
-        region = region_of(cutter, root, pairs)
+        region = pairs.region(root)
         if len(region.nodes) == 1:
             narrowed[root] = None
             continue
         end = pairs.names.get(root) or contents.ends.get(root)
         steps = unmatched(case.steps, set(pairs.names.values()), end)
-        hit = narrow(cutter, case.trace, case.feeds, pairs, contents, region, end, steps, case.tolerances)
+        hit = narrow(pairs, contents, region, end, steps)
         if hit is not None:
             pairs.names[hit[0]] = hit[1]
         elif steps and root in pairs.outputs:
@@ -189,19 +185,16 @@ def _narrowed(
     return list(narrowed), doubts
 
 
-def _accumulated(
-    case: Case, cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: list[str]
-) -> Located:
+def _accumulated(case: Case, pairs: Pairs, comparisons: Mapping[str, Comparison], wrong: list[str]) -> Located:
     """No candidate is wrong by itself: look at all values before the wrong outputs for the one that adds most."""
-    before = ancestors(cutter, wrong)
-    values = sorted((v for v in comparisons if v in before and v in cutter.maker), key=lambda v: cutter.maker[v])
-    regions = [region_of(cutter, value, pairs) for value in values]
-    judged = local(cutter, case.trace, case.feeds, pairs, regions, case.tolerances, keep=True)
+    maker, before = pairs.cutter.maker, ancestors(pairs.cutter, wrong)
+    values = sorted((v for v in comparisons if v in before and v in maker), key=lambda v: maker[v])
+    judged = local(pairs, values)
     worst = next((one for one in judged if not one.comparison.ok), None)
     if worst is not None:
-        return _described(case, cutter, pairs, comparisons, worst)
+        return _described(case, pairs, comparisons, worst)
     worst = max(judged, key=lambda one: one.comparison.excess)
-    located = _described(case, cutter, pairs, comparisons, worst)
+    located = _described(case, pairs, comparisons, worst)
     located.confirmed = False
     located.note = (
         f"differences add up over {len(values)} values; this one adds {worst.comparison.excess:.1%} of what is allowed"
@@ -221,14 +214,12 @@ def _whole(case: Case, cutter: Cutter) -> Located:
     return Located(case.trace.framework, "", "", (), (), None, confirmed=False, note=note)
 
 
-def _described(
-    case: Case, cutter: Cutter, pairs: Pairs, comparisons: Mapping[str, Comparison], judged: Local
-) -> Located:
+def _described(case: Case, pairs: Pairs, comparisons: Mapping[str, Comparison], judged: Local) -> Located:
     region = judged.region
     name = pairs.names.get(region.value, "")
     model_values = {value: pairs.names[value] for value in region.inputs if value in pairs.names}
     steps = _steps(case.steps, name, set(model_values.values()))
-    nodes = [info for index in region.nodes if (info := _info(cutter, index)) is not None]
+    nodes = [info for index in region.nodes if (info := _info(pairs.cutter, index)) is not None]
     return Located(
         case.trace.framework,
         region.value,

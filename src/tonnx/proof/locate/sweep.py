@@ -6,7 +6,7 @@ Two ways to compute a value of the file. *Chained*: from the file's inputs, as t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.proof.compare import Comparison, compare, incomparable
 from tonnx.proof.locate.cut import Cutter
-from tonnx.proof.locate.trace import Trace
+from tonnx.proof.locate.trace import Take, Trace
 
 BUDGET = 16 << 20
 """Bytes of the model's values that are kept before the file's are computed."""
@@ -37,17 +37,28 @@ class Stop(TonnxError):
     """Ends the run of a trace: what comes later cannot be computed."""
 
 
+@dataclass(frozen=True)
+class Region:
+    """The nodes between values that both sides have and one such value behind them."""
+
+    value: str
+    nodes: tuple[int, ...]
+    inputs: tuple[str, ...]
+    """What the nodes read: values that both sides have, and inputs of the file."""
+
+
 @dataclass
 class Pairs:
-    """Which values of the file hold which of the model's, and what the model's outputs are."""
+    """A file beside the model, on the same inputs: which values of the file hold which of the model's."""
 
+    cutter: Cutter
+    trace: Trace
+    feeds: dict[str, np.ndarray]
     names: dict[str, str]
     """Value of the file → value of the model."""
-    outputs: dict[str, np.ndarray] = field(default_factory=dict)
+    outputs: dict[str, np.ndarray]
     """Output of the file → what the model gives for it."""
-
-    def __contains__(self, value: str) -> bool:
-        return value in self.names or value in self.outputs
+    tolerances: Tolerances
 
     def of_model(self) -> dict[str, list[str]]:
         """Value of the model → values of the file. Those that are outputs are compared with the outputs."""
@@ -57,14 +68,21 @@ class Pairs:
                 by_name.setdefault(name, []).append(value)
         return by_name
 
+    def run_model(self, wanted: Collection[str], take: Take) -> None:
+        """Have the model's values handed over, as they are computed."""
+        self.trace.run({name: array.copy() for name, array in self.feeds.items()}, wanted, take)
 
-def chained(
-    cutter: Cutter, trace: Trace, feeds: dict[str, np.ndarray], pairs: Pairs, tolerances: Tolerances
-) -> dict[str, Comparison]:
+    def region(self, value: str) -> Region:
+        """The smallest part of the file that makes a value from others that both sides have."""
+        nodes = self.cutter.between([value], self.names)
+        return Region(value, tuple(nodes), tuple(self.cutter.boundary(nodes, self.names.keys() - {value})))
+
+
+def chained(pairs: Pairs) -> dict[str, Comparison]:
     """The difference at every value that both have, each computed from what the file computed before it."""
-    sweep = _Chained(cutter, feeds, pairs, tolerances)
+    sweep = _Chained(pairs)
     try:
-        trace.run({name: array.copy() for name, array in feeds.items()}, pairs.of_model().keys(), sweep.take)
+        pairs.run_model(pairs.of_model().keys(), sweep.take)
         sweep.finish()
     except Stop:
         pass
@@ -72,10 +90,10 @@ def chained(
 
 
 class _Chained:
-    def __init__(self, cutter: Cutter, feeds: Mapping[str, np.ndarray], pairs: Pairs, tolerances: Tolerances) -> None:
+    def __init__(self, pairs: Pairs) -> None:
         self.comparisons: dict[str, Comparison] = {}
-        self._cutter, self._tolerances = cutter, tolerances
-        self._held: dict[str, np.ndarray] = dict(feeds)
+        self._cutter, self._tolerances = pairs.cutter, pairs.tolerances
+        self._held: dict[str, np.ndarray] = dict(pairs.feeds)
         self._pairs, self._values = pairs, pairs.of_model()
         self._waiting: dict[str, np.ndarray] = {}
         self._done: set[int] = set()
@@ -130,16 +148,6 @@ class _Chained:
                 del self._held[name]
 
 
-@dataclass(frozen=True)
-class Region:
-    """The nodes between values that both sides have and one such value behind them."""
-
-    value: str
-    nodes: tuple[int, ...]
-    inputs: tuple[str, ...]
-    """What the nodes read: values that both sides have, and inputs of the file."""
-
-
 @dataclass
 class Local:
     """What a region computes from the model's own values."""
@@ -151,45 +159,21 @@ class Local:
     actual: np.ndarray | None = None
 
 
-def region_of(cutter: Cutter, value: str, pairs: Pairs) -> Region:
-    """The smallest part of the file that makes a value from others that both sides have."""
-    nodes = cutter.between([value], pairs.names)
-    inputs = cutter.boundary(nodes, pairs.names.keys() - {value})
-    return Region(value, tuple(nodes), tuple(inputs))
-
-
-def local(
-    cutter: Cutter,
-    trace: Trace,
-    feeds: dict[str, np.ndarray],
-    pairs: Pairs,
-    regions: Sequence[Region],
-    tolerances: Tolerances,
-    keep: bool = False,
-) -> list[Local]:
-    """Every region computed from the model's own values. ``keep`` keeps the arrays of the first one that is wrong."""
-    sweep = _Local(cutter, feeds, pairs, regions, tolerances, keep)
-    trace.run({name: array.copy() for name, array in feeds.items()}, sweep.wanted, sweep.take)
-    sweep.finish()
+def local(pairs: Pairs, values: Iterable[str]) -> list[Local]:
+    """The regions of values, computed from the model's own. The arrays of the first one that is wrong are kept."""
+    regions = [pairs.region(value) for value in values]
+    sweep = _Local(pairs, regions)
+    pairs.run_model(sweep.wanted, sweep.take)
+    sweep.flush()
     order = {region.value: place for place, region in enumerate(regions)}
     return sorted(sweep.judged, key=lambda judged: order[judged.region.value])
 
 
 class _Local:
-    def __init__(
-        self,
-        cutter: Cutter,
-        feeds: Mapping[str, np.ndarray],
-        pairs: Pairs,
-        regions: Sequence[Region],
-        tolerances: Tolerances,
-        keep: bool,
-    ) -> None:
+    def __init__(self, pairs: Pairs, regions: Sequence[Region]) -> None:
         self.judged: list[Local] = []
-        self._cutter, self._pairs, self._tolerances, self._keep = cutter, pairs, tolerances, keep
-        self._have: dict[str, np.ndarray] = dict(feeds)  # by the file's names
-        self._inputs = frozenset(feeds)
-        self._have.update(pairs.outputs)
+        self._pairs = pairs
+        self._have = {**pairs.feeds, **pairs.outputs}  # by the file's names
         self._ready: list[Region] = []
         self._needed: dict[str, int] = {}
         self._missing: dict[str, set[str]] = {}
@@ -219,12 +203,10 @@ class _Local:
                 self._arrived(value)
         size = sum(self._have[v].nbytes for region in self._ready for v in (*region.inputs, region.value))
         if size > BUDGET or len(self._ready) >= AT_ONCE:
-            self._flush()
+            self.flush()
 
-    def finish(self) -> None:
-        self._flush()
-
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Judge the regions for which all is there."""
         ready, self._ready = self._ready, []
         if not ready:
             return
@@ -241,7 +223,7 @@ class _Local:
         for region in ready:
             for value in dict.fromkeys((*region.inputs, region.value)):
                 self._needed[value] -= 1
-                if not self._needed[value] and value not in self._inputs:
+                if not self._needed[value] and value not in self._pairs.feeds:
                     del self._have[value]
 
     def _judge(self, regions: Sequence[Region]) -> None:
@@ -249,13 +231,14 @@ class _Local:
         wanted = [region.value for region in regions]
         feeds = {value: self._have[value] for region in regions for value in region.inputs}
         # Values that one region is given and another one computes: both, under two names.
-        results = self._cutter.run(nodes, feeds, wanted)
+        results = self._pairs.cutter.run(nodes, feeds, wanted)
         for region in regions:
-            comparison = self._tolerances.compare(region.value, self._have[region.value], results[region.value])
-            self._add(Local(region, comparison, actual=results[region.value]))
+            actual = results[region.value]
+            comparison = self._pairs.tolerances.compare(region.value, self._have[region.value], actual)
+            self._add(Local(region, comparison, actual=actual))
 
     def _add(self, judged: Local) -> None:
-        if self._keep and not judged.comparison.ok and all(other.comparison.ok for other in self.judged):
+        if not judged.comparison.ok and all(other.comparison.ok for other in self.judged):
             judged.feeds = {value: self._have[value] for value in judged.region.inputs}
             judged.expected = self._have[judged.region.value]
         else:

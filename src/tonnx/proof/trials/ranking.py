@@ -8,7 +8,6 @@ invented, nothing is said of rows that change if the scores inside the file are 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -22,6 +21,7 @@ from tonnx.proof.compare import Comparison
 from tonnx.proof.judge import open_session
 from tonnx.proof.session import Model, Session
 from tonnx.proof.trials.descent import outputs_after
+from tonnx.proof.upward import load_proto
 
 _SCORES = {"TopK": 0, "NonMaxSuppression": 1}
 """The operators that rank, and which of their inputs they rank by."""
@@ -40,24 +40,19 @@ class Ranked:
     @cached_property
     def outputs(self) -> frozenset[str]:
         """The names of the outputs whose rows something has put in order."""
-        model = ir.from_proto(self._proto(weights=False))
+        model = ir.from_proto(load_proto(self._model, weights=False))
         return outputs_after(model, lambda node: node.domain == "" and node.op_type in _SCORES)
 
     @cached_property
     def _shaken(self) -> Session | None:
         """The file with all scores moved by their last bits, otherwise in every run."""
-        proto = self._proto(weights=True)
+        proto = load_proto(self._model)
         types = _element_types(onnx.shape_inference.infer_shapes(proto).graph)
         _shake(proto.graph, types)
         try:
             return open_session(proto.SerializeToString())
         except (TonnxError, ValueError):  # too large for a message
             return None
-
-    def _proto(self, weights: bool) -> onnx.ModelProto:
-        if isinstance(self._model, bytes):
-            return onnx.load_model_from_string(self._model)
-        return onnx.load(os.fspath(self._model), load_external_data=weights)
 
     def hangs_on_last_bits(
         self, inputs: Mapping[str, np.ndarray], failed: Sequence[Comparison], compare: Compare

@@ -23,6 +23,7 @@ from tonnx.ir.schema import attribute_type
 from tonnx.proof.judge import open_session
 from tonnx.proof.session import Session
 from tonnx.proof.trials.saturation import Exact, exact_form
+from tonnx.proof.upward import load_proto
 
 TIMES = 3.0
 """Honest files of forty small networks came to 0.8 in the middle and to 2.1 at worst."""
@@ -87,10 +88,7 @@ def _rms(values: np.ndarray) -> float:
 
 def without_rounding(model: str | os.PathLike[str] | bytes) -> onnx.ModelProto | None:
     """The model with each way to integers and back replaced by a cut at the ends of their range."""
-    if isinstance(model, bytes):
-        proto = onnx.load_model_from_string(model)
-    else:
-        proto = onnx.load(os.fspath(model), load_external_data=False)
+    proto = load_proto(model, weights=False)
     if not _quantises(proto.graph):
         return None
     if not isinstance(model, bytes):

@@ -35,14 +35,18 @@ def same_pads(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence
     return begins + ends
 
 
-def windows(
+def pads_for(
     op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], paddings: Sequence[int], algorithm: str
-) -> dict[str, object]:
-    """The attributes ``pads`` or ``auto_pad`` of a convolution or pooling node."""
+) -> list[int] | None:
+    """ONNX's pads; None for SAME, if sizes are dynamic."""
     if algorithm == SAME:
-        pads = same_pads(op, x, kernel, strides)
-        return {"auto_pad": "SAME_UPPER"} if pads is None else {"pads": pads}
-    return {"pads": [0] * 2 * len(kernel) if algorithm == VALID else pads_of(paddings, len(kernel))}
+        return same_pads(op, x, kernel, strides)
+    return [0] * 2 * len(kernel) if algorithm == VALID else pads_of(paddings, len(kernel))
+
+
+def padding(pads: list[int] | None) -> dict[str, object]:
+    """The attribute ``pads`` or ``auto_pad`` of a convolution or pooling node."""
+    return {"auto_pad": "SAME_UPPER"} if pads is None else {"pads": pads}
 
 
 def _window(
@@ -79,7 +83,7 @@ def conv(
         strides=steps,
         dilations=spacing,
         group=groups,
-        **windows(op, input, kernel, steps, paddings, padding_algorithm),
+        **padding(pads_for(op, input, kernel, steps, paddings, padding_algorithm)),
     )
 
 
@@ -100,60 +104,32 @@ def conv_transpose(
     dilations: Ints = (1, 1),
 ) -> ir.Value:
     kernel, steps, spacing = _window(filter, strides, dilations, padding_algorithm)
-    if padding_algorithm == SAME:
-        pads = same_pads(op, x, kernel, steps)
-    else:
-        pads = [0] * 2 * len(kernel) if padding_algorithm == VALID else pads_of(paddings, len(kernel))
+    pads = pads_for(op, x, kernel, steps, paddings, padding_algorithm)
     own_sizes = op.sizes(x)[2:]
     window = {"kernel_shape": kernel, "strides": steps, "dilations": spacing, "group": groups}
     if pads is None or (len(output_size) and not all(isinstance(size, int) for size in (*own_sizes, *output_size))):
         behind = [step - 1 for step in steps] if len(output_size) and max(steps) > 1 else None
         whole = op.ConvTranspose(x, filter, bias, output_padding=behind, **window)
-        return _cut(op, whole, own_sizes, kernel, steps, pads, output_size)
-    extra = _rest(own_sizes, output_size, kernel, steps, pads, spacing) if len(output_size) else list(output_padding)
+        for i, (k, step) in enumerate(zip(kernel, steps, strict=True)):  # without padding, and cut at run time
+            begin, end = (pads[i], pads[len(kernel) + i]) if pads else same_ends(op, own_sizes[i], k, step)
+            length = op.size(whole, i + 2)
+            stop = sizes.add(op, begin, output_size[i]) if len(output_size) else sizes.subtract(op, length, end)
+            whole = sizes.cut(op, whole, i + 2, begin, stop)
+        return whole
+    extra = [0] * len(kernel) if len(output_size) else list(output_padding)
+    for i, asked in enumerate(output_size):
+        size, ends = own_sizes[i], pads[i] + pads[len(kernel) + i]
+        assert isinstance(size, int) and isinstance(asked, int)
+        extra[i] = asked - ((size - 1) * steps[i] - ends + spacing[i] * (kernel[i] - 1) + 1)
     return op.ConvTranspose(x, filter, bias, pads=pads, output_padding=extra if any(extra) else None, **window)
 
 
-def _cut(
-    op: Builder,
-    whole: ir.Value,
-    own_sizes: Sequence[Size],
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int] | None,
-    output_size: Sizes,
-) -> ir.Value:
-    """What the windows make without padding, cut at run time."""
-    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
-        total = None if pads else sizes.larger(op, surplus(op, own_sizes[i], k, step), 0)
-        begin = pads[i] if pads else sizes.divide(op, total, 2)  # type: ignore[arg-type]
-        end = pads[len(kernel) + i] if pads else sizes.subtract(op, total, begin)  # type: ignore[arg-type]
-        length = op.size(whole, i + 2)
-        stop = sizes.add(op, begin, output_size[i]) if len(output_size) else sizes.subtract(op, length, end)
-        whole = sizes.cut(op, whole, i + 2, begin, stop)
-    return whole
-
-
-def surplus(op: Builder, size: Size, k: int, step: int) -> Size:
-    """How far the windows of SAME reach beyond the data."""
+def same_ends(op: Builder, size: Size, k: int, step: int) -> tuple[Size, Size]:
+    """How far the windows of SAME reach beyond the data, before its beginning and behind its end."""
     last = sizes.multiply(op, sizes.divide(op, sizes.add(op, size, -1), step), step)
-    return sizes.subtract(op, sizes.add(op, last, k), size)
-
-
-def _rest(
-    own_sizes: Sequence[Size],
-    output_size: Sizes,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    pads: Sequence[int],
-    dilations: Sequence[int],
-) -> list[int]:
-    """What the size asked for has more than the smallest that the windows make."""
-    rest = []
-    for i, (size, asked, k) in enumerate(zip(own_sizes, output_size, kernel, strict=True)):
-        assert isinstance(size, int) and isinstance(asked, int)
-        rest.append(asked - ((size - 1) * strides[i] - pads[i] - pads[len(kernel) + i] + dilations[i] * (k - 1) + 1))
-    return rest
+    total = sizes.larger(op, sizes.subtract(op, sizes.add(op, last, k), size), 0)
+    begin = sizes.divide(op, total, 2)
+    return begin, sizes.subtract(op, total, begin)
 
 
 @lower("row_conv")

@@ -52,11 +52,10 @@ def select(
     """ONNX's NonMaxSuppression: (kept, (batch, class, box)), by batch, class and falling score."""
     if eta < 1:
         selected = select_falling(op, boxes, scores, overlap, score, most, eta)
-        selected.shape = ir.Shape([op.names.unique("kept"), 3])
-        return selected
-    limit = op.vector([op.size(boxes, 1) if most is None else most])
-    threshold = None if score is None else op.constant([score], T.FLOAT)
-    selected = op.NonMaxSuppression(boxes, scores, limit, op.constant([overlap], T.FLOAT), threshold)
+    else:
+        limit = op.vector([op.size(boxes, 1) if most is None else most])
+        threshold = None if score is None else op.constant([score], T.FLOAT)
+        selected = op.NonMaxSuppression(boxes, scores, limit, op.constant([overlap], T.FLOAT), threshold)
     selected.shape = ir.Shape([op.names.unique("kept"), 3])
     return selected
 
@@ -98,8 +97,10 @@ def multiclass_nms(
         raise UnsupportedArgument(f"{node.name}: scores of rank 2 go with boxes of rank 3")
     task = _Task(score_threshold, nms_top_k, nms_threshold, normalized, background_label, nms_eta)
     pictures = op.size(bboxes, 0) if not by_class else 1 if rois_num is None else op.size(rois_num, 0)
-    search = _of_classes if by_class else _of_pictures
-    kept = search(op, bboxes, scores, rois_num, pictures, task)
+    if by_class:
+        kept = _of_classes(op, bboxes, scores, rois_num, pictures, task)
+    else:
+        kept = _of_pictures(op, bboxes, scores, task)
     kept = _best(op, kept, keep_top_k, pictures)
     total, classes = op.scalar(op.size(bboxes, 1)), op.scalar(op.size(scores, 1))
     if by_class:
@@ -128,19 +129,11 @@ class _Task:
     eta: float
 
     def select(self, op: Builder, boxes: ir.Value, scores: ir.Value) -> ir.Value:
-        return select(
-            op,
-            in_pixels(op, boxes, not self.normalized),
-            _top(op, scores, self),
-            self.overlap,
-            self.score,
-            eta=self.eta,
-        )
+        boxes = in_pixels(op, boxes, not self.normalized)
+        return select(op, boxes, _top(op, scores, self), self.overlap, self.score, eta=self.eta)
 
 
-def _of_pictures(
-    op: Builder, bboxes: ir.Value, scores: ir.Value, counts: ir.Value | None, pictures: Size, task: _Task
-) -> _Kept:
+def _of_pictures(op: Builder, bboxes: ir.Value, scores: ir.Value, task: _Task) -> _Kept:
     """Boxes (pictures, boxes, 4), scores (pictures, classes, boxes)."""
     if op.size(bboxes, 2) != 4:
         raise UnsupportedArgument("suppression of polygons: only boxes of four numbers are supported")

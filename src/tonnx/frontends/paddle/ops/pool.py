@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from itertools import product
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, lower
-from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, pads_of, surplus, windows
+from tonnx.frontends.paddle.ops.conv import EXPLICIT, SAME, VALID, padding, pads_for, pads_of, same_ends
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops import pool as like_torch
@@ -38,8 +41,8 @@ def pool(
     if adaptive:
         return _adaptive(op, x, kernel_size, pooling_type)
     kernel, steps = _fixed(kernel_size, axes), _fixed(strides, axes)
-    padded = windows(op, x, kernel, steps, paddings, padding_algorithm)
-    return _pooled(op, x, kernel, steps, padded, pooling_type, ceil_mode, exclusive)
+    windows = _Windows(op, x, kernel, steps, pads_for(op, x, kernel, steps, paddings, padding_algorithm))
+    return windows.maximum(ceil_mode) if pooling_type == "max" else windows.average(ceil_mode, exclusive)
 
 
 def _fixed(kernel_size: Sizes, axes: int) -> list[int]:
@@ -57,114 +60,99 @@ def _adaptive(op: Builder, x: ir.Value, output_size: Sizes, pooling_type: str) -
     return like_torch.adaptive_avg_pool(op, x, targets)
 
 
-def _pooled(
-    op: Builder,
-    x: ir.Value,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    padded: dict[str, object],
-    pooling_type: str,
-    ceil_mode: bool,
-    exclusive: bool,
-) -> ir.Value:
-    """``padded`` are ONNX's attributes: ``pads``, or ``auto_pad`` for SAME, which rounds up by itself."""
-    pads = padded.get("pads")
-    up = ceil_mode and isinstance(pads, list) and _rounds_up(op, x, kernel, strides, pads)
-    shape = {"kernel_shape": kernel, "strides": strides}
-    leaves = up and isinstance(pads, list) and _leaves(op, x, kernel, strides, pads)
-    if pooling_type == "max":
-        if leaves and isinstance(pads, list):
-            return op.MaxPool(_filled(op, x, strides, pads, _lowest(x)), **shape)
-        return op.MaxPool(x, **shape, ceil_mode=1 if up else None, **padded)
-    begins = _begins(op, x, kernel, strides, pads)
-    if leaves and isinstance(pads, list):
-        sums = _sums(op, _filled(op, x, strides, pads, 0.0), kernel, strides)
-        return op.Div(sums, _counts(op, x, sums, kernel, strides, begins, exclusive))
-    plain = {**shape, "ceil_mode": 1 if up else None, **padded}
-    if exclusive or (isinstance(pads, list) and not any(pads)):
-        return op.AveragePool(x, **plain)
-    if isinstance(pads, list) and all(a >= b for a, b in zip(pads[: len(kernel)], pads[len(kernel) :], strict=True)):
-        return op.AveragePool(x, **plain, count_include_pad=1)
-    # Paddle counts as much padding at the end as there is at the beginning.
-    y = op.AveragePool(x, **plain)
-    return op.Mul(y, op.Div(*(_counts(op, x, y, kernel, strides, begins, own) for own in (True, False))))
+@dataclass
+class _Windows:
+    """The windows that a pooling lays over its input."""
 
+    op: Builder
+    x: ir.Value
+    kernel: Sequence[int]
+    strides: Sequence[int]
+    pads: list[int] | None
+    """None: those of SAME on dynamic sizes, which rounds up by itself."""
 
-def _lowest(x: ir.Value) -> float:
-    """What Paddle begins a maximum with."""
-    assert x.dtype is not None
-    return float(np.finfo(x.dtype.numpy()).min)
+    def maximum(self, ceil_mode: bool) -> ir.Value:
+        """The largest element of each."""
+        up = ceil_mode and self._rounds_up()
+        if up and self.leaves():
+            assert self.x.dtype is not None
+            lowest = float(np.finfo(self.x.dtype.numpy()).min)  # what Paddle begins a maximum with
+            return self.op.MaxPool(self.filled(lowest), kernel_shape=self.kernel, strides=self.strides)
+        return self.op.MaxPool(self.x, **self._attributes(up))
 
+    def average(self, ceil_mode: bool, exclusive: bool) -> ir.Value:
+        """The mean of each: of its elements in the data (``exclusive``), or also of those in the padding."""
+        op, pads = self.op, self.pads
+        up = ceil_mode and self._rounds_up()
+        if up and self.leaves():
+            sums = self.sums(self.filled(0.0))
+            return op.Div(sums, self._counts(sums, exclusive))
+        attributes = self._attributes(up)
+        if exclusive or (pads is not None and not any(pads)):
+            return op.AveragePool(self.x, **attributes)
+        axes = len(self.kernel)
+        if pads is not None and all(a >= b for a, b in zip(pads[:axes], pads[axes:], strict=True)):
+            return op.AveragePool(self.x, **attributes, count_include_pad=1)
+        # Paddle counts as much padding at the end as there is at the beginning.
+        y = op.AveragePool(self.x, **attributes)
+        return op.Mul(y, op.Div(*(self._counts(y, own) for own in (True, False))))
 
-def _rounds_up(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> bool:
-    """Whether ceil_mode makes a difference; on most fixed sizes it does not, and then it is left out."""
-    axes = len(kernel)
-    spans = [sizes.add(op, op.size(x, i + 2), pads[i] + pads[axes + i] - kernel[i]) for i in range(axes)]
-    pairs = zip(spans, strides, strict=True)
-    return any(step > 1 and (not isinstance(span, int) or span % step) for span, step in pairs)
+    def _attributes(self, up: bool) -> dict[str, Any]:
+        shape = {"kernel_shape": self.kernel, "strides": self.strides}
+        return {**shape, "ceil_mode": 1 if up else None, **padding(self.pads)}
 
+    def _rounds_up(self) -> bool:
+        """Whether ceil_mode makes a difference; on most fixed sizes it does not, and then it is left out."""
+        if self.pads is None:
+            return False
+        both = zip(self.pads, self.pads[len(self.kernel) :], strict=False)
+        padded = [sizes.add(self.op, self.op.size(self.x, axis), sum(ends)) for axis, ends in enumerate(both, 2)]
+        spans = (sizes.add(self.op, size, -k) for size, k in zip(padded, self.kernel, strict=True))
+        pairs = zip(spans, self.strides, strict=True)
+        return any(step > 1 and (not isinstance(span, int) or span % step) for span, step in pairs)
 
-def _leaves(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: Sequence[int]) -> bool:
-    """Whether rounding up may add a window that begins behind the data: ONNX leaves it out, Paddle does not."""
-    axes = len(kernel)
-    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
-        size, end = op.size(x, i + 2), pads[axes + i]
-        if not isinstance(size, int):
-            if end + step > k:
+    def leaves(self) -> bool:
+        """Whether rounding up may add a window that begins behind the data: ONNX leaves it out, Paddle does not."""
+        assert self.pads is not None
+        for i, (k, step) in enumerate(zip(self.kernel, self.strides, strict=True)):
+            size, begin, end = self.op.size(self.x, i + 2), self.pads[i], self.pads[len(self.kernel) + i]
+            if not isinstance(size, int):
+                if end + step > k:
+                    return True
+            elif -((k - size - begin - end) // step) * step >= size + begin:
                 return True
-        elif -((k - size - pads[i] - end) // step) * step >= size + pads[i]:
-            return True
-    return False
+        return False
 
+    def filled(self, value: float) -> ir.Value:
+        """The input with its padding, and so much behind it that rounding down gives as many windows as rounding up."""
+        assert self.pads is not None
+        axes = len(self.kernel)
+        ends = [end + step - 1 for end, step in zip(self.pads[axes:], self.strides, strict=True)]
+        pads = self.op.constant([0, 0, *self.pads[:axes], 0, 0, *ends], T.INT64)
+        return self.op.Pad(self.x, pads, self.op.constant(value, self.x.dtype))
 
-def _filled(op: Builder, x: ir.Value, strides: Sequence[int], pads: Sequence[int], value: float) -> ir.Value:
-    """``x`` with its padding, and with so much behind it that rounding down gives as many windows as rounding up."""
-    axes = len(strides)
-    ends = [pads[axes + i] + step - 1 for i, step in enumerate(strides)]
-    return op.Pad(x, op.constant([0, 0, *pads[:axes], 0, 0, *ends], T.INT64), op.constant(value, x.dtype))
+    def sums(self, x: ir.Value) -> ir.Value:
+        """The sum of each, in an input that is padded already."""
+        count = math.prod(self.kernel)
+        if count == 1:
+            axes = list(range(2, 2 + len(self.kernel)))
+            return self.op.Slice(x, [0] * len(axes), [sizes.END] * len(axes), axes, list(self.strides))
+        # Multiplied before: ONNX Runtime makes a Pad right before a pooling its padding, whether it may be or not.
+        shape = {"kernel_shape": list(self.kernel), "strides": list(self.strides)}
+        return self.op.AveragePool(self.op.Mul(x, float(count)), **shape)
 
-
-def _sums(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int]) -> ir.Value:
-    """The sum of each window."""
-    count = math.prod(kernel)
-    if count == 1:
-        axes = list(range(2, 2 + len(kernel)))
-        return op.Slice(x, [0] * len(axes), [sizes.END] * len(axes), axes, list(strides))
-    # Multiplied before: ONNX Runtime makes a Pad right before a pooling its padding, whether it may be or not.
-    return op.AveragePool(op.Mul(x, float(count)), kernel_shape=list(kernel), strides=list(strides))
-
-
-def _begins(op: Builder, x: ir.Value, kernel: Sequence[int], strides: Sequence[int], pads: object) -> list[Size]:
-    """The padding before the first element of each axis; that of SAME depends on the size."""
-    if isinstance(pads, list):
-        return list(pads[: len(kernel)])
-    begins: list[Size] = []
-    for i, (k, step) in enumerate(zip(kernel, strides, strict=True)):
-        total = sizes.larger(op, surplus(op, op.size(x, i + 2), k, step), 0)
-        begins.append(sizes.divide(op, total, 2))
-    return begins
-
-
-def _counts(
-    op: Builder,
-    x: ir.Value,
-    y: ir.Value,
-    kernel: Sequence[int],
-    strides: Sequence[int],
-    begins: Sequence[Size],
-    exclusive: bool,
-) -> ir.Value:
-    """By how much Paddle divides the sum of each window: its elements in the data, or also those in the padding."""
-    total: ir.Value | None = None
-    for i, (k, step, begin) in enumerate(zip(kernel, strides, begins, strict=True)):
-        size, number = op.size(x, i + 2), op.size(y, i + 2)
-        starts = op.Sub(op.Mul(sizes.arange(op, number), step), begin)
-        ends = op.Min(op.Add(starts, k), size if exclusive else sizes.add(op, size, begin))
-        counts = op.cast(op.Sub(ends, op.Max(starts, 0) if exclusive else starts), x.dtype)
-        counts = op.Unsqueeze(counts, list(range(1, len(kernel) - i))) if i < len(kernel) - 1 else counts
-        total = counts if total is None else op.Mul(total, counts)
-    assert total is not None
-    return total
+    def _counts(self, y: ir.Value, exclusive: bool) -> ir.Value:
+        """By how much Paddle divides the sums ``y``: by the elements in the data, or also by those in the padding."""
+        op, axes = self.op, len(self.kernel)
+        factors = []
+        for i, (k, step) in enumerate(zip(self.kernel, self.strides, strict=True)):
+            size, number = op.size(self.x, i + 2), op.size(y, i + 2)
+            begin = same_ends(op, size, k, step)[0] if self.pads is None else self.pads[i]
+            starts = op.Sub(op.Mul(sizes.arange(op, number), step), begin)
+            ends = op.Min(op.Add(starts, k), size if exclusive else sizes.add(op, size, begin))
+            counts = op.cast(op.Sub(ends, op.Max(starts, 0) if exclusive else starts), self.x.dtype)
+            factors.append(op.Unsqueeze(counts, list(range(1, axes - i))) if i < axes - 1 else counts)
+        return reduce(op.Mul, factors)
 
 
 @lower("lp_pool2d", unused="exclusive pooling_type", layout="data_format")
@@ -188,12 +176,11 @@ def lp_pool2d(
     if global_pooling:
         sums = op.ReduceSum(op.Pow(x, norm_type), [2, 3])
     elif norm_type == math.inf:
-        return _pooled(op, x, list(kernel_size), list(strides), {"pads": pads}, "max", ceil_mode, True)
+        return _Windows(op, x, list(kernel_size), list(strides), pads).maximum(ceil_mode)
     else:
-        powers = op.Pow(x, norm_type)
-        if ceil_mode or any(pads):
-            powers = _filled(op, powers, strides if ceil_mode else [1, 1], pads, 0.0)
-        sums = _sums(op, powers, kernel_size, strides)
+        windows = _Windows(op, op.Pow(x, norm_type), kernel_size, strides if ceil_mode else [1, 1], pads)
+        powers = windows.filled(0.0) if ceil_mode or any(pads) else windows.x
+        sums = replace(windows, strides=strides).sums(powers)
     return op.Pow(sums, 1 / norm_type)
 
 
@@ -234,7 +221,7 @@ def max_pool_with_index(
     axes = op.rank(x) - 2
     if adaptive or global_pooling:
         return like_torch.adaptive_max_pool(op, x, [1] * axes if global_pooling else list(kernel_size))
-    if ceil_mode and _leaves(op, x, kernel_size, strides, list(paddings) * 2):
+    if ceil_mode and _Windows(op, x, kernel_size, strides, list(paddings) * 2).leaves():
         raise UnsupportedArgument(
             "positions of a pooling with ceil_mode whose last window may lie in the padding alone",
             why="ONNX leaves that window out",

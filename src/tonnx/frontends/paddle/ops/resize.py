@@ -44,33 +44,21 @@ def interpolate(
         target = [size for size in (out_d, out_h, out_w)[3 - axes :] if size > 0]
         if len(target) != axes:
             raise UnsupportedArgument("an interpolation that names neither size nor scale")
-    return _resized(op, x, target, factors, interp_method, align_corners, align_mode)
+    if interp_method == "nearest":
+        if not align_corners:
+            return like_torch.upsample(op, x, target, factors, mode="nearest")
+        how = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
+        return _plain(op, x, target, factors, {"mode": "nearest", **how})
+    if interp_method == "bicubic" or align_corners or align_mode == 0:
+        mode = "cubic" if interp_method == "bicubic" else "linear"
+        return like_torch.upsample(op, x, target, factors, align_corners, mode=mode)
+    return _plain(op, x, target, factors, {"mode": "linear", "coordinate_transformation_mode": "asymmetric"})
 
 
 def _factors(scale: Floats, tensor: ir.Value | None, axes: int) -> list[float] | None:
     positive = [float(s) for s in (elements(tensor, "scale") if tensor is not None else scale)]
     positive = [s for s in positive if s > 0]
     return positive * axes if len(positive) == 1 else positive or None
-
-
-def _resized(
-    op: Builder,
-    x: ir.Value,
-    target: Sequence[Size] | None,
-    factors: Sequence[float] | None,
-    method: str,
-    align_corners: bool,
-    align_mode: int,
-) -> ir.Value:
-    if method == "nearest":
-        if not align_corners:
-            return like_torch.upsample(op, x, target, factors, mode="nearest")
-        how = {"nearest_mode": "round_prefer_ceil", "coordinate_transformation_mode": "align_corners"}
-        return _plain(op, x, target, factors, {"mode": "nearest", **how})
-    if method == "bicubic" or align_corners or align_mode == 0:
-        mode = "cubic" if method == "bicubic" else "linear"
-        return like_torch.upsample(op, x, target, factors, align_corners, mode=mode)
-    return _plain(op, x, target, factors, {"mode": "linear", "coordinate_transformation_mode": "asymmetric"})
 
 
 def _plain(
