@@ -7,6 +7,7 @@
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
+#   make test-generate-packages   packages of every generative class of transformers; goes on where it was stopped
 #   make test-libs     networks of fifty libraries, in an environment of its own; writes docs/libraries.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
@@ -46,7 +47,7 @@ LIBRARIES := $(LIBS)/.stamp-libs
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
-.PHONY: demo-generate dist fixtures test-generate test-torch test-versions
+.PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -83,6 +84,9 @@ docs-models: $(MODELS)
 # For some of them, or for all that transformers has: make test-generate ONLY="--families llama,gpt2"
 test-generate: $(MODELS)
 	@$(PY) -m tests.generation.suite --write docs/generation.md $(ONLY)
+
+test-generate-packages: $(MODELS)
+	@$(PY) -m tests.generation.packages --results .venv/packages.json --write docs/generation.md $(ONLY)
 
 # For some of them, beside torch's own exporters: make test-libs ONLY="--only monai --exporters tonnx,dynamo,classic"
 test-libs: $(LIBRARIES)

@@ -27,7 +27,8 @@ SIZES: dict[str, Any] = {
 MORE_SIZES: dict[str, Any] = {
     "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4, "decoder_attention_heads": 4,
     "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "ffn_dim": 48, "dim_ff": 48, "dim_head": 8, "d_kv": 8, "d_ff": 48,
-    "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY,
+    "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY,
+    "tgt_vocab_size": VOCABULARY,
     "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
     "qk_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
     "topk_group": 1, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "zero_expert_num": 2,

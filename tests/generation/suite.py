@@ -15,6 +15,7 @@ from pathlib import Path
 from tests.generation.families import FAMILIES
 
 SECONDS = 600
+PACKAGES = "\n## Packages\n"
 NOT_APPLICABLE = "no keys and values"
 PAGE = """# Generation: language models of transformers
 
@@ -119,7 +120,9 @@ def main() -> int:
         results[family] = in_process(family)
         print(family, results[family], flush=True)
     if options.write:
-        options.write.write_text(page(results))
+        written = options.write.read_text(encoding="utf-8") if options.write.exists() else ""
+        _, mark, packages = written.partition(PACKAGES)  # written by tests.generation.packages
+        options.write.write_text(page(results) + mark + packages, encoding="utf-8")
     return 0
 
 

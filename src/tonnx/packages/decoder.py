@@ -101,6 +101,11 @@ def random_tokens(model: Any, batch: int, length: int) -> torch.Tensor:
     return torch.randint(0, top, (batch, length), generator=generator)
 
 
+def random_array(*shape: int) -> torch.Tensor:
+    """Numbers that are the same for the same sizes; PyTorch's own generator is the user's."""
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
 def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
     """The argument that a model takes its state by, and a state after some tokens."""
     from transformers import DynamicCache

@@ -12,7 +12,7 @@ import torch
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import TonnxError, VerificationFailed
-from tonnx.packages.decoder import random_tokens
+from tonnx.packages.decoder import random_array, random_tokens
 from tonnx.run.package import Package
 
 Axes = dict[str, dict[int, str]]
@@ -93,7 +93,7 @@ def arrays(model: Any, extractor: Any, batch: int, seconds: float) -> dict[str, 
     """Pictures, or sounds of so many seconds, as the model takes them."""
     name = model.main_input_name
     if name == "pixel_values":
-        return {name: torch.randn(batch, *_picture_shape(model.config))}
+        return {name: random_array(batch, *_picture_shape(model.config))}
     if extractor is not None:
         rate = int(extractor.sampling_rate)
         sounds = [np.random.default_rng(place).normal(0, 0.1, int(seconds * rate)) for place in range(batch)]
@@ -101,7 +101,7 @@ def arrays(model: Any, extractor: Any, batch: int, seconds: float) -> dict[str, 
         if name in prepared:
             return {name: prepared[name].float()}
     if name == "input_values":
-        return {name: torch.randn(batch, int(seconds * _SECOND))}
+        return {name: random_array(batch, int(seconds * _SECOND))}
     raise TonnxError(
         f"there is no package for a model that takes {name!r}",
         why="tonnx makes packages of models that take input_ids, pixel_values or input_values, and of those whose "

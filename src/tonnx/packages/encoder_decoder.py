@@ -16,7 +16,7 @@ import torch
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import CaptureError, InvalidModel
-from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_tokens
+from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_array, random_tokens
 from tonnx.packages.encoder import takes_text
 from tonnx.run.package import STATES, STATES_MASK
 
@@ -31,7 +31,8 @@ class EncoderPart(torch.nn.Module):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.encoder = model.get_encoder()
-        self.config, self.main_input_name = self.encoder.config, self.encoder.main_input_name
+        self.config = getattr(self.encoder, "config", model.config)
+        self.main_input_name = getattr(self.encoder, "main_input_name", model.main_input_name)
 
     def forward(self, **inputs: Any) -> dict[str, torch.Tensor]:
         return {"last_hidden_state": self.read(**inputs).last_hidden_state}
@@ -81,6 +82,8 @@ class DecoderPart(torch.nn.Module):
             encoder_outputs=self._states_class(last_hidden_state=states), decoder_input_ids=input_ids,
             past_key_values=cache, use_cache=True, return_dict=True, **others,
         )  # fmt: skip
+        if len(own.layers) != len(crossing.layers):  # it does not look at the encoder's states in every layer
+            return result.logits, ()
         pairs = zip(own.layers, crossing.layers, strict=True)
         return result.logits, tuple((a.keys, a.values, b.keys, b.values) for a, b in pairs)
 
@@ -120,35 +123,46 @@ def _step(model: Any, part: DecoderPart, width: int) -> Step:
         state = _state(model, part, _BATCH, _PAST, _HELD, width)
         more_past = _state(model, part, _BATCH + 1, _PAST + 1, _HELD, width)
         more_held = _state(model, part, _BATCH, _PAST, _HELD + 1, width)
+        count = _new_tokens(model, part, state, width)
     past = "past_key_values"
     axes = moving_axes(past, state, more_past, {"batch": _BATCH, "past": _PAST})
     for leaf, named in moving_axes(past, state, more_held, {"encoder_past": _HELD}).items():
         axes[leaf] |= named
     kwargs = {
-        "input_ids": random_tokens(model, _BATCH, _NEW),
-        STATES: torch.randn(_BATCH, _LENGTH, width),
+        "input_ids": random_tokens(model, _BATCH, count),
+        STATES: random_array(_BATCH, _LENGTH, width),
         past: state,
     }
-    axes |= {"input_ids": {0: "batch", 1: "sequence"}, STATES: {0: "batch", 1: "encoder_sequence"}}
+    several = {1: "sequence"} if count > 1 else {}
+    axes |= {"input_ids": {0: "batch", **several}, STATES: {0: "batch", 1: "encoder_sequence"}}
     if reads_mask(model):
         kwargs[STATES_MASK] = torch.ones(_BATCH, _LENGTH, dtype=torch.long)
         kwargs[STATES_MASK][1, -2:] = 0
         axes[STATES_MASK] = {0: "batch", 1: "encoder_sequence"}
-    return Step(kwargs, axes, handed_on(part, past, state))
+    return Step(kwargs, axes, handed_on(part, past, state), one_token=count == 1)
+
+
+def _new_tokens(model: Any, part: DecoderPart, state: State, width: int) -> int:
+    """How many tokens the example has after its past: several, unless the model takes one at a time."""
+    try:
+        part.run(random_tokens(model, _BATCH, _NEW), random_array(_BATCH, _HELD, width), state)
+    except (AssertionError, ValueError, IndexError, RuntimeError):  # its own refusal; one token is tried by the export
+        return 1
+    return _NEW
 
 
 def reads_mask(model: Any) -> bool:
     """Whether the decoder is told which of the encoder's states are padding: texts have a state for each token."""
-    return takes_text(model.get_encoder()) and "attention_mask" in inspect.signature(model.forward).parameters
+    return takes_text(EncoderPart(model)) and "attention_mask" in inspect.signature(model.forward).parameters
 
 
 def _state(model: Any, part: DecoderPart, batch: int, past: int, held: int, width: int) -> State:
     """A state after some tokens, with so many of the encoder's states."""
     with model_runs(model, f"{past} tokens after {held} states of its encoder"):
-        _, state = part.run(random_tokens(model, batch, past), torch.randn(batch, held, width))
+        _, state = part.run(random_tokens(model, batch, past), random_array(batch, held, width))
     if not state:
         raise CaptureError(
-            f"{type(model).__name__} keeps no keys and values",
+            f"{type(model).__name__} does not keep the keys and values of tokens and encoder states for every layer",
             why="without them, every token is computed from the beginning",
             hint="tonnx.export takes its parts one by one",
         )

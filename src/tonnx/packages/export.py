@@ -164,7 +164,7 @@ def export_package(
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
-        options = {"opset_version": opset_version, "verify": verify, "progress": progress}
+        options: dict[str, Any] = {"opset_version": opset_version, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
         making.write_files(**options)
@@ -217,7 +217,7 @@ def _write_beside(making: _Making) -> list[str]:
     if "tokenizer.json" not in copied and (takes_text(model) or step is not None):
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes and gives token ids, not texts")
     if step is not None and step.one_token:
-        notes.append("takes one token at a time: a part of its state does not grow with the past")
+        notes.append("takes one token at a time, also of a prompt")
     return notes
 
 

@@ -60,7 +60,8 @@ class Package:
         self.settings: dict[str, Any] = {}
         if (self.folder / "generation_config.json").is_file():
             self.settings = read_json(self.folder / "generation_config.json")
-        names = [str(self.manifest[part]) for part in ("encoder", "file") if part in self.manifest]
+        parts = ["file"] if self.continues else ["encoder", "file"]
+        names = [str(self.manifest.get(part)) for part in parts]
         for name in names:
             if not (self.folder / name).is_file():
                 raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(self.folder / name))
@@ -100,7 +101,7 @@ class Package:
 
     def stream(self, prompt: str, **options: Any) -> Iterator[str]:
         """The text after one prompt, piece by piece as it comes; options as of `generate`, without beams."""
-        self._check_task("stream", GENERATION, TRANSLATION)
+        self._check_task("stream", GENERATION, TRANSLATION, CAPTIONS)
         asked = _asked(options)
         if asked.num_beams > 1:
             raise InvalidArgument("beams are known at the end only", hint="generate gives them")

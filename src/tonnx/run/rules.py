@@ -40,16 +40,16 @@ class Rules:
         for row, tokens in zip(scores, rows, strict=True):
             self._discourage(row, list(tokens))
         if length < self.min_length or new < self.min_new_tokens:
-            scores[:, list(ends)] = -np.inf
+            _ban(scores, ends)
         if self.forced_bos_token_id is not None and length == 1:
             _force(scores, [self.forced_bos_token_id])
         if self.forced_eos_token_id is not None and new == most - 1:
             forced = self.forced_eos_token_id
             _force(scores, [forced] if isinstance(forced, int) else list(forced))
-        scores[:, list(self.suppress_tokens)] = -np.inf
+        _ban(scores, self.suppress_tokens)
         begins = given + 1 if self.forced_bos_token_id is not None and given == 1 else given
         if length == begins:
-            scores[:, list(self.begin_suppress_tokens)] = -np.inf
+            _ban(scores, self.begin_suppress_tokens)
         return scores
 
     def _discourage(self, row: np.ndarray, tokens: list[int]) -> None:
@@ -67,6 +67,10 @@ class Rules:
 
 
 RULES = tuple(each.name for each in fields(Rules))
+
+
+def _ban(scores: np.ndarray, tokens: Sequence[int]) -> None:
+    scores[:, [token for token in tokens if token < scores.shape[1]]] = -np.inf  # settings may know larger vocabularies
 
 
 def _force(scores: np.ndarray, tokens: list[int]) -> None:
