@@ -317,7 +317,7 @@ CASES = [
     ),
     Case(
         "spandrel/RRDBNet",
-        lambda: _new("spandrel.architectures.ESRGAN.RRDBNet", num_filters=16, num_blocks=2, scale=2),
+        lambda: _new("spandrel.architectures.ESRGAN.ESRGAN", num_filters=16, num_blocks=2, scale=2),
         lambda b, h, w: (torch.rand(b, 3, h, w),),
         _ANY,
     ),

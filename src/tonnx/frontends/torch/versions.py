@@ -274,6 +274,7 @@ PRIVATE = {
     "torch._check": _SIZES,
     "torch._decomp.core_aten_decompositions": "operators without a rule",
     "torch._decomp.global_decomposition_table": "operators without a rule",
+    "torch._dispatch.python.enable_python_dispatcher": _RECORDER,
     "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
     "torch._export.verifier.Verifier": _SIZES,
     "torch._guards.detect_fake_mode": _FLOW,

@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
@@ -62,15 +63,15 @@ class Fakes:
     def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
         if not _gives_new_tensors(func):
-            return func(*args, **kwargs)
+            return _asked(func, args, kwargs)
         try:
             key = func, self._key(args), self._key(kwargs)
             form = self._results.get(key)
         except (_NoKey, TypeError):  # what cannot be compared is no key
-            return func(*args, **kwargs)
+            return _asked(func, args, kwargs)
         if form is not None:
             return [self._made(part) for part in form] if isinstance(form, list) else self._made(form)
-        result = func(*args, **kwargs)
+        result = _asked(func, args, kwargs)
         many = isinstance(result, (list, tuple))
         forms = [self._form(part) for part in (result if many else [result])]
         if None not in forms and not _share_memory(result if many else [result], [args, kwargs]):
@@ -111,6 +112,12 @@ class Fakes:
         fake = FakeTensor(self.mode, meta, form.device)
         self._forms[id(fake)] = fake, form
         return fake
+
+
+def _asked(func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What PyTorch says. Shapes may be found by other operators, of which some take symbols in Python only."""
+    with enable_python_dispatcher():
+        return func(*args, **kwargs)
 
 
 def _number_key(number: Any) -> Any:

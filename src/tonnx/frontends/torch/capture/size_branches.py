@@ -103,14 +103,20 @@ def _resized(call: ModelCall, sizes: dict[str, int]) -> ModelCall:
     return replace(call, leaves=leaves)
 
 
-def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram, trace: Tracer) -> bool:
-    """Whether a program that was captured at other sizes does what the model does at those of the example."""
+def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, trace: Tracer) -> bool:
+    """Whether a program that was captured at other sizes does what the model does at those of the example.
+
+    And where conditions go the other way that only the example came to: of ``(h, w) == (6, 8)``, the second one is
+    asked where the first one holds.
+    """
     call = _resized(call, {})  # a description forgets optional dimensions that a program fixes
     try:
         captured = describe(program, call)
-        return not _differs(model, call, trace(captured), captured, _example_sizes(call))
+        if _differs(model, call, trace(captured), captured, _example_sizes(call)):
+            return False
     except (TonnxError, _ModelFails):
         return False
+    return not unsettled(model, call, program, froze, [], trace)
 
 
 def _otherwise(

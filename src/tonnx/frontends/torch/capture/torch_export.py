@@ -149,7 +149,7 @@ class Exports:
             except CaptureError:  # the model fixes that size, too, or has no such
                 continue
             settled = not exported.one_sided and not elsewhere.spots
-            if settled and serves(self._model, self._call, exported.program, self._trace):
+            if settled and serves(self._model, self._call, exported.program, froze, self._trace):
                 return exported
         return None
 
@@ -185,15 +185,18 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
 def _record(
     model: torch.nn.Module, call: ModelCall, froze: Frozen, calls: list[FunctionCall], notes: list[str]
 ) -> Recording:
+    rewrites = Rewrites()  # of nothing: for the notes about checks that are left out
     with (
         shapes_known(),
         calls_kept(calls),
+        rewrites.recording(),
         state_kept(model),
         sizes_as_keys(model) as caches,
-        patched(capture_patches(model, froze, Rewrites())),
+        patched(capture_patches(model, froze, rewrites)),
     ):
         try:
             recording = record(model, call, grown_example(call), notes)
+            notes += rewrites.notes
             caches.clear_of(recording.tensors(), any(leaf.dynamic for leaf in call.leaves))
             return recording
         except Declined as error:

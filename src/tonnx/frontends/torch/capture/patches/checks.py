@@ -1,7 +1,8 @@
-"""Checks of values that PyTorch's own Python code makes: a file does not make them, and says so."""
+"""Checks that PyTorch's own code makes: of values, which a file does not make, and says so; of sizes, and of dtypes."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -22,6 +23,24 @@ def check_with(original: Any, error_type: Any, cond: Any, message: Any) -> None:
         _passes(cond)
     else:
         original(error_type, bool(cond) if isinstance(cond, torch.Tensor) else cond, message)
+
+
+def solved_if_possible(original: Any, constraints: Any) -> None:
+    """torch.export's summary of what the sizes must satisfy; sympy solves no floor of a floor."""
+    with contextlib.suppress(NotImplementedError):
+        original(constraints)
+
+
+def where(original: Any, condition: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(_as_bools(condition), *args, **kwargs)
+
+
+def tensor_where(original: Any, chosen: Any, condition: Any, *args: Any, **kwargs: Any) -> Any:
+    return original(chosen, _as_bools(condition), *args, **kwargs)
+
+
+def _as_bools(condition: Any) -> Any:
+    return condition.bool() if isinstance(condition, torch.Tensor) and condition.dtype == torch.uint8 else condition
 
 
 def _is_known(value: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch._C import DispatchKey
+from torch._decomp import global_decomposition_table
 from torch._subclasses.fake_impls import op_implementations_dict
 
 from tonnx.frontends.patching import How, Patch
@@ -96,7 +97,24 @@ _SINGLE: dict[Any, Callable[..., Any]] = {
 """Operators that PyTorch has a kernel for, and no shape."""
 
 
+_NEAREST = (f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3))
+_SMOOTH = "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d".split()
+_UPSAMPLED = [getattr(torch.ops.aten, name).vec for name in (*_NEAREST, *_SMOOTH)]
+"""Operators whose shape PyTorch finds by a long computation, of which the graph keeps nothing."""
+
+
+def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: Any = None) -> torch.Tensor:
+    scales = options[-1] if scale_factors is None else scale_factors
+    sizes = output_size or [
+        size * int(scale) if isinstance(scale, float) and scale.is_integer() else torch.sym_int(size * scale)
+        for size, scale in zip(x.shape[2:], scales, strict=True)
+    ]
+    return x.new_empty([*x.shape[:2], *sizes])
+
+
 def shapes() -> Iterator[Patch]:
+    for operator in _UPSAMPLED:
+        yield Patch(global_decomposition_table["post_autograd"], operator, _upsampled, _REASON, How.VALUE)
     for operator, shape in _COMPOSITE.items():
         yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)
         yield Patch(operator.py_kernels, DispatchKey.CompositeImplicitAutograd, shape, _REASON, How.VALUE)

@@ -32,6 +32,7 @@ _UNROLLED = "its shape is found by unrolling the loop over time, which fixes the
 _PACKED = "shapes that depend on the lengths' values; here the padded tensor and its lengths go all the way"
 _BOXES = "it asks how many boxes there are, which a capture cannot know"
 
+_BYTES = "a mask of bytes is one for the kernel, but not where PyTorch finds the shape"
 _NESTED = "torch.export sets it, and forgets it in the middle of another one that is around it"
 
 FOREIGN = (
@@ -89,6 +90,12 @@ FOREIGN = (
         "torch._export.verifier.Verifier", "check", lambda original, verifier, program: None,
         "it allows few functions of sizes, and what a program computes is proven anyway", optional=True,
     ),
+    Patch(
+        "torch.fx.experimental.symbolic_shapes.DimConstraints", "solve", checks.solved_if_possible,
+        "what sympy cannot solve was to be a hint to the user, and the program is there already", optional=True,
+    ),
+    Patch("torch", "where", checks.where, _BYTES),
+    Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
     Patch("torch.export._trace", "_EXPORT_FLAGS", None, _NESTED, How.KEPT, optional=True),
     Patch("torch.export._trace", "_EXPORT_MODULE_HIERARCHY", None, _NESTED, How.KEPT, optional=True),
 )  # fmt: skip

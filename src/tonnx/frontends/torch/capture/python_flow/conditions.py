@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from contextvars import ContextVar
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -43,6 +44,8 @@ def truth(value: Any) -> bool | torch.Tensor:
 
 def compared(sign: str, a: Any, b: Any) -> Any:
     """``a == b`` and its like. torch takes a size for positive, and answers at once; it may be 0 at run time."""
+    if isinstance(a, _ROWS) and isinstance(b, _ROWS) and any(isinstance(x, torch.SymInt) for x in (*a, *b)):
+        return _rows_compared(sign, a, b)
     answer = getattr(operator, sign)(a, b)
     if not all(isinstance(x, _INTEGERS) for x in (a, b)):
         return answer
@@ -55,6 +58,20 @@ def compared(sign: str, a: Any, b: Any) -> Any:
 
 
 _INTEGERS = (int, torch.SymInt)
+_ROWS = (tuple, list)
+
+
+def _rows_compared(sign: str, a: Any, b: Any) -> Any:
+    """``x.shape[2:] == y.shape[2:]``, which Python would ask of one size after the other."""
+    if sign not in ("eq", "ne") or isinstance(a, tuple) != isinstance(b, tuple) or len(a) != len(b):
+        return getattr(operator, sign)(a, b)
+    answers = [truth(compared("eq", x, y)) for x, y in zip(a, b, strict=True)]
+    undecided = [answer for answer in answers if isinstance(answer, torch.Tensor)]
+    differs = any(answer is False for answer in answers)
+    if differs or not undecided:
+        return differs == (sign == "ne")
+    equal = reduce(torch.logical_and, undecided)
+    return equal if sign == "eq" else torch.logical_not(equal)
 
 
 def _differs_when_small(expression: Any, answer: bool) -> bool:

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
-from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, is_symbolic, shape_env
+from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, as_tensor, is_symbolic, shape_env
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.versions import example_of, set_example_of
 
@@ -147,9 +148,15 @@ def _note_example(result: Any, function: Any, value: Any) -> None:
 def _equal(a: torch.Tensor, b: torch.Tensor) -> Any:
     if a.dim() != b.dim() or statically_known_false(sym_eq(a.shape, b.shape)):
         return False
-    if not statically_known_true(sym_eq(a.shape, b.shape)):
-        raise Unsuitable("torch.equal is asked of tensors whose sizes may or may not be equal")
-    return (a == b).all()
+    same_sizes = []
+    for axis, (p, q) in enumerate(zip(a.shape, b.shape, strict=True)):
+        if not statically_known_true(p == q):  # what both have is compared
+            same_sizes.append(as_tensor(p == q))
+            # A number of its own: of the sizes themselves, torch would conclude that they are those of the example.
+            length = as_tensor(torch.sym_min(p, q), torch.int64).item()
+            torch._check(length >= 0)
+            a, b = (x.narrow(axis, 0, length) for x in (a, b))
+    return reduce(torch.logical_and, same_sizes, (a == b).all())
 
 
 def _allclose(a: torch.Tensor, b: torch.Tensor, *rest: Any, **options: Any) -> Any:

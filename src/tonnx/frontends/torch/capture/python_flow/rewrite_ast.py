@@ -308,9 +308,7 @@ class Rewriter(ast.NodeTransformer):
             return call
         self.generic_visit(node)
         sign = type(node.ops[0]).__name__.lower()
-        if sign in _SIGNS and any(
-            isinstance(n, ast.Constant) and n.value in (0, 1) for n in (node.left, *node.comparators)
-        ):
+        if sign in ("eq", "noteq") or (sign in _SIGNS and any(map(_is_bit, (node.left, *node.comparators)))):
             return self._call("compared", node, _SIGNS[sign], node.left, node.comparators[0])
         name = {ast.In: "contained", ast.NotIn: "contained", ast.Is: "same", ast.IsNot: "same"}.get(type(node.ops[0]))
         if name is None:
@@ -384,3 +382,7 @@ class Rewriter(ast.NodeTransformer):
             is_tree = isinstance(argument, ast.AST)
             call.args.append(argument if is_tree else parse(repr(argument), at)[0].value)  # type: ignore[attr-defined, arg-type]
         return call
+
+
+def _is_bit(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value in (0, 1)
