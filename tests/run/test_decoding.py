@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tonnx.errors import InvalidArgument
-from tonnx.run.decoding import Asked, decode, padded
+from tonnx.run.decoding import Asked, Prompts, decode, padded
 
 VOCABULARY = 6
 TABLE = np.random.default_rng(3).standard_normal((VOCABULARY, VOCABULARY, VOCABULARY)) * 2
@@ -19,7 +19,7 @@ END = 5
 class Pairs:
     """Scores by the last two tokens; its state is the last one. Padding does not count."""
 
-    def start(self, batch: int) -> dict[str, np.ndarray]:
+    def start(self, batch: int, context: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         return {"last": np.zeros(batch, np.int64)}
 
     def reordered(self, state: dict[str, np.ndarray], order: Any) -> dict[str, np.ndarray]:
@@ -49,7 +49,7 @@ def log_probability(row: list[int], tokens: tuple[int, ...]) -> float:
 
 def test_greedy_with_prompts_of_several_lengths() -> None:
     rows = [[1, 2, 3], [4], [2, 2]]
-    results = decode(Pairs(), rows, Asked(max_new_tokens=8), [END])  # type: ignore[arg-type]
+    results = decode(Pairs(), Prompts(rows, [END]), Asked(max_new_tokens=8))  # type: ignore[arg-type]
     for row, result in zip(rows, results, strict=True):
         so_far = list(row)
         for token in result:
@@ -61,14 +61,14 @@ def test_greedy_with_prompts_of_several_lengths() -> None:
 @pytest.mark.parametrize("row", [[1, 2], [3, 4], [0]])
 def test_enough_beams_find_the_likeliest(row: list[int]) -> None:
     asked = Asked(max_new_tokens=3, num_beams=VOCABULARY**2)
-    (result,) = decode(Pairs(), [row], asked, [])  # type: ignore[arg-type]
+    (result,) = decode(Pairs(), Prompts([row]), asked)  # type: ignore[arg-type]
     best = max(product(range(VOCABULARY), repeat=3), key=lambda tokens: log_probability(row, tokens))
     assert tuple(result) == best
 
 
 def test_beams_end_at_an_end_token() -> None:
     asked = Asked(max_new_tokens=6, num_beams=4, length_penalty=0.0)
-    (result,) = decode(Pairs(), [[1]], asked, list(range(VOCABULARY)))  # type: ignore[arg-type]
+    (result,) = decode(Pairs(), Prompts([[1]], range(VOCABULARY)), asked)  # type: ignore[arg-type]
     assert result == [int(scores_of([1]).argmax())]
 
 
@@ -82,13 +82,13 @@ def test_drawn_tokens_are_among_the_likeliest(options: dict[str, Any], allowed: 
     drawn = set()
     for seed in range(200):
         asked = Asked(max_new_tokens=1, do_sample=True, seed=seed, **options)
-        drawn |= set(decode(Pairs(), [[2, 3]], asked, [])[0])  # type: ignore[arg-type]
+        drawn |= set(decode(Pairs(), Prompts([[2, 3]]), asked)[0])  # type: ignore[arg-type]
     assert drawn <= likeliest and (len(drawn) > 1 or allowed == 1)
 
 
 def test_a_seed_repeats_the_draws() -> None:
     one, other = (
-        decode(Pairs(), [[1], [2, 3]], Asked(max_new_tokens=9, do_sample=True, seed=4), [])
+        decode(Pairs(), Prompts([[1], [2, 3]]), Asked(max_new_tokens=9, do_sample=True, seed=4))
         for _ in range(2)  # type: ignore[arg-type]
     )
     assert one == other

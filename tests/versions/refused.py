@@ -45,7 +45,7 @@ REFUSED = [
     ("torch", _TO_2_10, (2, 13), "test_sort.py::test_sort[nanquantile]", "reads values in nanquantile"),
     ("torch", _TO_2_10, (2, 13), "test_sort.py::test_sort[bucketize a number]", "recurses without end in bucketize"),
     ("torch", [(2, 8)], (2, 10), "test_complex.py::test_complex[istft, filled up]", "contradicts itself in istft"),
-    ("torch", [(2, 10)], (2, 13), "test_sizes_in_functions_of_python[RoundedUpToAStride]", _PART),
+    ("torch", [(2, 10)], (2, 13), "test_idioms.py::test_sizes_in_functions_of_python[RoundedUpToAStride]", _PART),
     ("torch", _TO_2_10, (2, 13), "test_higher_order.py::test_higher_order[map]", "fixes the length that map goes over"),
     ("torch", _TO_2_10, (2, 13), "test_higher_order.py::test_higher_order[flex_attention]", "fixes sizes in vmap"),
     ("torch", [(2, 8)], (2, 10), "test_record.py::test_right[sizes, dynamic]", "is not recorded"),

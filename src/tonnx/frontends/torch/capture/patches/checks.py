@@ -17,6 +17,10 @@ def all_true(original: Any, valid: torch.Tensor) -> Any:
     return original(valid) if _is_known(valid) else _passes(original(valid))
 
 
+def all_true_or_told(original: Any, valid: torch.Tensor, message: str) -> Any:
+    return torch._is_all_true(valid)
+
+
 def check_with(original: Any, error_type: Any, cond: Any, message: Any) -> None:
     """``torch._check`` and its like, of a condition that only the run knows."""
     if isinstance(cond, torch.Tensor) and not _is_known(cond):
