@@ -35,9 +35,20 @@ MORE_SIZES: dict[str, Any] = {
     "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
     "decoder_num_attention_heads": 4, "max_target_positions": 64, "num_encoder_attention_heads": 4,
     "num_decoder_attention_heads": 4, "expert_capacity": 64, "shape_vocab_size": 31, "pronunciation_vocab_size": 31,
-    "decoder_start_token_id": 3, "is_decoder": True,
+    "decoder_start_token_id": 3, "is_decoder": True, "rotary_dim": 8, "attn_layer_period": 2, "attn_layer_offset": 1,
+    "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_n_heads": 8, "mamba_d_head": 8, "d_inner": 48,
+    "d_head": 8, "mamba_d_state": 8,
 }  # fmt: skip
 """Those of rarer configurations, and of encoder-decoders."""
+
+OWN_SIZES: dict[str, dict[str, Any]] = {
+    "mamba2": {"num_heads": 8, "n_groups": 1},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "dots1": {"num_key_value_heads": 4},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
+    "bamba": {"attn_layer_indices": [1]},
+}
+"""What fits one family only."""
 
 DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",), "deepseek_v2": ("head_dim",)}
 """Sizes that a family computes of others."""
@@ -47,13 +58,16 @@ def tiny_config(family: str, **other: Any) -> Any:
     """A configuration of a family with sizes that are small, those of its parts as well."""
     import transformers
 
-    usual = transformers.AutoConfig.for_model(family)
-    return transformers.AutoConfig.for_model(family, **_sizes(usual, SIZES | other, set(DERIVED.get(family, ()))))
+    usual, own = transformers.AutoConfig.for_model(family), OWN_SIZES.get(family, {})
+    sizes = _sizes(usual, SIZES | other, {*DERIVED.get(family, ()), *own})
+    return transformers.AutoConfig.for_model(family, **sizes, **own)
 
 
 def _sizes(config: Any, sizes: dict[str, Any], derived: set[str]) -> dict[str, Any]:
     own = {*config.to_dict(), *getattr(config, "attribute_map", {})} - derived
     chosen = {name: size for name, size in sizes.items() if name in own}
+    if "kv_lora_rank" in chosen:  # keys and values of every head are made of one small vector
+        chosen["num_key_value_heads"] = chosen["num_attention_heads"]
     for name in getattr(config, "sub_configs", {}):
         part = getattr(config, name, None)
         if part is not None and hasattr(part, "to_dict"):

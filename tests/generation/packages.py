@@ -72,12 +72,11 @@ def families() -> dict[str, tuple[str, str]]:
     return result
 
 
-def model_of(kind: str, family: str) -> Any:
-    """A tiny model; raises a ValueError for one that is not."""
+def config_of(kind: str, family: str) -> Any:
+    """A tiny configuration; raises a ValueError for a model that is not tiny all the same."""
     import torch
     import transformers
 
-    loader = getattr(transformers, KINDS[kind][1])
     sizes = {name: size for name, size in MORE_SIZES.items() if name != "is_decoder" or kind == "CAUSAL_LM"}
     config = tiny_config(family, **sizes, **SOUNDS.get(family, ("", {}, {}))[2])
     decoder = getattr(config, "decoder", None)
@@ -86,11 +85,20 @@ def model_of(kind: str, family: str) -> Any:
     if kind != "CAUSAL_LM" and not config.is_encoder_decoder:
         raise ValueError("no encoder-decoder")
     with torch.device("meta"):
-        count = sum(parameter.numel() for parameter in loader.from_config(config).parameters())
+        model = getattr(transformers, KINDS[kind][1]).from_config(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
     if count > LARGEST:
         raise ValueError(f"{count} parameters")
+    return config
+
+
+def model_of(kind: str, family: str) -> Any:
+    import torch
+    import transformers
+
+    config = config_of(kind, family)
     torch.manual_seed(0)
-    return varied(loader.from_config(config))
+    return varied(getattr(transformers, KINDS[kind][1]).from_config(config))
 
 
 def run_case(case: str) -> str:

@@ -26,6 +26,7 @@ from tests.generation.families import tiny_model
 from tonnx.cli import main
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.packages import proof
+from tonnx.packages.decoder import decoder_step
 from tonnx.packages.export import export_package
 
 PROMPT = "Hello"
@@ -226,6 +227,13 @@ def test_another_model_is_found_out(package: Path) -> None:
         other.lm_head.weight[7] += 1.0
     with pytest.raises(VerificationFailed, match="scores differ"):
         proof.prove_package(tonnx.load(package), other, 4)
+
+
+def test_a_model_that_fails_itself_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    monkeypatch.setattr(model.model, "forward", lambda *_, **__: torch.ones(2) + torch.ones(3))
+    with pytest.raises(TonnxError, match="LlamaForCausalLM itself fails on 2 texts of 5 tokens"):
+        decoder_step(model)
 
 
 # Pictures and sounds

@@ -117,7 +117,7 @@ def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
         cache = DynamicCache()
         try:
             model(ids, past_key_values=cache, use_cache=True)
-        except (AttributeError, ValueError, IndexError, TypeError):  # a hybrid wants one of its own
+        except (AttributeError, ValueError, IndexError, TypeError, RuntimeError):  # a hybrid wants one of its own
             cache = DynamicCache()
         if tree_of(cache).tensors():
             return "past_key_values", cache
