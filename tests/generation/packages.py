@@ -151,7 +151,7 @@ def section(results: dict[str, str]) -> str:
         f"| {case.partition(':')[2]} | {every[case][0]} | {every[case][1]} | {result} |"
         for case, result in tried.items()
     ]
-    untried = sorted({case.partition(":")[2] for case in every if case not in tried and not _is_other(results, case)})
+    untried = sorted(every[case][0] for case in every if case not in tried and not _is_other(results, case))
     right = sum(result.startswith("ok") for result in tried.values())
     return SECTION.format(
         opset=OPSET, tokens=TOKENS, transformers=transformers.__version__, largest=f"{LARGEST:,}",
