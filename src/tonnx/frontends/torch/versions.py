@@ -296,6 +296,7 @@ PRIVATE = {
     "torch.fx.experimental.proxy_tensor.get_proxy_slot": _FLOW,
     "torch.fx.experimental.proxy_tensor.make_fx": "operators without a rule",
     "torch.fx.experimental.sym_node.SymNode": _SIZES,
+    "torch.fx.experimental.symbolic_shapes.DimConstraints": _SIZES,
     "torch.fx.experimental.symbolic_shapes.DimDynamic": "operators of TorchScript without a rule",
     "torch.fx.experimental.symbolic_shapes.GuardOnDataDependentSymNode": _FLOW,
     "torch.fx.experimental.symbolic_shapes.ShapeEnv": _SIZES,
