@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sympy
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
 from tests.frontends.torch.capture.test_idioms import Idiom, compare
 from tests.frontends.torch.capture.test_record import recorded
+from tonnx.frontends.torch.capture.patches.multiples import as_multiple
 
 
 def mask_of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -52,10 +55,21 @@ def nearest(x: Tensor) -> Tensor:
     return F.interpolate(F.avg_pool2d(x, 2, 1), scale_factor=2)
 
 
+def windows(x: Tensor) -> Tensor:
+    """Padded to windows and cut again, then halved, twice."""
+    for _ in range(2):
+        h = x.shape[2]
+        y = F.pad(x, (0, 0, 0, (3 - h % 3) % 3))
+        y = y.unflatten(2, (y.shape[2] // 3, 3)).softmax(3).flatten(2, 3)
+        x = F.pad(x + y[:, :, :h], (0, 0, 0, h % 2))
+        x = x[:, :, 0::2] + x[:, :, 1::2]
+    return x
+
+
 SHAPES = [
     Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared),
     Idiom(UsualSizes), Idiom(UsualSizes, sizes=((2, 9), (2, 6), (3, 6))),
-    Idiom(nearest, example=pictures),
+    Idiom(nearest, example=pictures), Idiom(windows, example=pictures, sizes=((2, 14), (3, 9), (1, 5))),
 ]  # fmt: skip
 
 
@@ -75,3 +89,26 @@ def test_what_sympy_cannot_solve_is_no_error(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr("sympy.solvers.inequalities.reduce_inequalities", unsolved)
     compare(Idiom(shapes_compared), tmp_path / "net.onnx")
+
+
+H, W = sympy.symbols("h w", integer=True, positive=True)
+MULTIPLES = [
+    (H + PythonMod(7 - Mod(H, 7), 7), 7 * FloorDiv(H + 6, 7)),
+    (H + Mod(H, 2), 2 * FloorDiv(H + 1, 2)),
+    (H + PythonMod(-H, 8), 8 * FloorDiv(H + 7, 8)),
+    (H - Mod(H, 4), 4 * FloorDiv(H, 4)),
+    (H + 8 - Mod(H, 8), 8 * FloorDiv(H, 8) + 8),
+    (H + Mod(H, 3), None),
+    (W + PythonMod(-H, 8), None),
+    (H + PythonMod(5 - Mod(H, 7), 7), None),
+    (H + 1 - Mod(H, 2), None),
+]
+
+
+@pytest.mark.parametrize(("size", "multiple"), MULTIPLES, ids=str)
+def test_what_is_padded_to_a_multiple_is_written_as_one(size: Any, multiple: Any) -> None:
+    shorter = as_multiple(size)
+    assert shorter == (size if multiple is None else multiple)
+    for n in range(1, 40):
+        at = {H: sympy.Integer(n), W: sympy.Integer(2 * n + 3)}
+        assert shorter.xreplace(at) == size.xreplace(at)

@@ -20,6 +20,7 @@ from tonnx.frontends.torch.capture.patches import (
 )
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
+from tonnx.frontends.torch.capture.patches.multiples import multiples
 from tonnx.frontends.torch.capture.patches.numbers import python_numbers
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.ramps import ramps
@@ -112,6 +113,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from versions.patches()
     yield from shapes()
     yield from python_numbers()
+    yield from multiples()
     yield from ramps()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
