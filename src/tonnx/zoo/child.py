@@ -1,4 +1,4 @@
-"""The process of a job: ``python -m tonnx.zoo.child MODULE ARGUMENT…`` runs a module, and ends when its parent does.
+"""The process of a job: it runs a module with arguments, and ends when its parent does.
 
 stdin is a pipe that only the parent holds: when it closes, the parent is gone, and nobody is left to watch the limits.
 The kernel, short of memory, is told to end this process before others.
@@ -36,7 +36,3 @@ def _end_with_parent(pipe: int) -> None:
         threading.Event().wait(5)
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
-
-
-if __name__ == "__main__":
-    main()

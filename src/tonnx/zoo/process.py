@@ -23,6 +23,8 @@ _GRACE = 5.0
 """Seconds that a process gets to clean up after it was asked to end."""
 _TAIL = 20_000
 """Characters of what a process says on stderr that are kept."""
+_CHILD = "import sys; del sys.path[0]; from tonnx.zoo.child import main; main()"
+"""Without the current folder: a file there that is called as a module of others is none of theirs."""
 _KILL = int(getattr(signal, "SIGKILL", signal.SIGTERM))
 
 
@@ -67,12 +69,12 @@ def run_limited(
     limits = limits or Limits()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as told:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tonnx.zoo.child", *command],
+            [sys.executable, "-c", _CHILD, *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=told,
             cwd=cwd,
-            env=None if environment is None else {**os.environ, **environment},
+            env={**os.environ, **_python_path(), **(environment or {})},
             start_new_session=True,  # so that its own children can be ended with it
         )
         start = time.monotonic()
@@ -84,6 +86,12 @@ def run_limited(
         status, reason = watch.verdict()
         seconds = time.monotonic() - start
         return Ended(status, seconds, watch.peak or None, _text(output), _text(told)[-_TAIL:], reason)
+
+
+def _python_path() -> dict[str, str]:
+    """PYTHONPATH for a process that works in another folder."""
+    folders = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, folders))} if any(folders) else {}
 
 
 class _Watch:

@@ -31,9 +31,11 @@ class Document:
 
     def error(self, place: Place, what: str, hint: str | None = None) -> InvalidArgument:
         """An error about what stands at a place, or at the nearest one around it that has a line."""
-        while place and place not in self.lines:
+        lines: list[int] = []
+        while place and not lines:  # what is inside a place begins where the place does
+            lines = [line for other, line in self.lines.items() if other[: len(place)] == place]
             place = place[:-1]
-        line = f":{self.lines[place]}" if place else ""
+        line = f":{min(lines)}" if lines else ""
         return InvalidArgument(what, where=f"{self.path}{line}", hint=hint)
 
     def check_keys(self, place: Place, keys: Mapping[str, Any], allowed: list[str], of: str) -> None:
