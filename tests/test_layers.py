@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LEVELS = (
     ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
+    ("tonnx.targets",),  # data, and how it is read
     ("tonnx.ir",),
     ("tonnx.io",),
     ("tonnx.lowering", "tonnx.passes", "tonnx.legalise", "tonnx.quant"),

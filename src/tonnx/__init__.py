@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tonnx.api.check import CheckResult, check
     from tonnx.api.custom import (
         lower,
         register_container,
@@ -41,6 +42,8 @@ _LATER = {
     "Bench": "tonnx.benching",
     "bench": "tonnx.benching",
     "CaptureError": "tonnx.errors",
+    "check": "tonnx.api.check",
+    "CheckResult": "tonnx.api.check",
     "export": "tonnx.api.export",
     "export_package": "tonnx.packages.export",
     "ExportResult": "tonnx.api.result",
@@ -75,6 +78,7 @@ _MODULES = ("paddle",)
 __all__ = [
     "Bench",
     "CaptureError",
+    "CheckResult",
     "ExportResult",
     "InvalidArgument",
     "InvalidModel",
@@ -93,6 +97,7 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "bench",
+    "check",
     "export",
     "export_package",
     "load",
