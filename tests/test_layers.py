@@ -26,6 +26,7 @@ LEVELS = (
     ("tonnx.reporting",),  # with timings, and asked for by an export
     ("tonnx.api",),
     ("tonnx.packages",),  # several exports, and what belongs beside them
+    ("tonnx.zoo",),  # jobs in processes: what they run they know by its command line
     ("tonnx.paddle",),  # the drop-in for paddle.onnx
     ("tonnx.cli",),
     ("tonnx", "tonnx.__main__"),

@@ -29,6 +29,11 @@ ALLOWED = {
     ("io/write.py", "mmap.mmap"): "only asked whether something is one; where MADV_DONTNEED is",
     ("io/write.py", "np.memmap"): "not where OPEN_FILES_STAY: the file is read there",
     ("frontends/paddle/read/params.py", "np.memmap"): "no file of ours takes the place of a Paddle model's weights",
+    ("zoo/process.py", "option start_new_session"): "Windows takes the option and has no sessions",
+    ("zoo/process.py", "os.killpg"): "where there is one; elsewhere the process alone is ended",
+    ("zoo/child.py", "os.killpg"): "where there is one; elsewhere the process alone ends",
+    ("zoo/child.py", "signal.SIGKILL"): "only where os.killpg is",
+    ("zoo/child.py", "path /proc/self/oom_score_adj"): "Linux; elsewhere the kernel chooses by itself",
 }
 
 

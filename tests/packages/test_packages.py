@@ -221,6 +221,18 @@ def test_whole_texts(kind: str, task: str, tmp_path: Path) -> None:
         package.generate("Hello")
 
 
+def test_a_model_without_a_cache_computes_from_the_beginning(tmp_path: Path) -> None:
+    model = tiny_model("openai-gpt")
+    model.save_pretrained(tmp_path / "source")
+    result = export_package(tmp_path / "source", tmp_path / "out", verify="quick", tokens=4)
+    assert "from the beginning" in str(result)
+    prompts, package = [[5, 6, 7], [9, 8, 7]], tonnx.load(tmp_path / "out")
+    asked = {"do_sample": False, "max_new_tokens": 5, "num_beams": 2, "eos_token_id": None, "pad_token_id": 0}
+    wanted = model.generate(torch.tensor(prompts), **asked)[:, 3:].tolist()
+    package.settings = {}
+    assert [row.tokens for row in package.generate(prompts, max_new_tokens=5, num_beams=2)] == wanted
+
+
 def test_another_model_is_found_out(package: Path) -> None:
     other = tiny_model("llama")
     with torch.no_grad():

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tonnx.api.arguments import ARGUMENTS, documented
-from tonnx.api.deliver import FEW_VALUES, deliver
+from tonnx.api.deliver import FEW_VALUES, add_page, deliver
 from tonnx.api.intake import convert
 from tonnx.api.request import ExportRequest, read_request
 from tonnx.api.result import ExportResult
@@ -123,7 +123,7 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         budget=budget,
     )
     if request.report:
-        _report(result, request.report)
+        add_page(result, request.report)
     if request.verbose:
         print(result.listing(), result, sep="\n")
     return result
@@ -204,15 +204,3 @@ def _limits(subject: Subject) -> list[str]:
         if low > 1 or high is not None
     ]
 
-
-def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None:
-    from tonnx.reporting import report
-
-    assert result.path is not None
-    page = report(
-        result.path,
-        None if wanted is True else os.fspath(wanted),  # type: ignore[arg-type]
-        timings=result.timings,
-        verification=result.verification,
-    )
-    result.notes.append(f"report: {page}")

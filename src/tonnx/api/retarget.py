@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx.api.deliver import deliver
+from tonnx.api.deliver import add_page, deliver
 from tonnx.api.request import check_options, read_weights
 from tonnx.api.result import Result, format_size
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
@@ -92,6 +92,7 @@ def retarget(
     external_data: bool | None = None,
     weights: str = "copy",
     runtime: str | None = None,
+    report: bool | str | os.PathLike[str] = False,
     progress: Progress | None = None,
 ) -> RetargetResult:
     """Take any ONNX model to exactly ``opset``, or to a target by name, and prove that it still computes the same.
@@ -116,6 +117,7 @@ def retarget(
         weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
             below; ``copy`` writes them anew.
         runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
+        report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
         progress: called with the name of each stage as it begins.
     """
     if opset is None and target is None:
@@ -127,6 +129,8 @@ def retarget(
             raise InvalidArgument(f"{profile.name} reads one file", hint="leave out external_data and weights")
         external_data = False
     check_options(f, external_data, rtol, atol)
+    if report and not isinstance(f, (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
     kept = read_weights(weights, f, external_data)
     arrays, stages = dict(inputs or {}), Stages(progress)
     with reading.blaming(model):
@@ -146,6 +150,8 @@ def retarget(
         subject = _subject(model, read, result, arrays, goal).within(rtol, atol) if verify else None
         deliver(result, f, stages, subject, external_data=external_data, refer=kept.stay, runtime=goal.runtime)
     result.timings = stages.seconds
+    if report:
+        add_page(result, report)
     return result
 
 

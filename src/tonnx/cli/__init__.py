@@ -31,6 +31,7 @@ COMMANDS = {
     "bench": "time ONNX files side by side",
     "report": "a page about an ONNX file",
     "view": "look at an ONNX file in the browser",
+    "zoo": "every model of a manifest, with one page about all",
     "paddle2onnx": "a saved Paddle model to ONNX, with the flags of the command paddle2onnx",
 }
 

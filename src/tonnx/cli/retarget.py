@@ -31,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is"
     specs.add(parser, "--runtime", help)
+    parser.add_argument(
+        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
+    )
     parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
     specs.add(parser, "--rtol")
     specs.add(parser, "--atol")
@@ -56,6 +59,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         external_data=options.external_data,
         weights=options.weights,
         runtime=options.runtime,
+        report=options.report,
         progress=console.stage,
     )
     return Report(str(result), result.data)

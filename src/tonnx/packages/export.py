@@ -98,7 +98,7 @@ class _Making:
         self.manifest["file"] = self.place + [*self.exports][-1]
         if (step := self.step) is not None:
             handed = {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
-            self.manifest |= handed
+            self.manifest |= {**handed, "whole_text": step.whole_text}
 
     def copy_weights(self) -> list[str]:
         """The checkpoint's weights beside the ONNX files: runtimes look for them there only."""
@@ -218,6 +218,8 @@ def _write_beside(making: _Making) -> list[str]:
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes and gives token ids, not texts")
     if step is not None and step.one_token:
         notes.append("takes one token at a time, also of a prompt")
+    if step is not None and step.whole_text:
+        notes.append("[!] the model has no cache: every token is computed from the beginning")
     return notes
 
 

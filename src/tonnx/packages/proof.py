@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from tonnx.errors import VerificationFailed
-from tonnx.packages.decoder import model_runs
+from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
 from tonnx.run.decoding import padded
@@ -113,8 +113,11 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
         _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
     scores, _ = package.decoder.step(ids[:, past:], mask, state)
     tokens = {"decoder_input_ids" if question.read else "input_ids": torch.from_numpy(ids)}
+    asked = WholeText(model) if package.decoder.whole_text else model
+    if package.decoder.whole_text:
+        tokens["attention_mask"] = torch.from_numpy(mask)
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
-        wanted = model(**question.read, **tokens).logits[:, -1].float().numpy()
+        wanted = asked(**question.read, **tokens)["logits"][:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
     if not difference <= _RTOL:  # NaN is not within anything
         raise VerificationFailed(
@@ -124,7 +127,7 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
     return difference
 
 
-def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any]) -> Any:
+def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any], use_cache: bool) -> Any:
     """Greedy tokens of the model, and their scores; no end token ends them, and of its own settings only the rules."""
     from transformers import GenerationMixin
 
@@ -140,7 +143,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
         with torch.no_grad(), model_runs(model, f"generate for {len(ids)} prompts"):
             return GenerationMixin.generate(  # the common one, which models of speech hide behind their own
                 model, **asked, do_sample=False, max_new_tokens=count, output_scores=True,
-                return_dict_in_generate=True,
+                return_dict_in_generate=True, use_cache=use_cache,
             )  # fmt: skip
     finally:
         model.generation_config = settings
@@ -150,7 +153,7 @@ def _compare_tokens(
     package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any] | None = None
 ) -> int:
     """How many prompts were compared up to a tie only."""
-    out = _generated(model, question, count, rules or {})
+    out = _generated(model, question, count, rules or {}, use_cache=not package.decoder.whole_text)
     wanted = out.sequences[:, max(map(len, question.rows)) :].numpy()
     own, package.settings = package.settings, {**(rules or {}), "eos_token_id": None}
     try:

@@ -67,6 +67,8 @@ class Decoder:
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
         self._first_position = int(manifest.get("first_position", 0))
+        self.whole_text = bool(manifest.get("whole_text"))
+        """Whether the file has no state, and is given all tokens at every step."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
@@ -74,7 +76,8 @@ class Decoder:
 
     def start(self, batch: int, context: Mapping[str, np.ndarray] | None = None) -> State:
         """The state before the first token, and what stays the same in every step."""
-        return {**{name: self._empty(name, batch) for name in self._handed_on}, **(context or {})}
+        kept = ["input_ids"] if self.whole_text else self._handed_on
+        return {**{name: self._empty(name, batch) for name in kept}, **(context or {})}
 
     def reordered(self, state: State, order: Sequence[int]) -> State:
         """The state of other rows: each is one of these."""
@@ -82,7 +85,7 @@ class Decoder:
         return {name: np.take(array, order, axes[name]) for name, array in state.items()}
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
-        sizes = {"batch": batch, "past": 0, "encoder_past": 0}
+        sizes = {"batch": batch, "past": 0, "encoder_past": 0, "sequence": 0}
         shape = [sizes.get(dim, 1) if isinstance(dim, str) else int(dim or 1) for dim in self._session.shapes[name]]
         return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
 
@@ -103,6 +106,8 @@ class Decoder:
         return scores, state
 
     def _run(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        if self.whole_text:
+            ids = np.concatenate([state["input_ids"], ids], axis=1)
         length, new = mask.shape[1], ids.shape[1]
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, length - new :]
         known = {
@@ -113,7 +118,10 @@ class Decoder:
         }
         feeds = {**state, **{name: known[name].astype(np.int64) for name in known if name in self._session.inputs}}
         outputs = self._session.run(feeds)
-        return outputs["logits"][:, -1], state | {name: outputs[after] for name, after in self._handed_on.items()}
+        handed_on = {name: outputs[after] for name, after in self._handed_on.items()}
+        if self.whole_text:
+            handed_on["input_ids"] = ids
+        return outputs["logits"][:, -1], state | handed_on
 
 
 def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
