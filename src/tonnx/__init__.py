@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         register_custom_op_symbolic,
         unregister_custom_op_symbolic,
     )
+    from tonnx.api.diff import DiffResult, diff
     from tonnx.api.export import export
     from tonnx.api.quantize import QuantizeResult, quantize
     from tonnx.api.result import ExportResult
@@ -44,6 +45,8 @@ _LATER = {
     "CaptureError": "tonnx.errors",
     "check": "tonnx.api.check",
     "CheckResult": "tonnx.api.check",
+    "diff": "tonnx.api.diff",
+    "DiffResult": "tonnx.api.diff",
     "export": "tonnx.api.export",
     "export_package": "tonnx.packages.export",
     "ExportResult": "tonnx.api.result",
@@ -79,6 +82,7 @@ __all__ = [
     "Bench",
     "CaptureError",
     "CheckResult",
+    "DiffResult",
     "ExportResult",
     "InvalidArgument",
     "InvalidModel",
@@ -98,6 +102,7 @@ __all__ = [
     "__version__",
     "bench",
     "check",
+    "diff",
     "export",
     "export_package",
     "load",
