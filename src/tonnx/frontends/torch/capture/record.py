@@ -211,7 +211,7 @@ class _Recorder(TorchDispatchMode):
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags
-        if torch.Tag.dynamic_output_shape in tags or _gives_number(func):
+        if _shaped_by_values(func) or _gives_number(func):
             real = self._values.of((node_args, node_kwargs))
             if real is not None:
                 return self._computed(func, *real)
@@ -275,7 +275,7 @@ class _Recorder(TorchDispatchMode):
             result = func(*args, **kwargs)
         line = _user_line(sys._getframe(2))
         self._notes.append(f"decided by the values that the weights have now{line and ': ' + line}")
-        return result
+        return pytree.tree_map_only(torch.Tensor, self._fake_of, result)  # tolist() takes no mixture of both
 
     # Arguments
 
@@ -390,6 +390,17 @@ class _WeightValues:
             args, kwargs = map_arg((node.args, node.kwargs), self._value)
             self._values[node] = target(*args, **kwargs)
         return self._values[node]
+
+
+@cache
+def _shaped_by_values(func: Any) -> bool:
+    """Whether the values of tensors decide the shape of the result."""
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return True
+    tensors = [argument for argument in func._schema.arguments if str(argument.type) == "Tensor"]
+    others = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    # repeat_interleave(tensor, repeats) is made of the one that is marked so, and is not marked itself.
+    return len(tensors) > 1 and any(torch.Tag.dynamic_output_shape in other.tags for other in others)
 
 
 @cache
