@@ -26,7 +26,7 @@ LEVELS = (
     ("tonnx.api",),
     ("tonnx.packages",),  # several exports, and what belongs beside them
     ("tonnx.zoo",),  # jobs in processes: what they run they know by its command line
-    ("tonnx.paddle",),  # the drop-in for paddle.onnx
+    ("tonnx.paddle", "tonnx.ray"),  # the drop-in for paddle.onnx; batch inference on Ray
     ("tonnx.cli",),
     ("tonnx", "tonnx.__main__"),
 )
