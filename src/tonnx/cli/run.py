@@ -107,7 +107,11 @@ def _run_table(options: argparse.Namespace, arrays: Sequence[str], console: Cons
     most = options.max_pixels or MOST_PIXELS
     console.stage(f"run {len(pictures)} picture{'s' if len(pictures) != 1 else ''}")
     if options.engine == "ray":
+        import logging
+
         from tonnx.ray import picture_batches
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
 
         batches = picture_batches(
             options.model, pictures, batch=options.batch, actors=options.actors, threads=options.threads or 1,
