@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from bench.document import write_section
 
-from tests.zoo.test_zoo import write_net
+from tests.zoo.conftest import write_net
 from tonnx.zoo.compare import regressions
 from tonnx.zoo.engines import LocalEngine, RayEngine
 from tonnx.zoo.jobs import Job, Needs
