@@ -36,15 +36,27 @@ from tonnx.zoo.store import Store
 from tonnx.zoo.work import empty_row
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "scale.md"
-SLEEP = 4.0
-"""Seconds that a job of the scaling test sleeps, so that other work on the machine plays a small part."""
+JOBS, SLEEP = 6, 15.0
+"""Of the scaling test: jobs, and seconds that each waits, so that other work on the machine plays a small part."""
 
 
-def sleepers(folder: Path, count: int) -> list[Job]:
-    """Jobs of equal length: a process each, which sleeps and fails. Everything around it is as for any job."""
-    (folder / "sleeper.py").write_text(f"import time\ntime.sleep({SLEEP})\nraise SystemExit(3)\n", encoding="utf-8")
-    words = ("export", "sleeper.py:Net", "--opset", "17")
-    return [Job(f"s{i}", f"s{i}", "sleeper.py:Net", 17, words, str(folder), Limits(300)) for i in range(count)]
+def sleepers(folder: Path, name: str, count: int) -> list[Job]:
+    """Jobs of equal length: each waits in `tonnx retarget` for values, of which a pipe has none after a while."""
+    write_net(folder / "net.onnx")
+    jobs = []
+    for i in range(count):
+        pipe = f"{name}-{i}.npy"
+        os.mkfifo(folder / pipe)
+        threading.Thread(target=keep_waiting, args=(folder / pipe,), daemon=True).start()
+        words = ("retarget", "net.onnx", "--opset", "9", "--inputs", f"x={pipe}")
+        jobs.append(Job(f"{name}{i}", f"{name}{i}", "net.onnx", 9, words, str(folder), Limits(300), False))
+    return jobs
+
+
+def keep_waiting(pipe: Path) -> None:
+    """The reader gets an empty file, after a while."""
+    with pipe.open("wb"):  # returns when there is a reader
+        time.sleep(SLEEP)
 
 
 def files(folder: Path, count: int) -> list[Job]:
@@ -147,19 +159,20 @@ def refused(folder: Path) -> str:
 
 def scaling(folder: Path) -> str:
     """One worker beside two."""
-    jobs = sleepers(folder, 8)
-    lines = ["| engine | 1 worker | 2 workers | efficiency |", "|---|---|---|---|"]
+    head = f"{JOBS} jobs that wait {SLEEP:.0f} s each; what is left of their length is starting and ending a process."
+    lines = [head, "", "| engine | 1 worker | 2 workers | efficiency |", "|---|---|---|---|"]
     engines: dict[str, Callable[[int], Any]] = {"local": LocalEngine, "ray": lambda count: RayEngine(jobs=count)}
     for name, make in engines.items():
         seconds = []
         for count in (1, 2):
             engine = make(count)
             if name == "ray":  # the workers are there, as they are in a cluster that is not new
-                run_zoo(sleepers(folder, count), Store(str(folder / f"warm-{count}")), engine)
+                run_zoo(files(folder, count), Store(str(folder / f"warm-{count}")), engine)
+            jobs = sleepers(folder, f"{name}-{count}", JOBS)
             start = time.perf_counter()
             outcome = run_zoo(jobs, Store(str(folder / f"{name}-{count}")), engine)
             seconds.append(time.perf_counter() - start)
-            assert len(outcome.rows) == len(jobs)
+            assert all("cannot read" in row["error"]["what"] for row in outcome.rows.values()), outcome.rows
             if hasattr(engine, "close"):
                 engine.close()
         efficiency = seconds[0] / (2 * seconds[1])
