@@ -41,6 +41,7 @@ def export(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
+    target: str | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     input_spec: Any = None,
@@ -102,6 +103,8 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
     if request.weights.stay:
         refer(model, request.weights.beside, request.weights.files)
     optimised = _finish(model, request, stages)
+    if request.target.profile is not None and request.target.profile.int64 == "none":
+        subject = subject.narrowed()
     notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
     notes += [*summary(model), *left_out(model)] if request.weights.stay else []
     notes += untested()
@@ -153,7 +156,8 @@ def _detach_weights(model: ir.Model, subject: Subject) -> Subject:
 def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimised:
     from tonnx.ir.provenance import stamp
     from tonnx.legalise import legalise
-    from tonnx.passes import clean_up, fit_opset, optimise
+    from tonnx.legalise.conformity import require
+    from tonnx.passes import clean_up, fit_opset, fit_profile, optimise
 
     free = request.may_change_weights
     fold = request.do_constant_folding and free
@@ -171,7 +175,9 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     with stages("legalise"):
         legalise(model, request.target)
         optimised.notes += fit_opset(model, request.target.runtime)
+        optimised.notes += fit_profile(model, request.target.profile)
         clean_up(model, fold=fold)
+        require(model, request.target)
     stamp(model)
     history.store(model, optimised.notes)
     return optimised

@@ -23,6 +23,8 @@ from tonnx import __version__
 COMMANDS = {
     "export": "a PyTorch or Paddle model to ONNX, proven",
     "retarget": "any ONNX file to another opset, proven",
+    "check": "whether a runtime or converter takes an ONNX file",
+    "diff": "what changed between two ONNX files",
     "quantize": "any ONNX file with its weights as integers, proven",
     "verify": "any ONNX file compared with its model; where it departs",
     "run": "run an ONNX file on pictures or arrays",

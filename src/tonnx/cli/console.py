@@ -110,7 +110,8 @@ class Console:
                 print(piece, end="", flush=True)
             print()
         elif not self.quiet:
-            print(report.text)
+            if report.text:
+                print(report.text)
             if self.verbose and report.details is not None:
                 print(report.details())
 
