@@ -28,8 +28,8 @@ LEVELS = (
     ("tonnx.api",),
     ("tonnx.packages",),  # several exports, and what belongs beside them
     ("tonnx.zoo",),  # jobs in processes: what they run they know by its command line
-    ("tonnx.paddle",),  # the drop-in for paddle.onnx
-    ("tonnx.cli",),
+    ("tonnx.paddle", "tonnx.ray", "tonnx.snapshots"),  # the drop-in for paddle.onnx; Ray Data; what pytest compares
+    ("tonnx.cli", "tonnx.pytest_plugin"),
     ("tonnx", "tonnx.__main__"),
 )
 """A room may import itself and the rooms above it in this list, but none that stands beside it or below."""

@@ -75,8 +75,8 @@ _LATER = {
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
-_MODULES = ("paddle",)
-"""Drop-ins under the name of what they replace."""
+_MODULES = ("paddle", "ray")
+"""Modules under the name of what they replace, or work with."""
 
 __all__ = [
     "Bench",
