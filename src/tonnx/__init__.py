@@ -69,8 +69,8 @@ _LATER = {
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
-_MODULES = ("paddle",)
-"""Drop-ins under the name of what they replace."""
+_MODULES = ("linger", "paddle", "quant")
+"""Drop-ins under the name of what they replace, and training with quantised numbers."""
 
 __all__ = [
     "Bench",

@@ -1,0 +1,156 @@
+"""Integers of a trained model beside those of its file, quantiser by quantiser."""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from tonnx.errors import InvalidArgument
+from tonnx.proof.session import Session
+from tonnx.quant.training.discovery import tensors
+from tonnx.quant.training.prepare import _prepared
+from tonnx.quant.training.quantiser import Quantiser
+from tonnx.quant.training.sites import HOLDER
+
+
+@dataclass(frozen=True)
+class Row:
+    """The integers of one quantiser."""
+
+    name: str
+    numbers: int
+    off_by_one: int
+    off_by_more: int
+
+
+@dataclass
+class Integers:
+    """How far the integers of a file are from those of its model."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    @property
+    def numbers(self) -> int:
+        """How many were compared."""
+        return sum(row.numbers for row in self.rows)
+
+    @property
+    def off_by_one(self) -> int:
+        """How many are one step away."""
+        return sum(row.off_by_one for row in self.rows)
+
+    @property
+    def off_by_more(self) -> int:
+        """How many are further away."""
+        return sum(row.off_by_more for row in self.rows)
+
+    @property
+    def ok(self) -> bool:
+        """At most 1 in 1,000 is off by a step, and none by two."""
+        return self.off_by_more == 0 and self.off_by_one * 1000 <= self.numbers
+
+    def __str__(self) -> str:
+        sign = "✓" if self.ok else "✗"
+        further = f"{self.off_by_more:,} by more" if self.off_by_more else "none by more"
+        lines = [
+            f"[{sign}] {self.numbers:,} integers of {len(self.rows)} quantisers: {self.off_by_one:,} off by one step, {further}"
+        ]
+        if not self.ok:
+            worst = sorted(self.rows, key=lambda row: (row.off_by_more, row.off_by_one), reverse=True)[:3]
+            lines += [f"    {row.name}: {row.off_by_one:,} by one, {row.off_by_more:,} by more" for row in worst]
+        return "\n".join(lines)
+
+
+def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) -> Integers:
+    """The integers that a model and its file have between the layers, for the same inputs.
+
+    Example::
+
+        tonnx.export(quantised.eval(), (x,), "net.onnx")
+        print(tonnx.quant.compare(quantised, "net.onnx", x))
+
+    Args:
+        model: what `prepare` gave, trained.
+        path: the file that `tonnx.export` made of it.
+        args: the model's inputs, in the order of the file's.
+    """
+    _prepared(model)
+    wanted = _of_model(model, args)
+    proto = onnx.load(os.fspath(path))
+    places = _places(proto)
+    outputs = {output.name for output in proto.graph.output}
+    for names in places.values():
+        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name, _ in names if name not in outputs)
+    inputs = [x.detach().cpu().numpy() for x in tensors(args)]
+    names = [value.name for value in proto.graph.input]
+    if len(inputs) != len(names):
+        raise InvalidArgument(f"the file has {len(names)} inputs, and {len(inputs)} tensors were given")
+    arrays = Session(proto.SerializeToString()).run(dict(zip(names, inputs, strict=True)))
+    result = Integers()
+    for name, integers in wanted.items():
+        found_in_file = places.get(name, [])
+        if len(found_in_file) != len(integers):
+            continue  # inside of a loop, or a constant
+        for mine, (output, shift) in zip(integers, found_in_file, strict=True):
+            steps = np.abs(arrays[output].astype(np.int64) + shift - mine)
+            result.rows.append(Row(name, steps.size, int((steps == 1).sum()), int((steps > 1).sum())))
+    if not result.rows:
+        raise InvalidArgument(f"{os.fspath(path)} has no integers of this model", hint="export it with tonnx.export")
+    return result
+
+
+def _of_model(model: torch.nn.Module, args: Any) -> dict[str, list[np.ndarray]]:
+    """What each quantiser of activations makes, as steps from zero."""
+    integers: dict[str, list[np.ndarray]] = defaultdict(list)
+    hooks = []
+    for name, module in model.get_submodule(HOLDER).named_modules(prefix=HOLDER):
+        if isinstance(module, Quantiser) and not name.rpartition(".")[2].startswith("weight"):
+
+            def hook(module: Any, args: Any, result: torch.Tensor, name: str = name) -> None:
+                integers[name].append(np.rint(result.detach().cpu().numpy() / float(module.scale)).astype(np.int64))
+
+            hooks.append(module.register_forward_hook(hook))
+    try:
+        with evaluating(model), torch.no_grad():
+            model(*args)
+    finally:
+        for handle in hooks:
+            handle.remove()
+    return integers
+
+
+@contextmanager
+def evaluating(model: torch.nn.Module) -> Iterator[None]:
+    """In evaluation, and as it was afterwards."""
+    flags = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, was_training in flags:
+            module.training = was_training
+
+
+def _places(proto: onnx.ModelProto) -> dict[str, list[tuple[str, int]]]:
+    """The results of QuantizeLinear by the module that they come from, and what takes them to steps from zero."""
+    constants = {tensor.name: tensor for tensor in proto.graph.initializer}
+    places: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for node in proto.graph.node:
+        if node.op_type == "QuantizeLinear" and len(node.input) > 2 and node.input[2] in constants:
+            zero = int(onnx.numpy_helper.to_array(constants[node.input[2]]).reshape(-1)[0])
+            places[_module(node)].append((node.output[0], -zero))
+    return places
+
+
+def _module(node: onnx.NodeProto) -> str:
+    told = {prop.key: prop.value for prop in node.metadata_props}
+    lines = dict(line.partition(": ")[::2] for line in node.doc_string.splitlines())
+    return told.get("tonnx.module") or lines.get("module", "")
