@@ -262,6 +262,7 @@ def _intercepted(model: Any, forward: Callable[..., Any], args: Any, kwargs: Any
     holder, naming = holder_of(model), model._tonnx_naming
     assert holder is not None
     naming.start()
+    del model._modules[HOLDER]  # while it runs: a Sequential, and others, call all modules that they have
     try:
         if holder.config is None:
             with Limits(holder, naming):
@@ -274,6 +275,7 @@ def _intercepted(model: Any, forward: Callable[..., Any], args: Any, kwargs: Any
             return forward(*args, **kwargs)
     finally:
         naming.stack.clear()
+        model._modules[HOLDER] = holder
 
 
 def _discover(
