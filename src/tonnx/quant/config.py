@@ -1,4 +1,4 @@
-"""How a network is quantised while it is trained: `Config`, by Python or by YAML, with other settings for some layers."""
+"""How a network is quantised while it is trained: `Config`, by Python or YAML, with other settings for some layers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Config:
 
     Example::
 
-        Config(weight_bits=4, scales="learned", layers={"head": {"weight_bits": 8}, "block*.add": {"activation_bits": 16}})
+        Config(weight_bits=4, scales="learned", skip=("stem",), layers={"head": {"weight_bits": 8}})
 
-    A name in ``layers`` and ``skip`` is that of a module (``features.0``), which stands for all inside of it, too, or of a
-    function in one (``block.add``; of several, ``block.add#1`` is the second); ``*``, ``?`` and ``[…]`` are patterns.
+    A name in ``layers`` and ``skip`` is that of a module (``features.0``), which stands for all inside of it, too, or
+    of a function in one (``block.add``; of several, ``block.add#1`` is the second). ``*``, ``?``, ``[…]`` are patterns.
     """
 
     weight_bits: int = 8
@@ -42,14 +42,14 @@ class Config:
     power_of_two: bool = False
     """Scales are powers of two."""
     scales: str = "moving"
-    """Where the ranges of activations come from: ``max``, the widest seen; ``moving``, an average that follows; these two
-    go on in training until `freeze`. ``percentile``, of what calibration saw. ``learned``: trained like a weight, from
-    there on (LSQ; with powers of two TQT), also those of weights, which otherwise span their largest number."""
+    """Where the ranges of activations come from: ``max``, the widest seen; ``moving``, an average that follows; these
+    two go on in training until `freeze`. ``percentile``, of what calibration saw. ``learned``: trained like a weight,
+    from there on (LSQ; with powers of two TQT), also those of weights, which otherwise span their largest number."""
     momentum: float = 0.1
     """How fast ``moving`` follows."""
     percentile: float = 99.99
     rounding: str = "even"
-    """Of a number halfway between two steps: to the ``even`` one, as ONNX does, or ``up``, which the file says with Floor."""
+    """Of a number between two steps: to the ``even`` one, as ONNX does, or ``up``, which the file says with Floor."""
     fold_batch_norm: bool = True
     """Batch normalisations are part of the convolution or linear layer before them, in training as in the file."""
     skip: tuple[str, ...] = ()
@@ -76,7 +76,8 @@ class Config:
         """From a YAML file, or from a dict of the same form."""
         data = source if isinstance(source, Mapping) else read_yaml(source)
         _check_names(data, of="the configuration", allowed=tuple(f.name for f in fields(cls)))
-        return cls(**{name: tuple(value) if name == "skip" else value for name, value in data.items()})
+        values: dict[str, Any] = dict(data)
+        return cls(**values)
 
     def data(self) -> dict[str, Any]:
         """As plain data, which `read` takes."""
@@ -86,7 +87,9 @@ class Config:
         """The settings of one layer or function; None: it is left alone."""
         if any(matches(pattern, name) for pattern in self.skip):
             return None
-        own = {key: value for pattern, part in self.layers.items() if matches(pattern, name) for key, value in part.items()}
+        own: dict[str, Any] = {}
+        for pattern, part in self.layers.items():
+            own.update(part if matches(pattern, name) else {})
         return replace(self, layers={}, skip=(), **own) if own else self
 
     def check_patterns(self, names: Iterable[str], *, complete: bool) -> None:
@@ -95,10 +98,18 @@ class Config:
         for pattern in (*self.skip, *self.layers):
             if not any(matches(pattern, name) for name in candidates):
                 close = difflib.get_close_matches(pattern, candidates, n=3, cutoff=0.5)
-                where = "that is quantised" if complete else "of the model"
+                where = "that the model runs" if complete else "of the model"
+                hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are: {_some(candidates)}"
+                raise InvalidArgument(f"{pattern!r} matches no layer {where}", hint=hint)
+
+    def check_weights(self, weights: Mapping[str, bool]) -> None:
+        """Refuse other bits for the weights of layers that have none, by the names of all."""
+        for pattern, own in self.layers.items():
+            named = [name for name in weights if matches(pattern, name)]
+            if "weight_bits" in own and named and not any(weights[name] for name in named):
                 raise InvalidArgument(
-                    f"{pattern!r} matches no layer {where}",
-                    hint=f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are: {_some(candidates)}",
+                    f"{pattern!r} cannot have weight_bits={own['weight_bits']}",
+                    why=f"{'it has' if named == [pattern] else _some(named) + ' have'} no weights",
                 )
 
     def difference(self, other: Config) -> str | None:
@@ -133,7 +144,8 @@ def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
     if data is None:
         return {}
     if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):
-        raise InvalidArgument(f"{os.fspath(path)} holds no settings", why=f"it is a {type(data).__name__}, not a mapping")
+        why = f"it is a {type(data).__name__}, not a mapping"
+        raise InvalidArgument(f"{os.fspath(path)} holds no settings", why=why)
     return data
 
 
@@ -154,8 +166,9 @@ def _check(config: Config) -> None:
         if not isinstance(getattr(config, name), bool):
             raise InvalidArgument(f"{name} must be True or False, not {getattr(config, name)!r}")
     for name, choices in (("scales", SCALES), ("rounding", ROUNDINGS)):
-        if getattr(config, name) not in choices:
-            raise InvalidArgument(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {getattr(config, name)!r}")
+        value = getattr(config, name)
+        if value not in choices:
+            raise InvalidArgument(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not {value!r}")
     for name, low, high in (("momentum", 0.0, 1.0), ("percentile", 50.0, 100.0)):
         value = getattr(config, name)
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low < value <= high:

@@ -92,7 +92,7 @@ def fake_quantize(
 def fake_quantise(
     op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value, low: int, high: int, axis: int, half_up: bool
 ) -> ir.Value:
-    """As `tonnx.quant.prepare` has it. QuantizeLinear rounds halves to even: those to be rounded up are so before it."""
+    """As `tonnx.quant.prepare` has it. QuantizeLinear rounds halves to even: what goes up is rounded before it."""
     if half_up:
         step = _spread(op, x, _number(op, scale, T.FLOAT), axis)
         x = op.Mul(op.Floor(op.Add(op.Div(x, step), 0.5)), step)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from tonnx.quant.training.functions import CLIPPED, RECURRENT, WEIGHTED, kind_of
+from tonnx.quant.training.functions import CLIPPED, RECURRENT, WEIGHTED, WITH_WEIGHTS, kind_of
 from tonnx.quant.training.interception import Naming
 from tonnx.quant.training.sites import Quantisation, Site
 
@@ -78,6 +78,7 @@ def plan(quantisation: Quantisation, root: torch.nn.Module, discovery: Discovery
     assert config is not None
     seen = [call for call in discovery.calls if config.of(call.name) is not None]
     config.check_patterns([call.name for call in discovery.calls], complete=True)
+    config.check_weights({call.name: call.kind in WITH_WEIGHTS for call in discovery.calls})
     parameters = {id(parameter): name for name, parameter in root.named_parameters()}
     sites = {call.name: quantisation.site(call.name) or quantisation.add(call.name, call.kind) for call in seen}
     for call in seen:

@@ -26,6 +26,8 @@ CLIPPED = ("relu", "relu6", "hardtanh")
 NORMS = {"batch_norm": 3, "layer_norm": 2, "group_norm": 2}
 """Where a normalisation has its weight."""
 
+WITH_WEIGHTS = (*WEIGHTED, *RECURRENT, *NORMS, "embedding")
+
 _SPELLINGS: dict[str, str] = {
     "add": "add add_ __add__ __iadd__ __radd__",
     "sub": "sub sub_ subtract __sub__ __isub__ __rsub__ rsub",
@@ -55,14 +57,13 @@ _SPELLINGS: dict[str, str] = {
     "embedding": "embedding",
     **{name: name for name in (*WEIGHTED, *RECURRENT)},
 }
-_MOVED = (
-    "view reshape view_as reshape_as flatten unflatten permute transpose transpose_ swapaxes swapdims movedim t T mT "
-    "squeeze unsqueeze squeeze_ unsqueeze_ contiguous __getitem__ narrow select chunk split tensor_split split_with_sizes "
-    "unbind expand expand_as repeat tile clone flip roll gather index_select max_pool1d max_pool2d max_pool3d "
-    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool1d_with_indices max_pool2d_with_indices "
-    "max_pool3d_with_indices dropout dropout_ dropout1d dropout2d dropout3d feature_dropout alpha_dropout "
-    "channel_shuffle pixel_shuffle pixel_unshuffle zero_pad2d"
-)
+_MOVED = """
+view reshape view_as reshape_as flatten unflatten permute transpose transpose_ swapaxes swapdims movedim t T mT squeeze
+unsqueeze squeeze_ unsqueeze_ contiguous __getitem__ narrow select chunk split tensor_split split_with_sizes unbind
+expand expand_as repeat tile clone flip roll gather index_select max_pool1d max_pool2d max_pool3d adaptive_max_pool1d
+adaptive_max_pool2d adaptive_max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices dropout
+dropout_ dropout1d dropout2d dropout3d feature_dropout channel_shuffle pixel_shuffle pixel_unshuffle
+"""
 """What moves numbers and does not change them; a dropout does so where it counts, in evaluation."""
 
 _OWNERS: tuple[Any, ...] = (torch, torch.Tensor, F, torch._C._nn, torch._C._VariableFunctions, torch._VF)

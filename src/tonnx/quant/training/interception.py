@@ -100,7 +100,8 @@ class Interception(TorchFunctionMode):
             return self._recurrent
         if kind in CLIPPED:
             return self._clipped
-        return {"embedding": self._embedding, "batch_norm": self._batch_norm, "cat": self._cat}.get(kind, self._function)
+        others = {"embedding": self._embedding, "batch_norm": self._batch_norm, "cat": self._cat}
+        return others.get(kind, self._function)
 
     def _wanted(self, name: str) -> bool:
         config = self.quantisation.config
@@ -123,7 +124,8 @@ class Interception(TorchFunctionMode):
         return (self.quantisation.calibrating or self.quantisation.training) and not self.capturing
 
     def _layer(self, site: Site, func: Any, args: Any, kwargs: Any) -> Any:
-        x, weight, bias, *rest = (*args, *[None] * (3 - len(args)))
+        arguments: list[Any] = list(args)
+        x, weight, bias, *rest = arguments + [None] * (3 - len(arguments))
         weight, bias = kwargs.pop("weight", weight), kwargs.pop("bias", bias)
         x = self._operand(site, 0, x)
         if site.folds is not None:
@@ -211,7 +213,8 @@ class Interception(TorchFunctionMode):
         shape = (has_biases, num_layers, bidirectional, batch_first)
         observes = self._observes(hidden[0])
         if observes or torch.is_grad_enabled():
-            results = recurrent.run(site.kind, x, hx, quantised, *shape, lambda n, state: self._through(hidden[n], state))
+            through: recurrent.State = lambda number, state: self._through(hidden[number], state)  # noqa: E731
+            results = recurrent.run(site.kind, x, hx, quantised, *shape, through)
         else:
             results = recurrent.quantised_rnn(
                 x, list(hx), quantised, *shape, site.kind, [q.scale for q in hidden], [q.zero_point for q in hidden],
@@ -280,10 +283,14 @@ def _earlier(name: str) -> str:
 def constrained(weight: torch.Tensor, quantisation: Quantisation) -> torch.Tensor:
     """A weight, cut at a multiple of the mean of its magnitudes if that was asked for."""
     constraint = quantisation.constraint
-    if constraint is None or constraint.weights is None:
+    if constraint is None:
         return weight
-    end = constraint.weights * weight.detach().abs().mean()
-    return torch.minimum(torch.maximum(weight, -end), end)
+    if constraint.weight_limit is not None:
+        weight = weight.clamp(-constraint.weight_limit, constraint.weight_limit)
+    if constraint.weights is not None:
+        end = constraint.weights * weight.detach().abs().mean()
+        weight = torch.minimum(torch.maximum(weight, -end), end)
+    return weight
 
 
 def _channels(kind: str, rest: Sequence[Any], kwargs: dict[str, Any]) -> int | None:
@@ -311,7 +318,7 @@ def _recurrent_call(name: str, args: Any, kwargs: Any) -> tuple[Any, ...] | None
     """The arguments of ``_VF.lstm``, or of what stands in for it during a capture; None: of packed sequences."""
     if len(args) == 7:
         x, hx, params, has_biases, num_layers, bidirectional, batch_first = args
-    elif len(args) == 9 and not isinstance(args[1], torch.Tensor) or len(args) == 9 and isinstance(args[2], (tuple, list)):
+    elif len(args) == 9 and isinstance(args[2], (tuple, list)):  # packed ones have their states there
         x, hx, params, has_biases, num_layers, _, _, bidirectional, batch_first = args
     else:
         return None

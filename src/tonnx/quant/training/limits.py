@@ -8,7 +8,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tonnx.quant.config import matches
-from tonnx.quant.training.functions import NORMS, RECURRENT, WEIGHTED, kind_of
+from tonnx.quant.training.functions import NORMS, WEIGHTED, kind_of
 from tonnx.quant.training.interception import Naming, constrained
 from tonnx.quant.training.sites import Quantisation
 

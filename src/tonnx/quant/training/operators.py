@@ -1,7 +1,7 @@
 """Operators of our own: each is one node of a captured program, for which `lowering/ops/quant.py` has the rule.
 
-``torch.ops.tonnx.fake_quantise`` rounds to the nearest step, and has the gradients of LSQ (Esser and others, 2020): that
-of the numbers passes where they are inside of the range; that of the scale is what one step more or less would change.
+``torch.ops.tonnx.fake_quantise`` rounds to the nearest step, and has the gradients of LSQ (Esser and others, 2020):
+that of the numbers passes inside of the range; that of the scale is what one step more or less would change.
 """
 
 from __future__ import annotations
@@ -56,10 +56,8 @@ def _backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
     if ctx.needs_input_grad[1]:
         steps = integers(x, scale, zero_point, low, high, axis, half_up)
         change = grad * torch.where(inside, steps - ratio, steps)
-        if scale.dim():
-            change = change.sum([dim for dim in range(x.dim()) if dim != axis % x.dim()])
-        else:
-            change = change.sum()
+        others = [dim for dim in range(x.dim()) if dim != axis % x.dim()]
+        change = change.sum(others) if scale.dim() and others else change if scale.dim() else change.sum()
         numbers = x.numel() / max(scale.numel(), 1)
         of_scale = change / math.sqrt(max(numbers, 1.0) * max(high, 1))
     return of_x, of_scale, None, None, None, None, None
@@ -70,7 +68,7 @@ fake_quantise.register_autograd(_backward, setup_context=_setup)
 
 @torch.library.custom_op("tonnx::fake_quantise_bias", mutates_args=())
 def fake_quantise_bias(x: torch.Tensor, input_scale: torch.Tensor, weight_scale: torch.Tensor) -> torch.Tensor:
-    """The nearest step of input times weight, in which integer kernels add up: 32 bits are more than a float32 holds."""
+    """The nearest step of input times weight, in which integer kernels add up."""
     scale = input_scale * weight_scale
     return torch.clamp(torch.round(x / scale), -(2.0**31), 2.0**31 - 128) * scale
 

@@ -45,7 +45,8 @@ def prepare(
     names = [name for name, _ in model.named_modules() if name]
     functions = [".".join(filter(None, (path, kind))) for path in ("", *names) for kind in function_names()]
     settings.check_patterns([*names, *functions], complete=False)
-    _check_bits(model, settings)
+    weights = {name: any(True for _ in module.parameters()) for name, module in model.named_modules() if name}
+    settings.check_weights(weights)
     model = model if inplace else copy.deepcopy(model)
     constraint = None if holder is None else holder.constraint
     _install(model, Quantisation(settings, constraint))
@@ -57,6 +58,7 @@ def constrain(
     *,
     activations: float | None = 8.0,
     weights: float | None = 7.0,
+    weight_limit: float | None = None,
     skip: Iterable[str] = (),
     inplace: bool = False,
 ) -> torch.nn.Module:
@@ -71,11 +73,12 @@ def constrain(
         model: a module.
         activations: what layers give is cut at ± this; None: not at all.
         weights: they are cut at this many times the mean of their magnitudes; None: not at all.
+        weight_limit: they are cut at ± this as well.
         skip: layers to leave alone, by name or pattern.
         inplace: change the model itself in the place of a copy.
     """
     _check_module(model)
-    for name, value in (("activations", activations), ("weights", weights)):
+    for name, value in (("activations", activations), ("weights", weights), ("weight_limit", weight_limit)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
             raise InvalidArgument(f"{name} must be a number above 0, or None, not {value!r}")
     if holder_of(model) is not None:
@@ -83,7 +86,7 @@ def constrain(
     patterns = Config(skip=tuple([skip] if isinstance(skip, str) else skip))
     patterns.check_patterns([name for name, _ in model.named_modules() if name], complete=False)
     model = model if inplace else copy.deepcopy(model)
-    _install(model, Quantisation(None, Constraint(activations, weights, patterns.skip)))
+    _install(model, Quantisation(None, Constraint(activations, weights, weight_limit, patterns.skip)))
     return model
 
 
@@ -108,7 +111,8 @@ def calibrate(
         raise InvalidArgument("batches must be a list, or another iterable, of batches", hint="[x] is one batch")
     count = 0
     with _calibrating(model, holder), torch.no_grad():
-        for count, batch in enumerate(batches, 1):  # noqa: B007: the last is given back
+        for batch in batches:
+            count += 1
             if any(x.is_floating_point() and bool(torch.isnan(x).any()) for x in tensors(batch)):
                 raise InvalidArgument(f"batch {count} of the calibration data has NaN", hint="leave those samples out")
             (forward or _run)(model, batch)
@@ -158,16 +162,6 @@ def _check_module(model: Any) -> None:
         raise InvalidArgument("a TorchScript module cannot be prepared", why="its functions do not run in Python")
 
 
-def _check_bits(model: torch.nn.Module, config: Config) -> None:
-    """Bits that a layer cannot have, where a module says so by itself."""
-    for name, module in model.named_modules():
-        own = config.of(name) if name else config
-        if own is not None and own.weight_bits != config.weight_bits and not list(module.children()):
-            if not list(module.parameters(recurse=False)) and type(module).__module__.startswith("torch.nn"):
-                kind = type(module).__name__
-                raise InvalidArgument(f"{name!r} cannot have weight_bits={own.weight_bits}", why=f"{kind} has no weights")
-
-
 def _run(model: torch.nn.Module, batch: Any) -> Any:
     if isinstance(batch, Mapping):
         return model(**batch)
@@ -204,7 +198,7 @@ def _install(model: torch.nn.Module, holder: Quantisation) -> None:
             is_layer = type(module).__module__.startswith("torch.nn.") and not list(module.children())
             module.register_forward_pre_hook(partial(_begin, model._tonnx_naming, path, is_layer))
             module.register_forward_hook(partial(_end, model._tonnx_naming), always_call=True)
-    model.__class__ = quantised_class(type(model))
+    model.__class__ = quantised_class(type(model))  # type: ignore[arg-type]
 
 
 def _begin(naming: Naming, path: str, is_layer: bool, module: torch.nn.Module, args: Any) -> None:
@@ -216,7 +210,7 @@ def _end(naming: Naming, module: torch.nn.Module, args: Any, result: Any) -> Non
 
 
 @cache
-def quantised_class(original: type[torch.nn.Module]) -> type[torch.nn.Module]:
+def quantised_class(original: Any) -> Any:
     """A subclass of a model's class that runs with its functions intercepted."""
 
     @wraps(original.forward)
@@ -236,12 +230,13 @@ def quantised_class(original: type[torch.nn.Module]) -> type[torch.nn.Module]:
     def reduce(self: Any, protocol: Any) -> Any:
         return _rebuilt, (original,), self.__dict__
 
-    body = {"forward": forward, "train": train, "_load_from_state_dict": load, "__reduce_ex__": reduce}
-    return type(original.__name__, (original,), {**body, "__module__": original.__module__, "__doc__": original.__doc__})
+    body: dict[str, Any] = {"forward": forward, "train": train, "_load_from_state_dict": load, "__reduce_ex__": reduce}
+    body |= {"__module__": original.__module__, "__qualname__": original.__qualname__, "__doc__": original.__doc__}
+    return type(original.__name__, (original,), body)
 
 
 def _rebuilt(original: type[torch.nn.Module]) -> torch.nn.Module:
-    cls = quantised_class(original)
+    cls = quantised_class(original)  # type: ignore[arg-type]
     return cls.__new__(cls)
 
 
@@ -251,10 +246,11 @@ def _accept(model: torch.nn.Module, state_dict: Mapping[str, Any], prefix: str) 
     state = state_dict.get(f"{prefix}{HOLDER}._extra_state")
     if state is not None:
         holder.accept(state)
-    else:
+    elif holder.planned:
         raise InvalidArgument(
             "the checkpoint is of a model that is not quantised",
-            hint="load it into the float model, and prepare that",
+            why="this one has scales already, which would not fit its weights",
+            hint="load it before the model is calibrated or trained",
         )
 
 

@@ -60,9 +60,8 @@ class Integers:
     def __str__(self) -> str:
         sign = "✓" if self.ok else "✗"
         further = f"{self.off_by_more:,} by more" if self.off_by_more else "none by more"
-        lines = [
-            f"[{sign}] {self.numbers:,} integers of {len(self.rows)} quantisers: {self.off_by_one:,} off by one step, {further}"
-        ]
+        counted = f"{self.numbers:,} integers of {len(self.rows)} quantisers"
+        lines = [f"[{sign}] {counted}: {self.off_by_one:,} off by one step, {further}"]
         if not self.ok:
             worst = sorted(self.rows, key=lambda row: (row.off_by_more, row.off_by_one), reverse=True)[:3]
             lines += [f"    {row.name}: {row.off_by_one:,} by one, {row.off_by_more:,} by more" for row in worst]
@@ -87,8 +86,8 @@ def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) ->
     proto = onnx.load(os.fspath(path))
     places = _places(proto)
     outputs = {output.name for output in proto.graph.output}
-    for names in places.values():
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name, _ in names if name not in outputs)
+    for name in (name for results in places.values() for name, _ in results if name not in outputs):
+        proto.graph.output.append(onnx.ValueInfoProto(name=name))
     inputs = [x.detach().cpu().numpy() for x in tensors(args)]
     names = [value.name for value in proto.graph.input]
     if len(inputs) != len(names):
@@ -96,10 +95,10 @@ def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) ->
     arrays = Session(proto.SerializeToString()).run(dict(zip(names, inputs, strict=True)))
     result = Integers()
     for name, integers in wanted.items():
-        found_in_file = places.get(name, [])
-        if len(found_in_file) != len(integers):
+        results = places.get(name, [])
+        if len(results) != len(integers):
             continue  # inside of a loop, or a constant
-        for mine, (output, shift) in zip(integers, found_in_file, strict=True):
+        for mine, (output, shift) in zip(integers, results, strict=True):
             steps = np.abs(arrays[output].astype(np.int64) + shift - mine)
             result.rows.append(Row(name, steps.size, int((steps == 1).sum()), int((steps > 1).sum())))
     if not result.rows:

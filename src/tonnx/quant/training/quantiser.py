@@ -21,7 +21,14 @@ class Quantiser(torch.nn.Module):
     ``limit``: the range goes no further, whatever is seen.
     """
 
-    def __init__(self, bits: int, symmetric: bool, config: Config, axis: int | None, limit: float | None = None) -> None:
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+    least: torch.Tensor
+    most: torch.Tensor
+
+    def __init__(
+        self, bits: int, symmetric: bool, config: Config, axis: int | None, limit: float | None = None
+    ) -> None:
         super().__init__()
         self.symmetric, self.axis, self.limit = symmetric, axis, limit
         self.low, self.high = (-(1 << bits - 1), (1 << bits - 1) - 1) if symmetric else (0, (1 << bits) - 1)
@@ -78,10 +85,7 @@ class Quantiser(torch.nn.Module):
         if self.limit is not None:
             least, most = least.clamp(min=-self.limit), most.clamp(max=self.limit)
         least, most = least.clamp(max=0.0).float(), most.clamp(min=0.0).float()
-        if self.symmetric:
-            span = torch.maximum(-least, most) / self.high
-        else:
-            span = (most - least) / (self.high - self.low)
+        span = torch.maximum(-least, most) / self.high if self.symmetric else (most - least) / (self.high - self.low)
         # A range of nothing, or of numbers too small for a scale.
         scale = torch.where(span > torch.finfo(torch.float32).tiny, span, torch.ones_like(span))
         if self.power_of_two:
@@ -152,7 +156,8 @@ class Quantiser(torch.nn.Module):
         part = torch.ones_like(least)
         for share in torch.linspace(1.0, 0.3, _TRIED).tolist():
             self.set_range(least * share, most * share)
-            rounded = fake_quantise(weight, self.scale, self.zero_point, self.low, self.high, self.axis or 0, self.half_up)
+            step = (self.scale, self.zero_point, self.low, self.high, self.axis or 0, self.half_up)
+            rounded = fake_quantise(weight, *step)
             error = (rounded - weight).square().sum(dims) if dims is not None else (rounded - weight).square().sum()
             part = torch.where(error < best, share, part)
             best = torch.minimum(error, best)

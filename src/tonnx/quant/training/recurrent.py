@@ -105,6 +105,8 @@ def quantised_rnn(
 
 
 @quantised_rnn.register_fake
-def _(x: torch.Tensor, hx: Sequence[torch.Tensor], params: Any, has_biases: bool, layers: int, bidirectional: bool, *_: Any) -> list[torch.Tensor]:
+def _(
+    x: torch.Tensor, hx: Sequence[torch.Tensor], params: Any, biases: bool, layers: int, bidirectional: bool, *_: Any
+) -> list[torch.Tensor]:
     width = hx[0].shape[-1] * (2 if bidirectional else 1)
     return [x.new_empty([*x.shape[:-1], width]), *(torch.empty_like(state) for state in hx)]

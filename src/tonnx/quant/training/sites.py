@@ -10,7 +10,7 @@ import torch
 
 from tonnx.errors import InvalidArgument
 from tonnx.quant.config import Config
-from tonnx.quant.training.functions import OPERANDS, RECURRENT, WEIGHTED
+from tonnx.quant.training.functions import OPERANDS
 from tonnx.quant.training.quantiser import Quantiser
 
 HOLDER = "tonnx_quant"
@@ -25,7 +25,13 @@ class Constraint:
     """Outputs of layers stay within ± this."""
     weights: float | None = 7.0
     """Weights stay within ± this many times the mean of their magnitudes."""
+    weight_limit: float | None = None
+    """And within ± this."""
     skip: tuple[str, ...] = ()
+
+    def data(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**vars(self), "skip": list(self.skip)}
 
 
 class Site(torch.nn.ModuleDict):
@@ -67,16 +73,10 @@ class Quantisation(torch.nn.Module):
 
     def site(self, name: str) -> Site | None:
         """The site of a name."""
-        key = _key(name)
-        return self.sites[key] if key in self.sites else None
+        return self.sites._modules.get(_key(name))  # type: ignore[return-value]
 
     def add(self, name: str, kind: str) -> Site:
         """A new site."""
-        assert self.config is not None
-        own = self.config.of(name)
-        if own is not None and own.weight_bits != self.config.weight_bits:
-            if kind not in (*WEIGHTED, *RECURRENT, "embedding", "layer_norm", "batch_norm", "group_norm", "prelu"):
-                raise InvalidArgument(f"{name!r} cannot have weight_bits={own.weight_bits}", why=f"{kind} has no weights")
         site = Site(name, kind)
         self.sites[_key(name)] = site
         return site
@@ -112,11 +112,16 @@ class Quantisation(torch.nn.Module):
         """Settings and plan, as plain data."""
         return {
             "config": None if self.config is None else self.config.data(),
-            "constraint": None if self.constraint is None else {**vars(self.constraint), "skip": list(self.constraint.skip)},
+            "constraint": None if self.constraint is None else self.constraint.data(),
             "planned": self.planned,
             "frozen": self.frozen,
             "sites": {site.name: site.facts() for site in self.all_sites()},
         }
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *rest: Any) -> None:
+        """A float checkpoint says nothing of what has not seen any data yet."""
+        if self.planned or any(name.startswith(prefix) for name in state_dict):
+            super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[arg-type]
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         """Done by `accept`, before any weight is loaded."""
