@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from tonnx.quant.training.functions import CLIPPED, RECURRENT, WEIGHTED, WITH_WEIGHTS, kind_of
-from tonnx.quant.training.interception import Naming
+from tonnx.quant.training.interception import Naming, is_float
 from tonnx.quant.training.sites import Quantisation, Site
 
 
@@ -40,7 +40,7 @@ class Discovery(TorchFunctionMode):
         kwargs = kwargs or {}
         kind = kind_of(func) if self.naming.stack else None
         call = None
-        if kind is not None and kind != "moved":
+        if kind is not None and kind != "moved" and is_float(args):
             call = _Call(self.naming.name(kind), kind, self.naming.stack[-1][0])
             if kind in WEIGHTED:
                 call.weight = kwargs.get("weight", args[1] if len(args) > 1 else None)

@@ -83,8 +83,10 @@ class Interception(TorchFunctionMode):
             return func(*args, **kwargs)
         if kind == "moved":
             return mark(func(*args, **kwargs), on_steps_of(args[0]) if args else None)
+        if not is_float(args):  # such as the counting of batches, which has no place in the counting of calls
+            return func(*args, **kwargs)
         name = self.naming.name(kind)
-        if not _is_float(args) or not self._wanted(name):
+        if not self._wanted(name):
             return func(*args, **kwargs)
         site = self._site(name, kind)
         if site is None or site.left is not None:
@@ -170,8 +172,10 @@ class Interception(TorchFunctionMode):
         result = func(*args, **kwargs)
         if quantiser is None:
             return self._result(site, result)
-        # On the same steps: written down once more, since runtimes look for it around every layer.
-        return mark(result if self.quantisation.calibrating else quantiser(result), quantiser)
+        if self.quantisation.calibrating or quantiser.half_up:
+            return mark(result, quantiser)
+        # On the same steps: written down once more, since runtimes look for QuantizeLinear around every layer.
+        return mark(quantiser(result), quantiser)
 
     def _embedding(self, site: Site, func: Any, args: Any, kwargs: Any) -> Any:
         index, weight, *rest = args
@@ -301,7 +305,8 @@ def _channels(kind: str, rest: Sequence[Any], kwargs: dict[str, Any]) -> int | N
     return 1 if groups == 1 else None
 
 
-def _is_float(args: Any) -> bool:
+def is_float(args: Any) -> bool:
+    """Whether a function computes with real numbers, of the precision that is quantised."""
     flat = [x for arg in args for x in (arg if isinstance(arg, (tuple, list)) else (arg,))]
     tensors = [x for x in flat if isinstance(x, torch.Tensor)]
     return any(x.dtype == torch.float32 for x in tensors) and not any(x.is_complex() for x in tensors)

@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from tonnx.quant.config import matches
 from tonnx.quant.training.functions import NORMS, WEIGHTED, kind_of
-from tonnx.quant.training.interception import Naming, constrained
+from tonnx.quant.training.interception import Naming, constrained, is_float
 from tonnx.quant.training.sites import Quantisation
 
 
@@ -23,7 +23,7 @@ class Limits(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         kind = kind_of(func) if self.naming.stack else None
-        if kind not in (*WEIGHTED, *NORMS, "embedding"):
+        if kind not in (*WEIGHTED, *NORMS, "embedding") or not is_float(args):
             return func(*args, **kwargs)
         constraint, name = self.quantisation.constraint, self.naming.name(kind)
         if constraint is None or any(matches(pattern, name) for pattern in constraint.skip):

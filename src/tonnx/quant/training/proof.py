@@ -71,6 +71,9 @@ class Integers:
 def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) -> Integers:
     """The integers that a model and its file have between the layers, for the same inputs.
 
+    Layer by layer: each of the model's gets the integers that the file has before it, so that a number that was rounded
+    the other way counts once, where it happened.
+
     Example::
 
         tonnx.export(quantised.eval(), (x,), "net.onnx")
@@ -82,7 +85,6 @@ def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) ->
         args: the model's inputs, in the order of the file's.
     """
     _prepared(model)
-    wanted = _of_model(model, args)
     proto = onnx.load(os.fspath(path))
     places = _places(proto)
     outputs = {output.name for output in proto.graph.output}
@@ -93,28 +95,31 @@ def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) ->
     if len(inputs) != len(names):
         raise InvalidArgument(f"the file has {len(names)} inputs, and {len(inputs)} tensors were given")
     arrays = Session(proto.SerializeToString()).run(dict(zip(names, inputs, strict=True)))
-    result = Integers()
-    for name, integers in wanted.items():
-        results = places.get(name, [])
-        if len(results) != len(integers):
-            continue  # inside of a loop, or a constant
-        for mine, (output, shift) in zip(integers, results, strict=True):
-            steps = np.abs(arrays[output].astype(np.int64) + shift - mine)
-            result.rows.append(Row(name, steps.size, int((steps == 1).sum()), int((steps > 1).sum())))
+    steps = {
+        name: [arrays[output].astype(np.int64) + shift for output, shift in results] for name, results in places.items()
+    }
+    result = Integers(_rows(model, args, steps))
     if not result.rows:
         raise InvalidArgument(f"{os.fspath(path)} has no integers of this model", hint="export it with tonnx.export")
     return result
 
 
-def _of_model(model: torch.nn.Module, args: Any) -> dict[str, list[np.ndarray]]:
-    """What each quantiser of activations makes, as steps from zero."""
-    integers: dict[str, list[np.ndarray]] = defaultdict(list)
+def _rows(model: torch.nn.Module, args: Any, steps: dict[str, list[np.ndarray]]) -> list[Row]:
+    """The model beside the file's steps from zero. Each layer gets those of the file: what differs is its own doing."""
+    rows: list[Row] = []
     hooks = []
     for name, module in model.get_submodule(HOLDER).named_modules(prefix=HOLDER):
-        if isinstance(module, Quantiser) and not name.rpartition(".")[2].startswith("weight"):
+        if isinstance(module, Quantiser) and name in steps:
+            coming = iter(steps[name])
 
-            def hook(module: Any, args: Any, result: torch.Tensor, name: str = name) -> None:
-                integers[name].append(np.rint(result.detach().cpu().numpy() / float(module.scale)).astype(np.int64))
+            def hook(module: Any, args: Any, result: torch.Tensor, name: str = name, coming: Any = coming) -> Any:
+                there = next(coming, None)
+                if there is None or there.shape != tuple(result.shape):  # inside of a loop, or a constant
+                    return result
+                scale = module.scale.detach()
+                away = np.abs(np.rint(result.detach().cpu().numpy() / float(scale)).astype(np.int64) - there)
+                rows.append(Row(name, away.size, int((away == 1).sum()), int((away > 1).sum())))
+                return torch.from_numpy(there).to(result) * scale
 
             hooks.append(module.register_forward_hook(hook))
     try:
@@ -123,7 +128,7 @@ def _of_model(model: torch.nn.Module, args: Any) -> dict[str, list[np.ndarray]]:
     finally:
         for handle in hooks:
             handle.remove()
-    return integers
+    return rows
 
 
 @contextmanager
