@@ -39,7 +39,7 @@ class Block(nn.Module):
 class Digits(nn.Module):
     """A small residual network: pictures of 8 × 8 to ten numbers."""
 
-    def __init__(self, width: int = 32) -> None:
+    def __init__(self, width: int = 24) -> None:
         super().__init__()
         self.stem = nn.Sequential(nn.Conv2d(1, width, 3, padding=1, bias=False), nn.BatchNorm2d(width))
         self.one = Block(width)
@@ -135,7 +135,7 @@ def _milliseconds(session: onnxruntime.InferenceSession, feed: dict[str, np.ndar
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=30, help="of the float network; the others have half of them")
+    parser.add_argument("--epochs", type=int, default=24, help="of the float network; the others have half of them")
     epochs = parser.parse_args().epochs
     OUT.mkdir(exist_ok=True)
     torch.manual_seed(0)
