@@ -104,8 +104,8 @@ class Patches(nn.Module):
 def sounds() -> nn.Module:
     return nn.Sequential(
         nn.Conv1d(1, 32, 25, 4, 12), nn.BatchNorm1d(32), nn.LeakyReLU(0.1), nn.Conv1d(32, 64, 9, 4, 4),
-        nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 64, 9, 2, 4), nn.BatchNorm1d(64), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
-        nn.Linear(64, 6),
+        nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 64, 9, 2, 4), nn.BatchNorm1d(64), nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 6),
     )  # fmt: skip
 
 

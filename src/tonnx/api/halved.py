@@ -42,12 +42,13 @@ def halve(
     """Convert a model, which is changed. ``samples`` are what its nodes are emulated on."""
     half = HALVES[to]
     if target.opset < SINCE[half]:
-        raise InvalidArgument(f"{to} needs opset {SINCE[half]}, not {target.opset}", hint=f"opset_version={SINCE[half]}")
+        hint = f"opset_version={SINCE[half]}"
+        raise InvalidArgument(f"{to} needs opset {SINCE[half]}, not {target.opset}", hint=hint)
     notes = prepared(model)
     if not any(value.dtype == ir.DataType.FLOAT for node in model.graph for value in node.outputs):
         raise InvalidArgument("the file computes nothing in float32", hint="begin with the float file")
     floats = _skipped(model, skip)
-    emulation = Emulation(model, half)
+    emulation = Emulation(model, half, target.opset)
     run = Session(write.to_bytes(emulation.model)).run if emulation.model.graph.outputs else None
     for feeds in samples:
         if run is not None:
@@ -55,14 +56,16 @@ def halve(
     for name, emulated in emulation.by_node().items():
         if name not in floats and (why := emulated.why(half, _TOLERANCES[to])):
             floats[name] = why
-    count = to_half(model, half, floats, keep_io)
+    count = to_half(model, half, floats, keep_io, target.opset)
     notes += finished(model, target)
     return Halved(model, count, floats, notes)
 
 
 def _skipped(model: ir.Model, patterns: Sequence[str]) -> dict[str, str]:
-    names = {str(node.name): [str(node.name), *(str(v.name) for v in node.inputs if v is not None and v.is_initializer())]
-             for node in model.graph}  # fmt: skip
+    names = {
+        str(node.name): [str(node.name), *(str(v.name) for v in node.inputs if v is not None and v.is_initializer())]
+        for node in model.graph
+    }
     floats: dict[str, str] = {}
     for pattern in patterns:
         hits = [node for node, own in names.items() if any(fnmatchcase(name, pattern) for name in own)]
@@ -86,14 +89,10 @@ def half_subject(subject: Subject, model: ir.Model, to: str) -> Subject:
         results = zip(subject.outputs, original(floats), strict=True)
         return [np.asarray(array, outputs[name] or array.dtype) for name, array in results]
 
-    dtype = HALVES[to].numpy()
-    largest = max((_magnitude(array) for array in reference(dict(example)) if array.dtype.kind not in "iub"), default=1.0)
-    tolerance = default_tolerance(dtype)
-    assert tolerance.atol is not None
-    return replace(
-        subject, example=example, reference=reference, rtol=2 * tolerance.rtol, atol=tolerance.atol * max(largest, 1e-3),
-        steps=False,
-    )  # fmt: skip
+    largest = max((_magnitude(array) for array in reference(dict(example)) if array.dtype.kind not in "iub"), default=1)
+    tolerance = default_tolerance(HALVES[to].numpy())
+    judged = replace(subject, example=example, reference=reference)
+    return judged.within(2 * tolerance.rtol, tolerance.atol * max(largest, 1e-3))
 
 
 def _magnitude(array: np.ndarray) -> float:

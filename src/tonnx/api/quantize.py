@@ -170,9 +170,9 @@ def quantize(
     Args:
         model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
         f: where to write; None writes nothing.
-        to: ``int8``, ``int4``, ``fp16`` or ``bf16``. Nodes that overflow or lose too much in half precision are found by
-            emulation, on the data or on drawn inputs, and stay in float32. Of integers: tables that rows are gathered from have 8 bits in both; convolutions stay floats in
-            ``int4``.
+        to: ``int8``, ``int4``, ``fp16`` or ``bf16``. Tables that rows are gathered from have 8 bits in both kinds of
+            integers; convolutions stay floats in ``int4``. Nodes that overflow or lose too much in half precision are
+            found by emulation, on the data or on drawn inputs, and stay in float32.
         block: how many numbers share a scale, along the axis that is summed over; 0: all of them. Convolutions have one
             scale for each channel.
         symmetric: False adds a zero point to each scale: closer for weights that lean to one side.

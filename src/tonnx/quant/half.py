@@ -36,10 +36,16 @@ def as_half(array: np.ndarray, half: ir.DataType) -> np.ndarray:
     return np.where(finite, np.clip(array, -most, most), array).astype(dtype)
 
 
-def half_variables(node: ir.Node, half: ir.DataType, opset: int) -> frozenset[str]:
-    """The type variables of a node's schema that may be the half type in the place of float32."""
+def half_variables(node: ir.Node, half: ir.DataType, opset: int, target: int) -> frozenset[str]:
+    """The type variables of a node's schema that may be the half type in the place of float32.
+
+    ``target``: the opset of the file, where fewer types may be taken; the node would be computed in float32 anyway.
+    """
     schema = signature(node.op_type, opset, deprecated=True) if node.domain == "" else None
     if schema is None or node.op_type in _FLOW:
+        return frozenset()
+    older = signature(node.op_type, target, deprecated=True)
+    if older is not None and not any(half in formal.dtypes for formal in (*older.inputs, *older.outputs)):
         return frozenset()
     read = {schema.input(i).type_str for i, value in enumerate(node.inputs) if value is not None}
     formals = [(schema.input(i), value) for i, value in enumerate(node.inputs)]
@@ -63,6 +69,7 @@ class _Conversion:
     half: ir.DataType
     stays: Collection[str]
     keep_io: bool
+    target: int
     casts: dict[tuple[ir.Value, ir.DataType], ir.Value] = field(default_factory=dict)
     builders: dict[ir.Graph, Builder] = field(default_factory=dict)
 
@@ -75,15 +82,16 @@ class _Conversion:
         self.staying |= _between(self.model, self.staying)
 
     def halved(self, node: ir.Node) -> frozenset[str]:
-        return frozenset() if node in self.staying else half_variables(node, self.half, self.opset)
+        return frozenset() if node in self.staying else half_variables(node, self.half, self.opset, self.target)
 
     def is_flow(self, node: ir.Node) -> bool:
         return node.domain == "" and node.op_type in _FLOW and node not in self.staying
 
     def run(self) -> int:
         """Returns how many nodes compute in half precision."""
-        graphs = [graph for graph in all_graphs(self.model) if not isinstance(graph.parent_node, ir.Function)]
-        graphs = [graph for graph in graphs if graph not in {f.graph for f in self.model.functions.values()}]
+        graphs = [self.model.graph]  # functions are of other domains, and stay what they are
+        for graph in graphs:  # which grows
+            graphs += [body for node in graph for body in inner_graphs(node)]
         plans = [(node, self.halved(node), self.is_flow(node)) for graph in graphs for node in graph]
         wants = dict(self._wants(plans))
         halved = {value for node, variables, flow in plans for value in self._results(node, variables, flow)}
@@ -204,9 +212,12 @@ def _drop_unread(model: ir.Model) -> None:
                 graph.initializers.pop(name)
 
 
-def to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], keep_io: bool) -> int:
-    """Convert a model whose nodes have names and types; returns how many nodes compute in half precision."""
-    return _Conversion(model, half, stays, keep_io).run()
+def to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], keep_io: bool, target: int) -> int:
+    """Convert a model whose nodes have names and types; returns how many nodes compute in half precision.
+
+    ``stays``: names of nodes that do not. ``target``: the opset that the model will be taken to.
+    """
+    return _Conversion(model, half, stays, keep_io, target).run()
 
 
 # Emulation
@@ -240,7 +251,7 @@ class Emulation:
     One node's error does not reach the next one, so that the nodes at fault are seen, and not those behind them.
     """
 
-    def __init__(self, model: ir.Model, half: ir.DataType) -> None:
+    def __init__(self, model: ir.Model, half: ir.DataType, target: int) -> None:
         self.model = model.clone()
         self._half = half
         self._op = Builder(self.model.graph, names=Names(names_in(self.model)), opset=self.model.opset_imports[""])
@@ -250,7 +261,7 @@ class Emulation:
         nodes = list(self.model.graph)
         self.model.graph.outputs.clear()
         for node in nodes:
-            if half_variables(node, half, self._op.opset) and node.op_type != "Constant":
+            if half_variables(node, half, self._op.opset, target) and node.op_type != "Constant":
                 self._twin(node)
 
     def _round(self, value: ir.Value) -> ir.Value:

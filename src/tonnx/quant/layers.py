@@ -1,7 +1,7 @@
 """The layers of a graph that can multiply integers: products and convolutions with constant weights.
 
 ONNX Runtime's CPU has integer kernels for these when their factors are DequantizeLinear's, and for a convolution when
-its result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatMul as MatMulIntegerToFloat or QLinearMatMul.
+its result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatMul as MatMulIntegerToFloat.
 """
 
 from __future__ import annotations
