@@ -13,7 +13,7 @@ import torch
 import tonnx
 from tonnx.errors import CaptureError
 
-SOURCE = """
+SOURCE = '''
 import torch
 
 class Net(torch.nn.Module):
@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
             x = x * len(names)
         assert x.dtype == torch.float32
         return x
-"""
+'''
 
 
 class RewrittenAsserts(ast.NodeTransformer):
