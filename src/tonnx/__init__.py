@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tonnx.api.check import CheckResult, check
     from tonnx.api.custom import (
         lower,
         register_container,
         register_custom_op_symbolic,
         unregister_custom_op_symbolic,
     )
+    from tonnx.api.diff import DiffResult, diff
     from tonnx.api.export import export
     from tonnx.api.quantize import QuantizeResult, quantize
     from tonnx.api.result import ExportResult
@@ -41,6 +43,10 @@ _LATER = {
     "Bench": "tonnx.benching",
     "bench": "tonnx.benching",
     "CaptureError": "tonnx.errors",
+    "check": "tonnx.api.check",
+    "CheckResult": "tonnx.api.check",
+    "diff": "tonnx.api.diff",
+    "DiffResult": "tonnx.api.diff",
     "export": "tonnx.api.export",
     "export_package": "tonnx.packages.export",
     "ExportResult": "tonnx.api.result",
@@ -75,6 +81,8 @@ _MODULES = ("paddle",)
 __all__ = [
     "Bench",
     "CaptureError",
+    "CheckResult",
+    "DiffResult",
     "ExportResult",
     "InvalidArgument",
     "InvalidModel",
@@ -93,6 +101,8 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "bench",
+    "check",
+    "diff",
     "export",
     "export_package",
     "load",

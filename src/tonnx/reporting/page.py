@@ -126,12 +126,17 @@ def _described(model: ir.Model) -> bool:
 
 def render(data: Mapping[str, Any]) -> str:
     """One HTML file with everything in it."""
-    html = (_HERE / "page.html").read_text(encoding="utf-8")
+    return fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data)
+
+
+def fill(template: Path, scripts: Sequence[Path], data: Mapping[str, Any]) -> str:
+    """A page of a template, in the look that all pages share, with its data inside: it needs no network."""
+    html = template.read_text(encoding="utf-8")
     # "</" would end the script element that holds the data; in JSON, "<\/" means the same.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     parts = {
         "/*STYLE*/": (_HERE / "page.css").read_text(encoding="utf-8"),
-        "/*SCRIPT*/": "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+        "/*SCRIPT*/": "\n".join(script.read_text(encoding="utf-8") for script in scripts),
         "/*DATA*/": text,
     }
     for mark, content in parts.items():

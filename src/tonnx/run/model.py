@@ -88,8 +88,12 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
         """The outputs by name. An input may be an array, a tensor, a list of numbers, or a picture."""
+        return self.run(self.arrays(*args, **kwargs))
+
+    def arrays(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """What a call with these arguments runs on, by name; see `check` for whether it fits."""
         feeds = self._named(args, kwargs)
-        return self.run({name: self._array(self.inputs[name], value) for name, value in feeds.items()})
+        return {name: self._array(self.inputs[name], value) for name, value in feeds.items()}
 
     def __repr__(self) -> str:
         outputs = ", ".join(map(str, self.outputs.values()))
@@ -103,7 +107,7 @@ class Model:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run on arrays that fit: their dtypes and shapes are checked first."""
-        self._check(feeds)
+        self.check(feeds)
         try:
             return self._session.run(feeds)
         except TonnxError as error:
@@ -135,7 +139,8 @@ class Model:
             return picture_batch(self, pictures)
         return _from_numbers(port, value)
 
-    def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
+    def check(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Raises InvalidArgument if something is missing, or is of another dtype or shape than the model takes."""
         missing = [str(port) for name, port in self.inputs.items() if name not in feeds]
         if missing:
             raise InvalidArgument(f"missing: {', '.join(missing)}", why=self._takes())

@@ -28,6 +28,12 @@ def predict(model: Model, pictures: Sequence[Any], most_pixels: int = MOST_PIXEL
     return [conclude(one, state, recipe) for one, state in zip(_apart(model, outputs, prepared), prepared, strict=True)]
 
 
+def prepared_feeds(model: Model, pictures: Sequence[Any]) -> dict[str, np.ndarray]:
+    """What the model takes for a batch of pictures."""
+    recipe = recipe_of(model)
+    return _feeds(model, recipe, [prepare(_opened(picture, MOST_PIXELS), recipe) for picture in pictures])
+
+
 def picture_batch(model: Model, pictures: Sequence[Any]) -> np.ndarray:
     """Pictures as the batch that the model takes."""
     recipe = recipe_of(model)
