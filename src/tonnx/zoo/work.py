@@ -103,6 +103,7 @@ def _figures(told: dict[str, Any]) -> Row:
     return {
         "size": told["size"],
         "nodes": nodes,
+        "opset": told["opset"],
         "operators": told.get("operators"),
         "difference": _difference(proof),
         "compared": bool(proof and proof["compared"]),
