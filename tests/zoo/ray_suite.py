@@ -348,7 +348,8 @@ def one_job(folder: Path) -> str:
         ),
         "an ONNX file of two nodes, retargeted": ("retarget", "net.onnx", "--opset", "9"),
     }
-    lines = ["| a job | processor time | with its latency | peak memory |", "|---|---|---|---|"]
+    lines = ["| a job | processor time | with its latency | peak memory | on disk |", "|---|---|---|---|---|"]
+    totals = []
     for what, words in kinds.items():
         spent = []
         for latency in (False, True):
@@ -359,8 +360,17 @@ def one_job(folder: Path) -> str:
             assert outcome.rows["a"]["status"] == "ok", outcome.rows["a"]
             spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         peak = outcome.rows["a"]["peak"] / 1e6
-        lines.append(f"| {what} | {spent[0]:.1f} s | {spent[1]:.1f} s | {peak:.0f} MB |")
-    return "\n".join(lines)
+        names = outcome.rows["a"]["files"]
+        disk = sum((folder / f"{words[0]}-True" / name).stat().st_size for name in names) / 1e3
+        lines.append(f"| {what} | {spent[0]:.1f} s | {spent[1]:.1f} s | {peak:.0f} MB | {disk:.0f} kB |")
+        totals.append(
+            f"- 10,000 such jobs ({what}): {spent[1] * 10_000 / 3600:.0f} processor hours, "
+            f"{spent[1] * 10_000 / 3600 / 100:.1f} hours on 100 processors; {disk / 100:.1f} GB of files and pages."
+        )
+    grow = (
+        "What a network of a real size adds is its own: its export ([bench.md](bench.md)), its proof and its weights."
+    )
+    return "\n".join([*lines, "", *totals, "", grow])
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Path], str]]] = {
