@@ -18,6 +18,7 @@
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make test-ray      a zoo and batch inference on a real local Ray, workers killed; writes docs/scale.md
 #   make test-web      ten files in headless Chromium by ONNX Runtime Web; writes docs/web.md; needs npm
 #   make bench-optimise  tonnx optimise beside onnxslim and onnxsim; writes docs/optimise.md
 #   make site          the documentation as a site, in site/build; make test-site walks its links and runs its code
@@ -40,6 +41,7 @@ ENV     = .venv-torch-$(TORCH)$(if $(WITH),-$(subst $(SPACE),-,$(subst =,,$(WITH
 P2O    := .venv-paddle2onnx
 P2     := .venv-paddle2
 LIBS   := .venv-libs
+RAYENV := .venv-ray
 
 DEV    := $(VENV)/.stamp-dev
 LANGUAGE := $(VENV)/.stamp-language
@@ -47,13 +49,14 @@ MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
 PADDLE2 := $(P2)/.stamp-paddle2
 LIBRARIES := $(LIBS)/.stamp-libs
+RAY    := $(RAYENV)/.stamp-ray
 WEB    := .web/.stamp
 SLIM   := .venv-slim/.stamp
 SITE   := .venv-site/.stamp
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
-.PHONY: bench-optimise site test-site test-web
+.PHONY: bench-optimise site test-ray test-site test-web
 .PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
@@ -98,6 +101,10 @@ test-generate-packages: $(MODELS)
 # For some of them, beside torch's own exporters: make test-libs ONLY="--only monai --exporters tonnx,dynamo,classic"
 test-libs: $(LIBRARIES)
 	@$(LIBS)/bin/python -m tests.libraries.suite --write $(ONLY)
+
+# Some of it: make test-ray ONLY="--only killed,scaling"
+test-ray: $(RAY)
+	@PYTHONPATH=. $(RAYENV)/bin/python -m tests.zoo.ray_suite --write $(ONLY)
 
 test-ops: $(DEV)
 	@$(PY) -m tests.opinfo.suite --write
@@ -156,7 +163,7 @@ dist: $(BUILD)
 	@.venv-dist/bin/python tools/dist.py --torch $(DEV_TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) .venv-slim .venv-site .web site/build .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) $(RAYENV) .venv-slim .venv-site .web site/build .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -210,6 +217,14 @@ $(LIBRARIES): tests/libraries/requirements.txt tests/libraries/requirements-alon
 		-r tests/libraries/requirements.txt
 	@$(LIBS)/bin/python -m pip install -qq --disable-pip-version-check --no-deps -r tests/libraries/requirements-alone.txt
 	@rm -f $(LIBS)/lib/python3*/site-packages/torchaudio/lib/*.so
+	@touch $@
+
+$(RAY):
+	@echo "setup: installing Ray into $(RAYENV)"
+	@$(PYTHON) -m venv $(RAYENV)
+	@$(RAYENV)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH)
+	@$(RAYENV)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH) $(DEV_ONNX) pytest \
+		-e ".[torch,image,ray]"
 	@touch $@
 
 # The stock converter pins an old onnx, so it lives alone. It fetches onnxruntime by itself otherwise, while it is timed.

@@ -18,6 +18,7 @@ SYSTEM_CALLS = set(
     "multiprocessing.Process multiprocessing.Pool multiprocessing.get_context multiprocessing.set_start_method "
     "tempfile.NamedTemporaryFile tempfile.mkstemp tempfile.mktemp mmap.mmap np.memmap time.tzset".split()
 )
+_LAST_PARTS = {name.rpartition(".")[2] for name in SYSTEM_CALLS}
 PATH_METHODS = {"rename", "chmod", "lchmod", "symlink_to", "hardlink_to"}
 SHELL_OPTIONS = {"shell", "preexec_fn", "start_new_session", "process_group", "pass_fds"}
 SYSTEM_PATHS = ("/dev/", "/proc/", "/tmp", "/etc/", "/usr/", "/var/", "/sys/", "/home/", "~/")
@@ -52,7 +53,7 @@ def unportable(tree: ast.AST) -> Iterator[tuple[int, str]]:
             if isinstance(node, ast.ImportFrom) and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from ((node.lineno, name) for name in names if name in SYSTEM_CALLS)
-        elif isinstance(node, ast.Attribute) and dotted(node) in SYSTEM_CALLS:
+        elif isinstance(node, ast.Attribute) and node.attr in _LAST_PARTS and dotted(node) in SYSTEM_CALLS:
             yield node.lineno, dotted(node)
         elif isinstance(node, ast.Call):
             yield from ((node.lineno, problem) for problem in call_problems(node))

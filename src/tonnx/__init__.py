@@ -78,8 +78,8 @@ _LATER = {
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
-_MODULES = ("paddle",)
-"""Drop-ins under the name of what they replace."""
+_MODULES = ("linger", "paddle", "quant", "ray")
+"""Modules under the name of what they replace or work with, and training with quantised numbers."""
 
 __all__ = [
     "Bench",

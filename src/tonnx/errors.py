@@ -21,6 +21,13 @@ def cause_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 
+def root_of(error: BaseException) -> BaseException:
+    """What an error came from: others wrap theirs many times."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 class TonnxError(Exception):
     """Base of everything tonnx raises on purpose.
 

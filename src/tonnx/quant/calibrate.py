@@ -25,11 +25,11 @@ _TAKEN = 8192
 """About how many values of a tensor are counted at each run."""
 
 
-def histograms(model: ir.Model, names: Sequence[str], samples: Iterable[Feeds], open: Open) -> dict[str, Histogram]:
+def histograms(model: ir.Model, names: Sequence[str], samples: Iterable[Feeds], opened: Open) -> dict[str, Histogram]:
     """Of the values of these names, over all samples. The model is not changed."""
     copy = model.clone()
     probes = _probe(copy, names)
-    run = open(copy)
+    run = opened(copy)
     counted = {name: Histogram() for name in names}
     for number, feeds in enumerate(samples):
         results = run(feeds)

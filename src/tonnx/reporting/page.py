@@ -74,7 +74,7 @@ def report(
     if profile is None and data["file"]["weights"] > _TIMED_UP_TO:
         data["notes"].append("nodes were not timed: the weights take more than 2 GiB (profile=True, --profile does it)")
     elif profile is not False:
-        data["times"], note = _times(path, model, inputs or {}, sizes or {})
+        data["times"], note = _times(path, inputs or {}, sizes or {})
         data["notes"] += [note] if note else []
     if differences:
         data["differences"] = _differences(model, differences)
@@ -150,7 +150,7 @@ def _ports(values: Iterable[ir.Value]) -> list[dict[str, Any]]:
 
 
 def _times(
-    path: str | os.PathLike[str], model: ir.Model, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
+    path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> tuple[list[float] | None, str]:
     """Seconds by node; where the model does not run on invented inputs, why not."""
     from tonnx.benching.measure import check_given, make_inputs, size_key
