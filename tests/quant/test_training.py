@@ -1,4 +1,4 @@
-"""Models of `tonnx.quant.prepare`: every kind of layer is calibrated, trained, exported, and has its file's integers."""
+"""Models of `tonnx.quant.prepare`: every kind of layer is calibrated, trained, exported, and has its file's steps."""
 
 from __future__ import annotations
 
@@ -274,7 +274,11 @@ def test_learned_scales_learn() -> None:
 
 def test_settings_by_name_and_pattern() -> None:
     config = Config(
-        layers={"stem": {"weight_bits": 4, "activation_bits": 16}, "re*": {"activation_bits": 16}, "head": {"per_channel": False}},
+        layers={
+            "stem": {"weight_bits": 4, "activation_bits": 16},
+            "re*": {"activation_bits": 16},
+            "head": {"per_channel": False},
+        },
         skip=("add",),
     )
     model = prepare(Residual(), config)
