@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LEVELS = (
     ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
+    ("tonnx.targets",),  # data, and how it is read
     ("tonnx.ir",),
     ("tonnx.io",),
     ("tonnx.lowering", "tonnx.passes", "tonnx.legalise", "tonnx.quant"),
@@ -23,11 +24,13 @@ LEVELS = (
     ("tonnx.frontends.named",),  # the user's model by a name, of either framework
     ("tonnx.run",),  # files in use: they need no front end, and an export may put a recipe into one
     ("tonnx.benching",),
+    ("tonnx.comparing",),  # two files side by side
     ("tonnx.reporting",),  # with timings, and asked for by an export
     ("tonnx.api",),
     ("tonnx.packages",),  # several exports, and what belongs beside them
-    ("tonnx.paddle", "tonnx.linger"),  # drop-ins for paddle.onnx and linger
-    ("tonnx.cli",),
+    ("tonnx.zoo",),  # jobs in processes: what they run they know by its command line
+    ("tonnx.paddle", "tonnx.linger", "tonnx.ray", "tonnx.snapshots"),  # drop-ins; Ray Data; what pytest compares
+    ("tonnx.cli", "tonnx.pytest_plugin"),
     ("tonnx", "tonnx.__main__"),
 )
 """A room may import itself and the rooms above it in this list, but none that stands beside it or below."""

@@ -11,18 +11,25 @@ import onnx_ir as ir
 
 from tonnx.ir.target import ORT_CPU
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.kernels import Touched, use_present_kernels
+from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
 from tonnx.passes.nibbles import store_nibbles
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
+from tonnx.targets import Profile
 
 _KEEPS = "(runtime=None keeps them as they are)"
 
 
 def fit_kernels(model: ir.Model, runtime: str | None) -> list[str]:
     """Element types that the runtime has kernels for. Before constants are folded: casts of weights go with them."""
-    touched = use_present_kernels(model) if runtime == ORT_CPU else Counter()
-    return [_told(touched)] if touched else []
+    touched = use_ort_kernels(model) if runtime == ORT_CPU else Counter()
+    return [f"for ONNX Runtime's CPU: {_told(touched)} {_KEEPS}"] if touched else []
+
+
+def fit_profile(model: ir.Model, profile: Profile | None) -> list[str]:
+    """Element types that a named target has; at its opset."""
+    touched = use_kernels_of(model, profile) if profile is not None else Counter()
+    return [f"for {profile.name}: {_told(touched)}"] if profile is not None and touched else []
 
 
 def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
@@ -64,7 +71,7 @@ def _told(touched: Touched) -> str:
         named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
         lost = ", which lowers the precision" if own == ir.DataType.DOUBLE else ""
         parts.append(f"{named} in {_name(other)} instead of {_name(own)}{lost}")
-    return f"for ONNX Runtime's CPU: {'; '.join(parts)} {_KEEPS}"
+    return "; ".join(parts)
 
 
 def _name(dtype: ir.DataType) -> str:
