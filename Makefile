@@ -1,6 +1,7 @@
 # Needs only python3 (3.11 or later), pip and make: every target sets up what it uses, once.
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
+#   make demo-quant    train a network on handwritten digits, quantise it in three ways, and print what each costs
 #   make demo-generate   train a small language model, make a package of it, and let that write
 #   make test          ruff, mypy and all quick tests
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
@@ -57,10 +58,13 @@ BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
 .PHONY: bench-optimise site test-ray test-site test-web
-.PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
+.PHONY: demo-generate demo-quant dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
+
+demo-quant: $(DEV)
+	@$(PY) examples/quantised_digits/demo.py
 
 demo-generate: $(LANGUAGE)
 	@$(PY) examples/language_model/demo.py
