@@ -18,6 +18,7 @@
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make bench-quant   calibrated int8 beside ONNX Runtime's own tool; writes docs/quantise.md
 #   make dist          the sdist and the wheel, tried in an empty environment
 
 PYTHON ?= python3
@@ -46,7 +47,7 @@ PADDLE2 := $(P2)/.stamp-paddle2
 LIBRARIES := $(LIBS)/.stamp-libs
 BUILD  := .venv-dist/.stamp-build
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
 .PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
@@ -129,6 +130,13 @@ bench-faults: $(DEV)
 
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md
+
+bench-quant: $(MODELS)
+	@$(PIP) scikit-learn sympy
+	@$(PY) -m pip download -qq --disable-pip-version-check --no-deps -d $(VENV)/ocr rapidocr-onnxruntime==1.4.4
+	@$(PY) -m zipfile -e $(VENV)/ocr/rapidocr_onnxruntime-1.4.4-*.whl $(VENV)/ocr
+	@$(PY) bench/quantise.py --write docs/quantise.md \
+		--ocr $(VENV)/ocr/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
 
 # A release says where the README's links lead: make dist PROJECT_URL=https://host/owner/name PROJECT_REF=v1.0
 dist: $(BUILD)

@@ -146,6 +146,7 @@ def quantize(
     activations: int = 8,
     max_loss: float | None = None,
     metric: Callable[[Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]], float] | None = None,
+    correct_bias: bool = True,
     keep_io: bool = False,
     opset_version: int | None = None,
     runtime: str | None = ORT_CPU,
@@ -191,6 +192,7 @@ def quantize(
             arrays and gives a dict of arrays.
         opset_version: of the file; that of the original by default. Blocks and 4 bits are written out before 21, where
             4 bits take the space of 8.
+        correct_bias: biases make up for what rounded weights change of the means of a layer's results.
         keep_io: of half precision: inputs and outputs stay float32.
         runtime: of networks that multiply integers: ``ort-cpu`` fits the file to ONNX Runtime's CPU, where activations
             are uint8; None keeps int8, which TensorRT and QNN want.
@@ -203,6 +205,7 @@ def quantize(
     calibration = None
     if form is not None:
         calibration = _calibration(to, data, method, percentile, activations, samples, max_loss, metric)
+        calibration = None if calibration is None else replace(calibration, correct_bias=correct_bias)
     check_options(f, external_data, None, None)
     patterns = [skip] if isinstance(skip, str) else list(skip)
     stages = Stages(progress)
@@ -219,10 +222,10 @@ def quantize(
         result.before = weight_bytes(original)
         values: bool | int = FEW_VALUES
         if form is None:
-            subject = file_subject(model, read, result, arrays)
+            floats = file_subject(model, read, result, arrays)
             with stages("emulate"):
-                _halve(result, subject, _samples(read, data, recipe, samples), patterns, target, keep_io)
-            subject_of = partial(half_subject, subject, result.model, to)
+                _halve(result, floats, _samples(read, data, recipe, samples), patterns, target, keep_io)
+            subject_of = partial(half_subject, floats, result.model, to)
             values = False  # other numbers may overflow where those at hand do not
         elif calibration is None:
             rounded = read()

@@ -47,6 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats"
     )
     help = "ort-cpu (the default), or none: int8 activations, for TensorRT and QNN"
+    calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
     parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
     specs.add(calibration, "--runtime", help, default=ORT_CPU)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
@@ -75,6 +76,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         percentile=options.percentile,
         activations=options.activations,
         max_loss=options.max_loss,
+        correct_bias=not options.no_bias_correction,
         keep_io=options.keep_io,
         runtime=options.runtime,
         opset_version=options.opset,
