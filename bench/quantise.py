@@ -1,4 +1,4 @@
-"""Calibrated int8 beside onnxruntime.quantization.quantize_static: loss, time, memory, latency; writes docs/quantise.md.
+"""Calibrated int8 beside onnxruntime.quantization.quantize_static: loss, time, memory and latency.
 
 The network of a published package takes its weights from there: ``--ocr`` names the file, which rapidocr-onnxruntime
 installs as ch_ppocr_mobile_v2.0_cls_infer.onnx.
@@ -64,10 +64,10 @@ def ours(network: Network, wanted: np.ndarray, folder: Path) -> Made:
 
 
 def theirs(network: Network, wanted: np.ndarray, folder: Path) -> Made:
-    from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantFormat, QuantType, quantize_static
+    import onnxruntime.quantization as tool
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    class Reader(CalibrationDataReader):
+    class Reader(tool.CalibrationDataReader):
         def __init__(self) -> None:
             self._rows = iter(range(SAMPLES))
 
@@ -81,9 +81,9 @@ def theirs(network: Network, wanted: np.ndarray, folder: Path) -> Made:
         began = time.process_time()
         with contextlib.redirect_stdout(io.StringIO()):
             quant_pre_process(str(network.path), str(folder / "prepared.onnx"))
-            quantize_static(
-                folder / "prepared.onnx", path, Reader(), quant_format=QuantFormat.QDQ, per_channel=True,
-                activation_type=QuantType.QUInt8, calibrate_method=getattr(CalibrationMethod, method),
+            tool.quantize_static(
+                folder / "prepared.onnx", path, Reader(), quant_format=tool.QuantFormat.QDQ, per_channel=True,
+                activation_type=tool.QuantType.QUInt8, calibrate_method=getattr(tool.CalibrationMethod, method),
             )  # fmt: skip
         seconds = time.process_time() - began
         made.append(Made(path, method, loss_of(path, network, wanted), seconds))
@@ -94,7 +94,7 @@ def latencies(paths: list[Path], x: np.ndarray) -> list[float]:
     """The fastest of many runs of each, in turns."""
     sessions = [session(path) for path in paths]
     best = [np.inf] * len(paths)
-    for _ in range(200):
+    for _ in range(60):
         for i, one in enumerate(sessions):
             began = time.perf_counter()
             one.run(None, {"x": x})
@@ -106,7 +106,7 @@ MEMORY = """
 import resource, sys, numpy as np
 kind, path, shape = sys.argv[1], sys.argv[2], tuple(map(int, sys.argv[3].split(",")))
 rng = np.random.default_rng(0)
-samples = ({"x": rng.standard_normal((1, *shape), np.float32)} for _ in range(%d))
+samples = ({"x": rng.standard_normal((1, *shape), np.float32)} for _ in range(int(sys.argv[4])))
 if kind == "inference":
     from tonnx.api.calibrated import finished, prepared  # so that both have the same libraries in memory
     from tonnx.proof import Session
@@ -116,14 +116,14 @@ else:
     import tonnx
     tonnx.quantize(path, None, data=samples, method="mse", verify=False)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-""" % MANY
+"""
 
 
 def memory(network: Network) -> float:
     """Peak memory of calibrating with 4,000 samples, by that of running them."""
     shape = ",".join(map(str, network.task.test.shape[1:]))
     peaks = [
-        int(subprocess.run([sys.executable, "-c", MEMORY, kind, str(network.path), shape], check=True,
+        int(subprocess.run([sys.executable, "-c", MEMORY, kind, str(network.path), shape, str(MANY)], check=True,
                            capture_output=True, text=True).stdout)
         for kind in ("inference", "calibration")
     ]  # fmt: skip
@@ -166,7 +166,7 @@ def row(network: Network, with_memory: bool) -> str:
         f"{mine.seconds / other.seconds:.2f}",
         f"{fast[1] / fast[2]:.2f}",
         f"{fast[1] / fast[0]:.2f}",
-        f"{memory(network):.2f}" if with_memory else "",
+        f"{memory(network):.2f}" if with_memory else "–",
     ]
     print(json.dumps(cells, ensure_ascii=False), flush=True)
     return f"| {' | '.join(cells)} |"
@@ -174,18 +174,21 @@ def row(network: Network, with_memory: bool) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", type=Path, default=Path(".venv/quant-networks"), help="where trained networks are kept")
+    parser.add_argument("--folder", type=Path, default=Path(".venv/quant-networks"), help="of trained networks")
     parser.add_argument("--ocr", type=Path, help="ch_ppocr_mobile_v2.0_cls_infer.onnx of rapidocr-onnxruntime")
     parser.add_argument("--no-memory", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
+    import onnxruntime.quantization.shape_inference  # noqa: F401 (what is timed imports nothing)
+
+    import tonnx.api.quantize  # noqa: F401
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = networks(options.folder)
     assert len(chosen) == len(MODELS)
     if options.ocr is not None:
         chosen.append(text_lines(options.ocr))
-    rows = [row(network, not options.no_memory) for network in chosen]
+    rows = [row(network, not options.no_memory and number == 0) for number, network in enumerate(chosen)]
     head = (
         "| network | tonnx, dB | quantize_static, dB | loss | time | latency | latency by float32 | memory |\n"
         "|---|---|---|---|---|---|---|---|"

@@ -42,7 +42,8 @@ def write_static(
     rounded = rounded_values(layers)
     of = {value: steps[str(origin.name)] for value, origin in rounded.origins.items()}
     written = [
-        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of, means)) for layer in layers
+        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of, means))
+        for layer in layers
     ]
     for value, step in of.items():
         whole = value in rounded.whole
