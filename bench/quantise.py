@@ -80,7 +80,8 @@ def theirs(network: Network, wanted: np.ndarray, folder: Path) -> Made:
         path = folder / f"{method}.onnx"
         began = time.process_time()
         with contextlib.redirect_stdout(io.StringIO()):
-            quant_pre_process(str(network.path), str(folder / "prepared.onnx"))
+            # Its inference of symbolic shapes fails on some of these networks.
+            quant_pre_process(str(network.path), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
             tool.quantize_static(
                 folder / "prepared.onnx", path, Reader(), quant_format=tool.QuantFormat.QDQ, per_channel=True,
                 activation_type=tool.QuantType.QUInt8, calibrate_method=getattr(tool.CalibrationMethod, method),
