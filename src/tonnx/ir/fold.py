@@ -73,6 +73,13 @@ def _mod(x: Array, y: Array, fmod: int = 0) -> Array | None:
     return np.fmod(x, y) if fmod else np.mod(x, y)
 
 
+def _clip(x: Array, low: Array | None = None, high: Array | None = None, **before_11: float) -> Array | None:
+    if before_11:
+        return None
+    above = x if low is None else np.maximum(x, low)
+    return above if high is None else np.minimum(above, high)
+
+
 def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     def reduce(x: Array, axes: Array | None = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Array:
         if axes is not None and axes.size == 0:
@@ -143,6 +150,7 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Ceil": np.ceil,
     "Max": lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
     "Min": lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+    "Clip": _clip,
     "Equal": np.equal,
     "Less": np.less,
     "LessOrEqual": np.less_equal,

@@ -21,6 +21,7 @@ from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, fir
 from tonnx.packages.genai import genai_config
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
+from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_parts, is_vision_language, read_picture
 from tonnx.run.features import LOG_MEL
 from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of
 
@@ -72,11 +73,15 @@ class _Making:
     exports: dict[str, ExportResult] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     step: Step | None = None
+    picture: Picture | None = None
+    """What a model that reads pictures among tokens is tried with."""
 
     def write_files(self, **options: Any) -> None:
         """The ONNX files, and how they belong together; ``options`` are those of `tonnx.export`."""
         model, task = self.model, self.checkpoint.task
         has_encoder = is_encoder_decoder(model) and task in (TRANSLATION, SPEECH, CAPTIONS)
+        if task == CAPTIONS and not has_encoder and is_vision_language(model):
+            return self._write_seeing_files(options)
         if task in (TRANSLATION, CAPTIONS) and not has_encoder:
             raise TonnxError(
                 f"there is no package for {task} with a {type(model).__name__}",
@@ -95,10 +100,22 @@ class _Making:
             self.exports[_DECODER], self.step = export_decoder_part(model, self._file(_DECODER), read, **options)
         else:
             self.exports[_MODEL] = export_encoder(model, self._file(_MODEL), self.extractor, **options)
+        return self._describe_files()
+
+    def _write_seeing_files(self, options: dict[str, Any]) -> None:
+        """Those of a model that reads pictures among tokens."""
+        self.picture = picture = read_picture(self.model, self.checkpoint.load_image_processor())
+        files = {name: self._file(name) for name in (VISION, EMBEDDING, _DECODER)}
+        self.exports, self.step = export_parts(self.model, picture, files, _DECODER, **options)
+        self.manifest |= {"vision": self.place + VISION, "embedding": self.place + EMBEDDING, "input": "pixel_values"}
+        self.manifest |= {"image_token": picture.token, "image_rows": picture.rows}
+        self._describe_files()
+
+    def _describe_files(self) -> None:
         self.manifest["file"] = self.place + [*self.exports][-1]
         if (step := self.step) is not None:
             handed = {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
-            self.manifest |= handed
+            self.manifest |= {**handed, "whole_text": step.whole_text}
 
     def copy_weights(self) -> list[str]:
         """The checkpoint's weights beside the ONNX files: runtimes look for them there only."""
@@ -116,7 +133,7 @@ class _Making:
     def prove(self, tokens: int) -> PackageProof | float:
         package = Package(self.folder)
         if self.step is not None:
-            return prove_package(package, self.model, tokens, self.extractor)
+            return prove_package(package, self.model, tokens, self.extractor, self.picture)
         return prove_encoder(package, self.model, self.extractor)
 
 
@@ -218,6 +235,8 @@ def _write_beside(making: _Making) -> list[str]:
         notes.append("[!] the checkpoint has no tokenizer.json: the package takes and gives token ids, not texts")
     if step is not None and step.one_token:
         notes.append("takes one token at a time, also of a prompt")
+    if step is not None and step.whole_text:
+        notes.append("[!] the model has no cache: every token is computed from the beginning")
     return notes
 
 
