@@ -1,4 +1,4 @@
-"""Small networks with trained weights for `quant_speed`-like measurements: digits of scikit-learn, synthetic sounds."""
+"""Small networks with trained weights: digits of scikit-learn, synthetic sounds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class Network:
     task: Task
 
 
-def conv(inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1, act: nn.Module | None = None) -> nn.Module:
+def conv(
+    inputs: int, outputs: int, size: int = 3, stride: int = 1, groups: int = 1, act: nn.Module | None = None
+) -> nn.Module:
     layers: list[nn.Module] = [
         nn.Conv2d(inputs, outputs, size, stride, size // 2, groups=groups, bias=False),
         nn.BatchNorm2d(outputs),
@@ -77,8 +79,9 @@ class Inverted(nn.Module):
 
 def depthwise() -> nn.Module:
     return nn.Sequential(
-        conv(1, 24, act=nn.Hardswish()), Inverted(24, nn.ReLU6), Inverted(24, nn.ReLU6), conv(24, 48, stride=2, act=nn.Hardswish()),
-        Inverted(48, nn.Hardswish), Inverted(48, nn.Hardswish), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 10),
+        conv(1, 24, act=nn.Hardswish()), Inverted(24, nn.ReLU6), Inverted(24, nn.ReLU6),
+        conv(24, 48, stride=2, act=nn.Hardswish()), Inverted(48, nn.Hardswish), Inverted(48, nn.Hardswish),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(48, 10),
     )  # fmt: skip
 
 
@@ -100,9 +103,9 @@ class Patches(nn.Module):
 
 def sounds() -> nn.Module:
     return nn.Sequential(
-        nn.Conv1d(1, 32, 25, 4, 12), nn.BatchNorm1d(32), nn.LeakyReLU(0.1), nn.Conv1d(32, 64, 9, 4, 4), nn.BatchNorm1d(64),
-        nn.ReLU(), nn.Conv1d(64, 64, 9, 2, 4), nn.BatchNorm1d(64), nn.ReLU(), nn.AdaptiveAvgPool1d(1), nn.Flatten(),
-        nn.Linear(64, 6),
+        nn.Conv1d(1, 32, 25, 4, 12), nn.BatchNorm1d(32), nn.LeakyReLU(0.1), nn.Conv1d(32, 64, 9, 4, 4),
+        nn.BatchNorm1d(64), nn.ReLU(), nn.Conv1d(64, 64, 9, 2, 4), nn.BatchNorm1d(64), nn.ReLU(),
+        nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(64, 6),
     )  # fmt: skip
 
 
@@ -121,7 +124,7 @@ class Denoiser(nn.Module):
         return x + self.last(torch.cat([self.up(self.middle(self.down(x))), self.first(x)], 1))
 
 
-def digits() -> Task:
+def digits() -> tuple[Task, np.ndarray]:
     from sklearn.datasets import load_digits
 
     data = load_digits()

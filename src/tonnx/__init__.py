@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     )
     from tonnx.api.diff import DiffResult, diff
     from tonnx.api.export import export
+    from tonnx.api.optimise import OptimiseResult, optimise
     from tonnx.api.quantize import QuantizeResult, quantize
     from tonnx.api.result import ExportResult
     from tonnx.api.retarget import RetargetResult, retarget
@@ -57,6 +58,8 @@ _LATER = {
     "LoweringError": "tonnx.errors",
     "MissingDependency": "tonnx.errors",
     "Model": "tonnx.run.model",
+    "optimise": "tonnx.api.optimise",
+    "OptimiseResult": "tonnx.api.optimise",
     "register_container": "tonnx.api.custom",
     "register_custom_op_symbolic": "tonnx.api.custom",
     "Package": "tonnx.run.package",
@@ -75,8 +78,8 @@ _LATER = {
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
-_MODULES = ("paddle",)
-"""Drop-ins under the name of what they replace."""
+_MODULES = ("linger", "paddle", "quant", "ray")
+"""Modules under the name of what they replace or work with, and training with quantised numbers."""
 
 __all__ = [
     "Bench",
@@ -89,6 +92,7 @@ __all__ = [
     "LoweringError",
     "MissingDependency",
     "Model",
+    "OptimiseResult",
     "Package",
     "PackageResult",
     "QuantizeResult",
@@ -107,6 +111,7 @@ __all__ = [
     "export_package",
     "load",
     "lower",
+    "optimise",
     "quantize",
     "register_container",
     "register_custom_op_symbolic",

@@ -208,3 +208,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["check", __file__, "--target", "qnn"]) == 1
     assert "is not an ONNX model" in capsys.readouterr().err
     assert main(["check", "--list"]) == 0 and "tensorrt-8.6" in capsys.readouterr().out
+
+
+def test_the_page_has_the_table_of_today() -> None:
+    from tools import targets_table
+
+    text = targets_table.PAGE.read_text("utf-8")
+    assert targets_table.written(text) == text, "run: python tools/targets_table.py"

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.zoo.conftest import write_net
 from tonnx.cli import main
 from tonnx.zoo import compare, process, results, work
 from tonnx.zoo.engines import LocalEngine
@@ -22,39 +21,6 @@ from tonnx.zoo.process import Limits
 from tonnx.zoo.run import run_zoo
 from tonnx.zoo.sources import Sources
 from tonnx.zoo.store import Store
-
-MANIFEST = """
-[defaults]
-time = 100
-[[model]]
-model = "net.onnx"
-opset = [9, 13]
-[[model]]
-model = "bad.py:aborts"
-opset = 17
-[[model]]
-model = "missing.onnx"
-opset = 17
-"""
-
-
-def write_net(path: Path, scale: float = 2.0) -> None:
-    weight = numpy_helper.from_array(np.full((4, 4), scale, np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["batch", 4]) for name in "xy"]
-    graph = helper.make_graph(nodes, "g", ports[:1], ports[1:], [weight])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8), path)
-
-
-@pytest.fixture(scope="module")
-def zoo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a manifest, and one run of it in ``out``."""
-    folder = tmp_path_factory.mktemp("zoo")
-    write_net(folder / "net.onnx")
-    (folder / "bad.py").write_text("import os\nos.abort()\n", encoding="utf-8")
-    (folder / "models.toml").write_text(MANIFEST, encoding="utf-8")
-    assert main(["zoo", str(folder / "models.toml"), "-o", str(folder / "out"), "--jobs", "2", "-q"]) == 1
-    return folder
 
 
 def rows_of(folder: Path) -> dict[str, Any]:
@@ -274,9 +240,12 @@ def test_a_stopped_run_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(work, "run_limited", probe)
     tasks = [(Job(name, name, "-", 9, (seconds,), str(tmp_path)), "") for name, seconds in (("a", "0"), ("b", "60"))]
-    rows = LocalEngine(2).run(tasks, Store(str(tmp_path / "out")))
+    store = Store(str(tmp_path / "out"))
+    store.write("b.onnx", "of an earlier run")
+    rows = LocalEngine(2).run(tasks, store)
     assert next(rows)["job"] == "a"
     rows.close()
+    assert store.left_by("b") == ["b.onnx"]
     assert [ended.status for ended in ends] == ["ok", "killed"] and ends[1].seconds < 50
 
 

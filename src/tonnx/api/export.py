@@ -109,6 +109,7 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
     notes += [*summary(model), *left_out(model)] if request.weights.stay else []
     notes += untested()
     result = ExportResult(model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture)
+    result.example = subject.example
     # Where there are branches, the example takes one of them; a trace may even have left the others out.
     branches = converted.capture == "torch.jit.trace" or any(True for _ in model.graph.subgraphs())
     deliver(

@@ -56,16 +56,20 @@ class RetargetResult(Result):
             f"{self.path or 'model'}: opset {self.source} → {self.opset}, IR {self.model.ir_version}, "
             f"{self.before.total()} → {self.after.total()} nodes" + (f", {format_size(self.size)}" if self.size else "")
         ]
-        lines += signature_lines(self.model)
+        return "\n".join([*lines, *signature_lines(self.model), *self._change_lines(), *self._proof_lines()])
+
+    def _change_lines(self) -> list[str]:
+        """The operators whose number changed."""
         changes = self.changes()
-        if changes:
-            width = max(len("operator"), *(len(name) for name, _, _ in changes))
-            lines.append(f"  {'operator':<{width}}  before  after")
-            lines += [f"  {name:<{width}}  {before:>6}  {after:>5}" for name, before, after in changes]
-        lines += [f"  {note}" for note in self.notes]
-        if self.verification is not None:
-            lines += [f"  {line}" for line in str(self.verification).splitlines()]
-        return "\n".join(lines)
+        if not changes:
+            return []
+        width = max(len("operator"), *(len(name) for name, _, _ in changes))
+        rows = [f"  {name:<{width}}  {before:>6}  {after:>5}" for name, before, after in changes]
+        return [f"  {'operator':<{width}}  before  after", *rows]
+
+    def _proof_lines(self) -> list[str]:
+        verdict = [] if self.verification is None else str(self.verification).splitlines()
+        return [f"  {line}" for line in (*self.notes, *verdict)]
 
     def data(self) -> dict[str, Any]:
         """The same as JSON data."""

@@ -25,6 +25,7 @@ COMMANDS = {
     "retarget": "any ONNX file to another opset, proven",
     "check": "whether a runtime or converter takes an ONNX file",
     "diff": "what changed between two ONNX files",
+    "optimise": "any ONNX file with fewer nodes, proven",
     "quantize": "any ONNX file with its weights as integers, proven",
     "verify": "any ONNX file compared with its model; where it departs",
     "run": "run an ONNX file on pictures or arrays",

@@ -42,8 +42,8 @@ def match(left: ir.Graph, right: ir.Graph, outer: Mapping[ir.Value, ir.Value] | 
     matching = Matching(values=dict(outer or {}))
     matching.values.update(_pair_inputs(left.inputs, right.inputs))
     marks: dict[ir.Value, str] = {}
-    for number, (one, other) in enumerate(matching.values.items()):
-        marks[one] = marks[other] = f"given {number}"
+    for number, pair in enumerate(matching.values.items()):
+        marks.update(dict.fromkeys(pair, f"given {number}"))
     prints = {**_fingerprints(left, marks), **_fingerprints(right, marks)}
     ours, theirs = ([node for node in graph if not _is_constant(node)] for graph in (left, right))
     labels: list[Callable[[ir.Node], Any]] = [
@@ -97,7 +97,7 @@ def _mark(value: ir.Value | None, marks: dict[ir.Value, str]) -> str:
 def digest(array: np.ndarray) -> str:
     """Of the element type, the shape and every number."""
     summary = hashlib.blake2b(f"{array.dtype}{array.shape}".encode(), digest_size=16)
-    summary.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    summary.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return summary.hexdigest()
 
 

@@ -1,6 +1,13 @@
 """What is done to a graph between lowering and legalising, and after."""
 
-from tonnx.passes.pipeline import Optimised, clean_up, list_initializers, list_statistics, optimise
+from tonnx.passes.pipeline import (
+    Optimised,
+    clean_up,
+    list_initializers,
+    list_statistics,
+    optimise,
+    optimise_at_own_opset,
+)
 from tonnx.passes.runtime import fit_opset, fit_profile, fit_runtime, fitted
 
 __all__ = [
@@ -13,4 +20,5 @@ __all__ = [
     "list_initializers",
     "list_statistics",
     "optimise",
+    "optimise_at_own_opset",
 ]

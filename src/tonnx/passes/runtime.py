@@ -10,7 +10,9 @@ from collections import Counter
 import onnx_ir as ir
 
 from tonnx.ir.target import ORT_CPU
+from tonnx.passes.dead import remove_dead
 from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
+from tonnx.passes.nibbles import store_nibbles
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
 from tonnx.targets import Profile
@@ -39,7 +41,12 @@ def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
     """Integers that the runtime's kernels multiply without saturating; some opsets have none of them."""
     count = store_unsigned(model) if runtime == ORT_CPU else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
-    return [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+    notes = [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+    if nibbles := store_nibbles(model) if runtime == ORT_CPU else 0:
+        remove_dead(model)
+        plural = "s of 4 bits or fewer are" if nibbles != 1 else " of 4 bits or fewer is"
+        notes.append(f"for ONNX Runtime's CPU, {nibbles} weight{plural} stored in 4 bits {_KEEPS}")
+    return notes
 
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:

@@ -126,9 +126,9 @@ class Histogram:
         counts = self.counts[_HALF:] + (self.counts[_HALF - 1 :: -1])
         last = int(np.flatnonzero(counts)[-1]) + 1
         best, end = np.inf, last
-        for stop in range(min(levels, last), last + 1, max(1, last // 128)):
+        for stop in (*range(min(levels, last), last, max(1, last // 128)), last):
             lost = _divergence(counts, stop, levels)
-            if lost < best:
+            if lost <= best:
                 best, end = lost, stop
         bound = end * self.width
         return max(-bound, self.low), min(bound, self.high)

@@ -1,7 +1,7 @@
 """The layers of a graph that can multiply integers: products and convolutions with constant weights.
 
-ONNX Runtime's CPU has integer kernels for these when their factors are DequantizeLinear's, and for a convolution when its
-result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatMul as MatMulIntegerToFloat or QLinearMatMul.
+ONNX Runtime's CPU has integer kernels for these when their factors are DequantizeLinear's, and for a convolution when
+its result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatMul as MatMulIntegerToFloat.
 """
 
 from __future__ import annotations
@@ -61,13 +61,18 @@ class Candidate:
 
     @property
     def tail(self) -> ir.Value:
-        """The result, after a ReLU or Clip that only this layer feeds: runtimes compute it as part of the layer."""
-        result = self.node.outputs[0]
-        users = [user for user, _ in result.uses()]
-        if len(users) == 1 and not result.is_graph_output() and users[0].op_type in ("Relu", "Clip"):
-            if users[0].inputs[0] is result and users[0].graph is self.node.graph:
-                return users[0].outputs[0]
+        """The result; see `tail_of`."""
+        return tail_of(self.node)
+
+
+def tail_of(node: ir.Node) -> ir.Value:
+    """The result of a node, after a ReLU or Clip that only this node feeds: runtimes compute it as part of the node."""
+    result = node.outputs[0]
+    if len(result.uses()) != 1 or result.is_graph_output():
         return result
+    user, index = next(iter(result.uses()))
+    fused = index == 0 and user.op_type in ("Relu", "Clip") and user.graph is node.graph
+    return user.outputs[0] if fused else result
 
 
 def _present(value: ir.Value | None) -> ir.Value:
@@ -148,19 +153,44 @@ def _names(layer: Candidate) -> list[str]:
     return [layer.name, *(str(value.name) for value in layer.node.inputs[1:2] if value is not None)]
 
 
-def rounded_values(layers: Sequence[Candidate]) -> Mapping[ir.Value, ir.Value]:
-    """Every value that has to be rounded for these layers, and the one whose step it takes: mostly its own.
+@dataclass(frozen=True)
+class Rounded:
+    """The values that have to be rounded for some layers."""
 
-    What a layer multiplies, and the result of a convolution. Numbers that are only handed on keep their step.
-    """
+    origins: Mapping[ir.Value, ir.Value]
+    """Every value, and the one whose step it takes: mostly its own. Numbers that are handed on keep their step."""
+    whole: frozenset[ir.Value]
+    """Those that nobody may read as they were before: results of convolutions, and of sums of rounded numbers."""
+    readers: frozenset[ir.Node]
+    """Nodes that read rounded numbers: the layers, sums of rounded numbers, and what hands them on."""
+
+
+def rounded_values(layers: Sequence[Candidate]) -> Rounded:
+    """What a layer multiplies, and the results of convolutions; sums of two such that are rounded as well."""
     values = dict.fromkeys(value for layer in layers for value in _needs(layer))
-    return {value: _origin(value, values) for value in values}
+    sums = {node for value in values if (node := _sum_before(value)) is not None and set(node.inputs) <= set(values)}
+    whole = {layer.tail for layer in layers if layer.node.op_type == "Conv"} | {tail_of(node) for node in sums}
+    handed = {
+        user for value in values for user, index in value.uses()
+        if index == 0 and user.domain == "" and user.op_type in HANDED_ON and not set(values).isdisjoint(user.outputs)
+    }  # fmt: skip
+    origins = {value: _origin(value, values) for value in values}
+    return Rounded(origins, frozenset(whole), frozenset(sums | handed | {layer.node for layer in layers}))
 
 
 def _needs(layer: Candidate) -> Iterator[ir.Value]:
     yield layer.x
     if layer.node.op_type == "Conv":
         yield layer.tail
+
+
+def _sum_before(value: ir.Value) -> ir.Node | None:
+    """The Add whose result this is, at once or after its ReLU."""
+    node = value.producer()
+    if node is not None and node.op_type in ("Relu", "Clip") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    is_sum = node is not None and node.op_type == "Add" and node.domain == "" and tail_of(node) is value
+    return node if is_sum else None
 
 
 def _origin(value: ir.Value, values: Mapping[ir.Value, None]) -> ir.Value:

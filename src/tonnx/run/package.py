@@ -54,6 +54,7 @@ class Package:
         self, folder: str | os.PathLike[str], providers: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.folder = Path(folder)
+        self._loaded_by = providers, threads
         missing = f"{self.folder} is no package: it has no {MANIFEST}"
         self.manifest = read_json(self.folder / MANIFEST, missing, "tonnx export FOLDER -o PACKAGE makes one")
         self.task = str(self.manifest.get("task"))
@@ -68,6 +69,9 @@ class Package:
         sessions = [Session(self.folder / name, providers, threads) for name in names]
         self._session = sessions[0]
         self.decoder = Decoder(sessions[-1], self.manifest, sessions[1] if self.sees else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Package, (os.path.abspath(self.folder), *self._loaded_by)
 
     def __repr__(self) -> str:
         return f"<tonnx package: {self.task}, {self.folder}>"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +17,8 @@ from tonnx.run.pictures import MOST_PIXELS, open_picture, plain
 if TYPE_CHECKING:
     from tonnx.run.model import Model
     from tonnx.run.recipe import Recipe
+
+T = TypeVar("T")
 
 
 def predict(model: Model, pictures: Sequence[Any], most_pixels: int = MOST_PIXELS) -> list[Answer]:
@@ -52,7 +53,7 @@ def recipe_of(model: Model) -> Recipe:
     return model.recipe
 
 
-def batches(model: Model, paths: Iterable[Path], size: int | None) -> Iterator[list[Path]]:
+def batches(model: Model, paths: Iterable[T], size: int | None) -> Iterator[list[T]]:
     """Paths in groups that the model takes at once."""
     fixed = _batch_of(model)
     if size is not None and isinstance(fixed, int) and size != fixed:

@@ -1,10 +1,9 @@
-"""Samples to calibrate with, as what the model takes: pictures through a recipe, arrays from files, or a Python iterator."""
+"""Samples to calibrate with, as what the model takes: pictures through a recipe, arrays from files, an iterator."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ def samples(model: Model, data: Any, limit: int | None = None) -> Iterator[Array
     """
     count, rows = 0, 0
     for origin, arrays in _feeds(model, data):
-        for feeds in _cut(model, origin, arrays, None if limit is None else limit - rows):
+        for feeds in _cut(model, origin, arrays, None if limit is None else max(limit - rows, 1)):
             _check(model, origin, feeds)
             yield feeds
             count += 1
@@ -43,35 +42,26 @@ def samples(model: Model, data: Any, limit: int | None = None) -> Iterator[Array
 
 def _feeds(model: Model, data: Any) -> Iterator[tuple[str, Arrays]]:
     """Arrays by input, and where they come from."""
-    if isinstance(data, (str, os.PathLike)):
+    if isinstance(data, (str, os.PathLike, np.ndarray, Mapping)):
         data = [data]
-    if isinstance(data, np.ndarray):
-        data = [data]
-    if isinstance(data, Mapping) or not isinstance(data, Iterable):
-        data = [data] if isinstance(data, Mapping) else _refused(data)
+    if not isinstance(data, Iterable):
+        raise InvalidArgument(
+            f"data cannot be {type(data).__name__}",
+            hint="give a path, or an iterable of arrays, dicts or tuples of arrays",
+        )
     for number, item in enumerate(data):
         if isinstance(item, (str, os.PathLike)):
             yield from _from_files(model, Path(item))
         else:
             place = item if isinstance(item, (tuple, list)) else (item,)
-            yield f"sample {number} of the data", _named(model, place)
-
-
-def _refused(data: Any) -> Any:
-    raise InvalidArgument(
-        f"data cannot be {type(data).__name__}", hint="give a path, or an iterable of arrays, dicts or tuples of arrays"
-    )
-
-
-def _named(model: Model, args: Sequence[Any]) -> Arrays:
-    return model.arrays(*args)
+            yield f"sample {number} of the data", model.arrays(*place)
 
 
 def _from_files(model: Model, path: Path) -> Iterator[tuple[str, Arrays]]:
     if path.is_dir():
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in (*SUFFIXES, *_ARRAYS))
         if not inside:
-            raise InvalidArgument(f"there are no pictures or arrays in {path}", hint="they end in .jpg, .png, .npy, .npz")
+            raise InvalidArgument(f"there are no pictures or arrays in {path}", hint="such as .jpg, .png, .npy, .npz")
     elif path.exists():
         inside = [path]
     else:
@@ -98,7 +88,7 @@ def _read(model: Model, file: Path) -> Arrays:
         raise InvalidArgument(f"cannot read {file}", why=first_line(error)) from error
     if isinstance(arrays, dict) and not set(arrays) & set(model.inputs) and len(arrays) == len(model.inputs):
         arrays = dict(zip(model.inputs, arrays.values(), strict=True))
-    return _named(model, [arrays])
+    return model.arrays(arrays)
 
 
 def _cut(model: Model, origin: str, arrays: Arrays, limit: int | None) -> Iterator[Arrays]:
@@ -116,10 +106,9 @@ def _cut(model: Model, origin: str, arrays: Arrays, limit: int | None) -> Iterat
         raise InvalidArgument(
             f"{origin} has {length} rows, which is no multiple of {declared}", why=f"the model takes {declared} at once"
         )
-    starts = range(0, length if limit is None else min(length, max(limit, 1)), size)
-    for start in islice(starts, None):
-        stop = start + size if limit is None else min(start + size, max(limit, size if isinstance(declared, int) else 1))
-        yield {name: array[start:stop] for name, array in arrays.items()}
+    wanted = length if limit is None else min(length, -(-limit // size) * size)
+    for start in range(0, wanted, size):
+        yield {name: array[start : start + size] for name, array in arrays.items()}
 
 
 def _rows(feeds: Arrays) -> int:

@@ -66,16 +66,8 @@ class RayEngine:
     """Send the manifest's folder to the workers, where they do not see the same files."""
 
     def __post_init__(self) -> None:
-        ray = import_ray()
-        self._started = not ray.is_initialized()
-        if self._started:
-            address = self.address or os.environ.get("RAY_ADDRESS")
-            here: dict[str, Any] = {"address": address} if address else {"num_cpus": self.jobs}
-            try:
-                ray.init(**here, log_to_driver=False, include_dashboard=False, logging_level="error")
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                what = f"the Ray cluster {address} cannot be reached" if address else "Ray cannot be started"
-                raise InvalidArgument(what, why=cause_of(error)) from error
+        self._started = not import_ray().is_initialized()
+        ray = enter_ray(self.address, self.jobs)
         self.slots = self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def close(self) -> None:
@@ -153,4 +145,19 @@ def import_ray() -> Any:
         import ray
     except ImportError as error:
         raise MissingDependency("the engine ray needs Ray", hint='pip install "tonnx[ray]"') from error
+    return ray
+
+
+def enter_ray(address: str | None = None, cpus: int | None = None) -> Any:
+    """Ray, connected: to the cluster at the address, to that of RAY_ADDRESS, or to one that is started here."""
+    ray = import_ray()
+    if ray.is_initialized():
+        return ray
+    address = address or os.environ.get("RAY_ADDRESS")
+    here: dict[str, Any] = {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
+    try:
+        ray.init(**here, log_to_driver=False, logging_level="error")
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        what = f"the Ray cluster {address} cannot be reached" if address else "Ray cannot be started"
+        raise InvalidArgument(what, why=cause_of(error)) from error
     return ray

@@ -86,6 +86,7 @@ def run_zoo(
             if progress is not None:
                 progress(Step(row, len(outcome.done), len(todo), left))
     finally:
+        store.sweep()
         outcome.rows = {job.name: journal.rows[job.name] for job in jobs if job.name in journal.rows}
         journal.write(outcome.rows.values())
         write_page(store, outcome.rows.values(), jobs)

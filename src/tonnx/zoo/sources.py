@@ -189,6 +189,8 @@ def _content(path: Path) -> str:
             digest.update(file.relative_to(path).as_posix().encode())
             digest.update(_content(file).encode())
         return digest.hexdigest()
+    if path.exists() and not path.is_file():
+        return "not a file"  # reading a pipe would take from the job what is meant for it
     try:
         with path.open("rb") as opened:
             while chunk := opened.read(_CHUNK):

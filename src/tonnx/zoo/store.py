@@ -11,6 +11,9 @@ from typing import Any
 from tonnx.errors import InvalidArgument, MissingDependency, cause_of
 from tonnx.io.staging import replacing, writing
 
+_HIDDEN = ".tonnx-zoo-"
+"""How the folders begin that jobs work in."""
+
 
 class Store:
     """Files by name. It can be pickled, and opens its place where it is used."""
@@ -72,7 +75,13 @@ class Store:
             return tempfile.TemporaryDirectory(prefix="tonnx-zoo-")
         with writing(self.place):
             Path(self.place).mkdir(parents=True, exist_ok=True)
-            return tempfile.TemporaryDirectory(prefix=".tonnx-zoo-", dir=self.place, ignore_cleanup_errors=True)
+            return tempfile.TemporaryDirectory(prefix=_HIDDEN, dir=self.place, ignore_cleanup_errors=True)
+
+    def sweep(self) -> None:
+        """Remove what workers that were killed have left: a folder is the place of one run at a time."""
+        if not self.remote:
+            for path in Path(self.place).glob(f"{_HIDDEN}*"):
+                shutil.rmtree(path, ignore_errors=True)
 
     def _remove(self, name: str) -> None:
         if self.remote:

@@ -213,7 +213,7 @@ class _Recorder(TorchDispatchMode):
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags
-        if torch.Tag.dynamic_output_shape in tags or _gives_number(func):
+        if _shaped_by_values(func) or _gives_number(func):
             settled = self._values.of((node_args, node_kwargs))
             # Tensors that are made of no weights, such as the places in a mask of ones, are small only as a graph.
             if settled is not None and (settled[1] or _gives_number(func)):
@@ -271,7 +271,7 @@ class _Recorder(TorchDispatchMode):
             result = func(*args, **kwargs)
         if any(id(self._real[leaf]) in self._names for leaf in leaves):
             self._notes.append(decided_note(_user_line(sys._getframe(2))))
-        return result
+        return pytree.tree_map_only(torch.Tensor, self._fake_of, result)  # tolist() takes no mixture of both
 
     # Arguments
 
@@ -342,6 +342,17 @@ class _Recorder(TorchDispatchMode):
         signature = ExportGraphSignature(_in_order(self._graph, self._inputs), specs)
         ranges = dict(self.fakes.mode.shape_env.var_to_range)
         return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
+
+
+@cache
+def _shaped_by_values(func: Any) -> bool:
+    """Whether the values of tensors decide the shape of the result."""
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return True
+    tensors = [argument for argument in func._schema.arguments if str(argument.type) == "Tensor"]
+    others = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    # repeat_interleave(tensor, repeats) is made of the one that is marked so, and is not marked itself.
+    return len(tensors) > 1 and any(torch.Tag.dynamic_output_shape in other.tags for other in others)
 
 
 @cache
