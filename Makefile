@@ -1,6 +1,7 @@
 # Needs only python3 (3.11 or later), pip and make: every target sets up what it uses, once.
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
+#   make demo-quant    train a network on handwritten digits, quantise it in three ways, and print what each costs
 #   make demo-generate   train a small language model, make a package of it, and let that write
 #   make test          ruff, mypy and all quick tests
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
@@ -18,6 +19,11 @@
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make bench-quant   calibrated int8 beside ONNX Runtime's own tool; writes docs/quantise.md
+#   make test-ray      a zoo and batch inference on a real local Ray, workers killed; writes docs/scale.md
+#   make test-web      ten files in headless Chromium by ONNX Runtime Web; writes docs/web.md; needs npm
+#   make bench-optimise  tonnx optimise beside onnxslim and onnxsim; writes docs/optimise.md
+#   make site          the documentation as a site, in site/build; make test-site walks its links and runs its code
 #   make dist          the sdist and the wheel, tried in an empty environment
 
 PYTHON ?= python3
@@ -37,6 +43,7 @@ ENV     = .venv-torch-$(TORCH)$(if $(WITH),-$(subst $(SPACE),-,$(subst =,,$(WITH
 P2O    := .venv-paddle2onnx
 P2     := .venv-paddle2
 LIBS   := .venv-libs
+RAYENV := .venv-ray
 
 DEV    := $(VENV)/.stamp-dev
 LANGUAGE := $(VENV)/.stamp-language
@@ -44,13 +51,21 @@ MODELS := $(VENV)/.stamp-models
 STOCK  := $(P2O)/.stamp-paddle2onnx
 PADDLE2 := $(P2)/.stamp-paddle2
 LIBRARIES := $(LIBS)/.stamp-libs
+RAY    := $(RAYENV)/.stamp-ray
+WEB    := .web/.stamp
+SLIM   := .venv-slim/.stamp
+SITE   := .venv-site/.stamp
 BUILD  := .venv-dist/.stamp-build
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
-.PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
+.PHONY: bench-optimise site test-ray test-site test-web
+.PHONY: demo-generate demo-quant dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
+
+demo-quant: $(DEV)
+	@$(PY) examples/quantised_digits/demo.py
 
 demo-generate: $(LANGUAGE)
 	@$(PY) examples/language_model/demo.py
@@ -92,6 +107,10 @@ test-generate-packages: $(MODELS)
 test-libs: $(LIBRARIES)
 	@$(LIBS)/bin/python -m tests.libraries.suite --write $(ONLY)
 
+# Some of it: make test-ray ONLY="--only killed,scaling"
+test-ray: $(RAY)
+	@PYTHONPATH=. $(RAYENV)/bin/python -m tests.zoo.ray_suite --write $(ONLY)
+
 test-ops: $(DEV)
 	@$(PY) -m tests.opinfo.suite --write
 
@@ -130,12 +149,33 @@ bench-faults: $(DEV)
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md
 
+bench-quant: $(MODELS)
+	@$(PIP) scikit-learn sympy
+	@$(PY) -m pip download -qq --disable-pip-version-check --no-deps -d $(VENV)/ocr rapidocr-onnxruntime==1.4.4
+	@$(PY) -m zipfile -e $(VENV)/ocr/rapidocr_onnxruntime-1.4.4-*.whl $(VENV)/ocr
+	@$(PY) bench/quantise.py --write docs/quantise.md \
+		--ocr $(VENV)/ocr/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
+
+test-web: $(DEV) $(WEB) chromium
+	@$(PY) -m tests.web.suite --ort .web/node_modules/onnxruntime-web/dist --write docs/web.md
+
+bench-optimise: $(MODELS) $(SLIM)
+	@$(PY) bench/optimise.py --anchors .venv-slim/bin/python --write docs/optimise.md $(ONLY)
+
+# --- the site -----------------------------------------------------------------------------------------------
+
+site: $(SITE)
+	@.venv-site/bin/python -m mkdocs build --strict -q -f site/mkdocs.yml
+
+test-site: site $(DEV)
+	@$(PY) -m tests.site.walk site/build
+
 # A release says where the README's links lead: make dist PROJECT_URL=https://host/owner/name PROJECT_REF=v1.0
 dist: $(BUILD)
 	@.venv-dist/bin/python tools/dist.py --torch $(DEV_TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) $(RAYENV) .venv-slim .venv-site .web site/build .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -191,6 +231,14 @@ $(LIBRARIES): tests/libraries/requirements.txt tests/libraries/requirements-alon
 	@rm -f $(LIBS)/lib/python3*/site-packages/torchaudio/lib/*.so
 	@touch $@
 
+$(RAY):
+	@echo "setup: installing Ray into $(RAYENV)"
+	@$(PYTHON) -m venv $(RAYENV)
+	@$(RAYENV)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH)
+	@$(RAYENV)/bin/python -m pip install -qq --disable-pip-version-check $(DEV_TORCH) $(DEV_ONNX) pytest \
+		-e ".[torch,image,ray]"
+	@touch $@
+
 # The stock converter pins an old onnx, so it lives alone. It fetches onnxruntime by itself otherwise, while it is timed.
 $(STOCK):
 	@echo "setup: installing paddle2onnx 2.1.0 into $(P2O)"
@@ -204,6 +252,25 @@ $(PADDLE2):
 	@echo "setup: installing paddlepaddle 2.6.2 into $(P2)"
 	@$(PYTHON) -m venv $(P2)
 	@$(P2)/bin/python -m pip install -qq --disable-pip-version-check paddlepaddle==2.6.2 'numpy<2' setuptools
+	@touch $@
+
+# The browser's runtime.
+$(WEB):
+	@echo "setup: installing onnxruntime-web into .web"
+	@npm install --silent --no-audit --no-fund --prefix .web onnxruntime-web@1.30.0
+	@touch $@
+
+# Simplifiers that pin versions of their own.
+$(SLIM):
+	@echo "setup: installing onnxslim and onnxsim into .venv-slim"
+	@$(PYTHON) -m venv .venv-slim
+	@.venv-slim/bin/python -m pip install -qq --disable-pip-version-check onnxslim==0.1.98 onnxsim==0.8.1 onnx==1.23.* onnxruntime==1.31.*
+	@touch $@
+
+$(SITE): site/requirements.txt
+	@echo "setup: installing MkDocs into .venv-site"
+	@$(PYTHON) -m venv .venv-site
+	@.venv-site/bin/python -m pip install -qq --disable-pip-version-check -r site/requirements.txt
 	@touch $@
 
 $(BUILD):

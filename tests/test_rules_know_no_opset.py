@@ -32,8 +32,8 @@ READS_THE_OPSET = {
 
 def opset_tests(text: str) -> list[int]:
     """The lines of comparisons and conditions that have an opset in them."""
-    lines = []
-    for node in ast.walk(ast.parse(text)):
+    lines: list[int] = []
+    for node in ast.walk(ast.parse(text)) if "opset" in text.lower() else ():
         tests: list[ast.expr] = []
         if isinstance(node, ast.Compare):
             tests = [node]
@@ -72,8 +72,8 @@ def test_no_lowering_holds_for_some_opsets_only() -> None:
     declared = [
         f"{name}:{node.value.lineno}"
         for name, path in SOURCES.items()
-        if name.startswith(("frontends/", "lowering/"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        if name.startswith(("frontends/", "lowering/")) and "when" in (text := path.read_text())
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.keyword) and node.arg == "when"
     ]
     assert declared == []

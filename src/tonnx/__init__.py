@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tonnx.api.check import CheckResult, check
     from tonnx.api.custom import (
         lower,
         register_container,
         register_custom_op_symbolic,
         unregister_custom_op_symbolic,
     )
+    from tonnx.api.diff import DiffResult, diff
     from tonnx.api.export import export
+    from tonnx.api.optimise import OptimiseResult, optimise
     from tonnx.api.quantize import QuantizeResult, quantize
     from tonnx.api.result import ExportResult
     from tonnx.api.retarget import RetargetResult, retarget
@@ -41,6 +44,10 @@ _LATER = {
     "Bench": "tonnx.benching",
     "bench": "tonnx.benching",
     "CaptureError": "tonnx.errors",
+    "check": "tonnx.api.check",
+    "CheckResult": "tonnx.api.check",
+    "diff": "tonnx.api.diff",
+    "DiffResult": "tonnx.api.diff",
     "export": "tonnx.api.export",
     "export_package": "tonnx.packages.export",
     "ExportResult": "tonnx.api.result",
@@ -51,6 +58,8 @@ _LATER = {
     "LoweringError": "tonnx.errors",
     "MissingDependency": "tonnx.errors",
     "Model": "tonnx.run.model",
+    "optimise": "tonnx.api.optimise",
+    "OptimiseResult": "tonnx.api.optimise",
     "register_container": "tonnx.api.custom",
     "register_custom_op_symbolic": "tonnx.api.custom",
     "Package": "tonnx.run.package",
@@ -69,18 +78,21 @@ _LATER = {
     "verify": "tonnx.api.verify",
     "VerifyResult": "tonnx.api.verify",
 }
-_MODULES = ("paddle",)
-"""Drop-ins under the name of what they replace."""
+_MODULES = ("linger", "paddle", "quant", "ray")
+"""Modules under the name of what they replace or work with, and training with quantised numbers."""
 
 __all__ = [
     "Bench",
     "CaptureError",
+    "CheckResult",
+    "DiffResult",
     "ExportResult",
     "InvalidArgument",
     "InvalidModel",
     "LoweringError",
     "MissingDependency",
     "Model",
+    "OptimiseResult",
     "Package",
     "PackageResult",
     "QuantizeResult",
@@ -93,10 +105,13 @@ __all__ = [
     "VerifyResult",
     "__version__",
     "bench",
+    "check",
+    "diff",
     "export",
     "export_package",
     "load",
     "lower",
+    "optimise",
     "quantize",
     "register_container",
     "register_custom_op_symbolic",

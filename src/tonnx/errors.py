@@ -21,6 +21,13 @@ def cause_of(error: BaseException) -> str:
     return f"{type(error).__name__}: {first_line(error)}".rstrip(": ")
 
 
+def root_of(error: BaseException) -> BaseException:
+    """What an error came from: others wrap theirs many times."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
 class TonnxError(Exception):
     """Base of everything tonnx raises on purpose.
 
@@ -30,6 +37,11 @@ class TonnxError(Exception):
     def __init__(self, what: str, *, where: str | None = None, why: str | None = None, hint: str | None = None) -> None:
         self.what, self.where, self.why, self.hint = what, where, why, hint
         super().__init__(what)
+
+    @property
+    def page(self) -> str:
+        """The entry about this kind of error, relative to the docs."""
+        return f"errors.md#{type(self).__name__.lower()}"
 
     def __str__(self) -> str:
         lines = [self.what]
@@ -104,7 +116,7 @@ class UnsupportedOp(LoweringError):
 
 @dataclass(frozen=True)
 class Blocker:
-    """One node that keeps a model from the opset that was asked for."""
+    """One node, input or property of a model that keeps it from the opset or target that was asked for."""
 
     node: str
     operator: str
@@ -112,27 +124,31 @@ class Blocker:
     source: str = ""
     lowest_opset: int | None = None
 
+    def __str__(self) -> str:
+        at = f"  [{self.source}]" if self.source else ""
+        lowest = f"; works from opset {self.lowest_opset}" if self.lowest_opset else ""
+        return f"{self.operator} ({self.node}): {self.reason}{lowest}{at}"
+
 
 class RetargetError(TonnxError):
-    """The model cannot be expressed at the opset that was asked for; lists every blocking node."""
+    """The model cannot be expressed at the opset, or for the target, that was asked for; lists every blocking node."""
 
-    def __init__(self, opset: int, blockers: Sequence[Blocker]) -> None:
+    def __init__(self, opset: int, blockers: Sequence[Blocker], *, target: str = "") -> None:
         self.opset = opset
+        self.target = target
+        """The name of the target; empty where only an opset was asked for."""
         self.blockers = tuple(blockers)
-        lines = []
-        for blocker in self.blockers:
-            at = f"  [{blocker.source}]" if blocker.source else ""
-            lowest = f"; works from opset {blocker.lowest_opset}" if blocker.lowest_opset else ""
-            lines.append(f"  {blocker.operator} ({blocker.node}): {blocker.reason}{lowest}{at}")
+        lines = [f"  {blocker}" for blocker in self.blockers]
         reachable = [blocker.lowest_opset for blocker in self.blockers]
         hint = None
         if reachable and all(reachable):
             hint = f"the lowest opset that works for this model is {max(o for o in reachable if o)}"
         count = len(self.blockers)
-        super().__init__(
-            f"{count} node{'s' if count != 1 else ''} cannot be expressed at opset {opset}:\n" + "\n".join(lines),
-            hint=hint,
-        )
+        if target:
+            what = f"the model does not fit {target} (opset {opset}), in {count} point{'s' if count != 1 else ''}"
+        else:
+            what = f"{count} node{'s' if count != 1 else ''} cannot be expressed at opset {opset}"
+        super().__init__(f"{what}:\n" + "\n".join(lines), hint=hint)
 
 
 class InvalidModel(TonnxError):

@@ -30,23 +30,34 @@ MORE_SIZES: dict[str, Any] = {
     "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY,
     "tgt_vocab_size": VOCABULARY,
     "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
-    "qk_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
+    "qk_head_dim": 16, "index_topk": 64, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
     "topk_group": 1, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "zero_expert_num": 2,
     "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
     "decoder_num_attention_heads": 4, "max_target_positions": 64, "num_encoder_attention_heads": 4,
     "num_decoder_attention_heads": 4, "expert_capacity": 64, "shape_vocab_size": 31, "pronunciation_vocab_size": 31,
     "decoder_start_token_id": 3, "is_decoder": True, "rotary_dim": 8, "attn_layer_period": 2, "attn_layer_offset": 1,
     "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_n_heads": 8, "mamba_d_head": 8, "d_inner": 48,
-    "d_head": 8, "mamba_d_state": 8,
+    "d_head": 8, "mamba_d_state": 8, "layer_group_size": 2,
 }  # fmt: skip
-"""Those of rarer configurations, and of encoder-decoders."""
+"""Those of rarer configurations, and of encoder-decoders. Sparse attention keeps all tokens: of random weights, whose scores
+are 0 for many, everybody keeps others."""
 
+HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 8, "n_groups": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "dots1": {"num_key_value_heads": 4},
+    "dots1": {"num_key_value_heads": 4, "n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention"]},
     "bamba": {"attn_layer_indices": [1]},
+    "falcon_h1": {"mamba_d_ssm": 64},
+    "gemma3n_text": {"num_kv_shared_layers": 0, "laurel_rank": 4},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
+    "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID,
+    "qwen3_5": {"text_config": HYBRID}, "qwen3_5_moe": {"text_config": HYBRID},
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
+    "zaya": {"num_experts_per_tok": 1},
+    "xmod": {"default_language": "en_XX"},
 }
 """What fits one family only."""
 
@@ -60,7 +71,9 @@ def tiny_config(family: str, **other: Any) -> Any:
 
     usual, own = transformers.AutoConfig.for_model(family), OWN_SIZES.get(family, {})
     sizes = _sizes(usual, SIZES | other, {*DERIVED.get(family, ()), *own})
-    return transformers.AutoConfig.for_model(family, **sizes, **own)
+    for name, size in own.items():
+        sizes[name] = {**sizes.get(name, {}), **size} if isinstance(size, dict) else size
+    return transformers.AutoConfig.for_model(family, **sizes)
 
 
 def _sizes(config: Any, sizes: dict[str, Any], derived: set[str]) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def test_where(dtype: Any) -> None:
     check(lambda op, c, a, b: op.Where(c, a, b), [condition, a, b], targets=(9, 8, 7), judge=either)
 
 
-NUMBERS = [0.0, 2.5, -1e9, -np.inf, np.inf]
+NUMBERS = [0.0, 2.5, -1e9, -np.inf, np.inf, np.nan]
 
 
 @pytest.mark.parametrize("first", NUMBERS)

@@ -36,7 +36,10 @@ COLUMNS = (*(str(dtype).removeprefix("torch.") for dtype in DTYPES), "dynamic")
 SECONDS = 300.0
 """An operator that takes longer is stopped and counts as a failure."""
 _NAN = "PyTorch takes NaN for the largest and the smallest, ONNX leaves it open"
+_NO_FACTOR = "of a matrix that is not positive-definite PyTorch leaves open what it gives"
+_RANK = "a size of 1 at run time changes the rank, which is fixed in ONNX"
 KNOWN = {
+    **{("linalg.cholesky_ex", dtype): _NO_FACTOR for dtype in ("float32", "dynamic")},
     ("masked.argmax", "float32"): _NAN,
     ("masked.argmax", "float16"): _NAN,
     ("masked.argmin", "float32"): _NAN,
@@ -48,8 +51,7 @@ KNOWN = {
     ("histogram", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
     ("histogramdd", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
     ("diff", "dynamic"): "an order above the size of the example is cut to that size while the graph is captured",
-    ("squeeze", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",
-    ("squeeze_copy", "dynamic"): "a size of 1 at run time changes the rank, which is fixed in ONNX",
+    **{(name, "dynamic"): _RANK for name in ("squeeze", "squeeze_copy", "cov", "corrcoef")},
 }
 """Failures, by operator and dtype, that are not worth a longer file, or not ours."""
 

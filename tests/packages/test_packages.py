@@ -22,10 +22,10 @@ import transformers
 from PIL import Image
 
 import tonnx
-from tests.generation.families import tiny_model
+from tests.generation.families import tiny_model, varied
 from tonnx.cli import main
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
-from tonnx.packages import proof
+from tonnx.packages import proof, vision_language
 from tonnx.packages.decoder import decoder_step
 from tonnx.packages.export import export_package
 
@@ -91,6 +91,16 @@ def test_layout_and_a_second_time(checkpoint: Path, tmp_path: Path) -> None:
         assert (tmp_path / "out" / "onnx" / "model.onnx").is_file()
     assert tonnx.load(tmp_path / "out").generate([[3, 4]], max_new_tokens=2)[0].tokens
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize(("to", "suffix"), [("int8", "_int8"), ("int4", "_q4")])
+def test_smaller_weights(to: str, suffix: str, checkpoint: Path, tmp_path: Path) -> None:
+    result = export_package(checkpoint, tmp_path / "out", to=to, layout="optimum", verify="quick", tokens=2)
+    assert [path.name for path in (tmp_path / "out" / "onnx").iterdir()] == [f"model{suffix}.onnx"]
+    assert "greedy tokens as with floats" in str(result) and f"weights as {to}" in str(result)
+    assert tonnx.load(tmp_path / "out").generate([[3, 4]], max_new_tokens=2)[0].tokens
+    genai = json.loads((tmp_path / "out" / "genai_config.json").read_text(encoding="utf-8"))
+    assert genai["model"]["decoder"]["filename"] == f"onnx/model{suffix}.onnx"
 
 
 def no_config(folder: Path) -> None:
@@ -172,6 +182,8 @@ def test_wrong_calls(checkpoint: Path, package: Path, tmp_path: Path) -> None:
         ({"task": "fill-mask"}, "does not fit the model type 'llama'"),
         ({"layout": "round"}, "layout must be one of"),
         ({"tokens": 0}, "tokens must be at least 1"),
+        ({"to": "int3"}, "to must be int8 or int4"),
+        ({"to": "int8", "weights": "reference"}, "not those of the checkpoint"),
         ({"output": tmp_path / "taken"}, "is no package"),
         ({"output": tmp_path / "no" / "out"}, "does not exist"),
     ]
@@ -219,6 +231,77 @@ def test_whole_texts(kind: str, task: str, tmp_path: Path) -> None:
             assert next(iter(chances)) == f"LABEL_{wanted.argmax()}" and abs(sum(chances.values()) - 1) < 1e-6
     with pytest.raises(TonnxError, match="generate is for text-generation"):
         package.generate("Hello")
+
+
+def test_a_model_without_a_cache_computes_from_the_beginning(tmp_path: Path) -> None:
+    model = tiny_model("openai-gpt")
+    model.save_pretrained(tmp_path / "source")
+    result = export_package(tmp_path / "source", tmp_path / "out", verify="quick", tokens=4)
+    assert "from the beginning" in str(result)
+    prompts, package = [[5, 6, 7], [9, 8, 7]], tonnx.load(tmp_path / "out")
+    asked = {"do_sample": False, "max_new_tokens": 5, "num_beams": 2, "eos_token_id": None, "pad_token_id": 0}
+    wanted = model.generate(torch.tensor(prompts), **asked)[:, 3:].tolist()
+    package.settings = {}
+    assert [row.tokens for row in package.generate(prompts, max_new_tokens=5, num_beams=2)] == wanted
+
+
+@pytest.fixture(scope="module")
+def seeing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that reads pictures in a text, and the package of it."""
+    folder = tmp_path_factory.mktemp("seeing")
+    sizes = {"vocab_size": 97, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.LlavaConfig(
+        vision_config={"model_type": "clip_vision_model", **sizes, **heads, "image_size": 8, "patch_size": 4},
+        text_config={"model_type": "llama", **sizes, **heads}, image_token_id=90, vision_feature_layer=-1,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    varied(transformers.LlavaForConditionalGeneration(config)).save_pretrained(folder / "source")
+    side = {"height": 8, "width": 8}
+    transformers.CLIPImageProcessor(size=side, crop_size=side).save_pretrained(folder / "source")
+    write_tokenizer(folder / "source")
+    result = export_package(folder / "source", folder / "out", verify="quick", tokens=4, layout="optimum")
+    assert result.task == "image-to-text" and "encoder within" in str(result)
+    return folder
+
+
+def test_pictures_in_a_text(seeing: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["decoder_model_merged.onnx", "embed_tokens.onnx", "vision_encoder.onnx"]
+    assert sorted(path.name for path in (seeing / "out" / "onnx").iterdir()) == names
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (13, 11, 3), dtype=np.uint8))
+    image.save(seeing / "cat.png")
+    model = transformers.LlavaForConditionalGeneration.from_pretrained(seeing / "source")
+    pixels = transformers.CLIPImageProcessor.from_pretrained(seeing / "source")(images=image, return_tensors="pt")
+    package = tonnx.load(seeing / "out")
+    ids = package.token_ids("Hi")[0]
+    asked = {"do_sample": False, "max_new_tokens": 6, "eos_token_id": None, "pad_token_id": 0}
+    wanted = model.generate(torch.tensor([[90] * 4 + ids]), **pixels, **asked)[0, 4 + len(ids) :].tolist()
+    package.settings = {}
+    assert package.generate("Hi", images=seeing / "cat.png", max_new_tokens=6)[0].tokens == wanted
+    assert package.generate([[90, *ids]], images=[image], max_new_tokens=6)[0].tokens == wanted
+    assert package.generate("Hi", max_new_tokens=6)[0].tokens != wanted
+    with pytest.raises(TonnxError, match="2 pictures for 1 prompts"):
+        package.generate("Hi", images=[image, image])
+    called = ["generate", str(seeing / "out"), "Hi", "--image", str(seeing / "cat.png"), "--max-new-tokens", "6"]
+    assert main([*called, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["results"][0]["tokens"] == wanted
+
+
+@pytest.mark.parametrize("stage", ["vision encoder", "embedding", "a picture"])
+def test_the_stage_that_departs_is_named(stage: str, seeing: Path) -> None:
+    model = transformers.LlavaForConditionalGeneration.from_pretrained(seeing / "source")
+    package = tonnx.load(seeing / "out")
+    processor = transformers.CLIPImageProcessor.from_pretrained(seeing / "source")
+    picture = vision_language.read_picture(model, processor)
+    with torch.no_grad():
+        if stage == "vision encoder":
+            model.model.multi_modal_projector.linear_1.weight.mul_(1.5)
+        elif stage == "embedding":
+            model.get_input_embeddings().weight.mul_(1.5)
+    if stage == "a picture":
+        package.decoder._picture_token = None  # its rows are not put into their places
+    with pytest.raises(VerificationFailed, match=stage):
+        proof.prove_package(package, model, 4, picture=picture)
 
 
 def test_another_model_is_found_out(package: Path) -> None:

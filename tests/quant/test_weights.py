@@ -146,7 +146,7 @@ def test_a_weight_that_two_products_share() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "message"),
     [
-        (model_of(W, PRODUCT), {"to": "int3"}, "to must be int8 or int4"),
+        (model_of(W, PRODUCT), {"to": "int3"}, "to must be int8, int4, fp16 or bf16"),
         (model_of(W, PRODUCT), {"block": 24}, "block must be a power of two"),
         (model_of(W, PRODUCT), {"skip": ["head*"]}, r"no weight or node has a name like 'head\*'"),
         (model_of(W, PRODUCT), {"skip": ["w"]}, "no weight that could be stored so"),

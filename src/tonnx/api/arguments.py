@@ -20,6 +20,9 @@ Args:
     kwargs: example keyword inputs.
     input_names, output_names: names of the file's inputs and outputs, in order.
     opset_version: 1 to 26; 18 if not given. ONNX Runtime runs 7 and up.
+    target: what the file is for, by name, such as ``"tensorrt-8.6"``: it chooses the opset, if none is asked for, and
+        the runtime; operators and element types that the target has not are written with others, shapes are fixed
+        where it takes no others, and what is left is refused by node and line. ``tonnx.check`` says it of any file.
     dynamic_axes: ``{"input": {0: "batch"}}`` or ``{"input": [0, 2]}``, for inputs and outputs.
     dynamic_shapes: the same as ``torch.export`` takes it; names as strings are allowed.
     input_spec: the inputs of a Paddle layer, as ``paddle.jit.save`` takes them; tensors in ``args`` do, too.

@@ -89,6 +89,20 @@ def _to_object(result: Result, f: Any, stages: Stages, proof: _Proof | None) -> 
             result.size = write.write(result.model, f)
 
 
+def add_page(result: Result, wanted: bool | str | os.PathLike[str]) -> None:
+    """Write the page about a file that was delivered: beside it if ``wanted`` is True, else there."""
+    from tonnx.reporting import report
+
+    assert result.path is not None
+    page = report(
+        result.path,
+        None if isinstance(wanted, bool) else os.fspath(wanted),
+        timings=result.timings,
+        verification=result.verification,
+    )
+    result.notes.append(f"report: {page}")
+
+
 @dataclass(frozen=True)
 class _Proof:
     """The proof of a result that was written."""

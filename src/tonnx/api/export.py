@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tonnx.api.arguments import ARGUMENTS, documented
-from tonnx.api.deliver import FEW_VALUES, deliver
+from tonnx.api.deliver import FEW_VALUES, add_page, deliver
 from tonnx.api.intake import convert
 from tonnx.api.request import ExportRequest, read_request
 from tonnx.api.result import ExportResult
@@ -41,6 +41,7 @@ def export(
     input_names: Sequence[str] | None = None,
     output_names: Sequence[str] | None = None,
     opset_version: int | None = None,
+    target: str | None = None,
     dynamic_axes: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
     input_spec: Any = None,
@@ -102,10 +103,13 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
     if request.weights.stay:
         refer(model, request.weights.beside, request.weights.files)
     optimised = _finish(model, request, stages)
+    if request.target.profile is not None and request.target.profile.int64 == "none":
+        subject = subject.narrowed()
     notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
     notes += [*summary(model), *left_out(model)] if request.weights.stay else []
     notes += untested()
     result = ExportResult(model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture)
+    result.example = subject.example
     # Where there are branches, the example takes one of them; a trace may even have left the others out.
     branches = converted.capture == "torch.jit.trace" or any(True for _ in model.graph.subgraphs())
     deliver(
@@ -120,7 +124,7 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
         budget=budget,
     )
     if request.report:
-        _report(result, request.report)
+        add_page(result, request.report)
     if request.verbose:
         print(result.listing(), result, sep="\n")
     return result
@@ -152,7 +156,8 @@ def _detach_weights(model: ir.Model, subject: Subject) -> Subject:
 def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimised:
     from tonnx.ir.provenance import stamp
     from tonnx.legalise import legalise
-    from tonnx.passes import clean_up, fit_opset, optimise
+    from tonnx.legalise.conformity import require
+    from tonnx.passes import clean_up, fit_opset, fit_profile, optimise
 
     free = request.may_change_weights
     fold = request.do_constant_folding and free
@@ -170,7 +175,9 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     with stages("legalise"):
         legalise(model, request.target)
         optimised.notes += fit_opset(model, request.target.runtime)
+        optimised.notes += fit_profile(model, request.target.profile)
         clean_up(model, fold=fold)
+        require(model, request.target)
     stamp(model)
     history.store(model, optimised.notes)
     return optimised
@@ -198,15 +205,3 @@ def _limits(subject: Subject) -> list[str]:
         if low > 1 or high is not None
     ]
 
-
-def _report(result: ExportResult, wanted: bool | str | os.PathLike[str]) -> None:
-    from tonnx.reporting import report
-
-    assert result.path is not None
-    page = report(
-        result.path,
-        None if wanted is True else os.fspath(wanted),  # type: ignore[arg-type]
-        timings=result.timings,
-        verification=result.verification,
-    )
-    result.notes.append(f"report: {page}")

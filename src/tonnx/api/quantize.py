@@ -1,18 +1,26 @@
-"""Any ONNX file with its weights as integers: ``tonnx.quantize``. Needs neither torch nor paddle."""
+"""Any ONNX file with smaller numbers: ``tonnx.quantize``. Needs neither torch nor paddle.
+
+1. Weights alone as integers, in blocks (`tonnx.quant.weights`).
+2. With data, layers that multiply integers (`tonnx.api.calibrated`).
+3. Half precision (`tonnx.api.halved`).
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
 import onnx_ir as ir
 
-from tonnx.api.deliver import deliver
+from tonnx.api.calibrated import AUTO, Calibrated, Calibration, calibrate, finished, model_of, prepared, weight_bytes
+from tonnx.api.deliver import FEW_VALUES, deliver
+from tonnx.api.halved import Halved, half_subject, halve
 from tonnx.api.request import check_options
 from tonnx.api.result import Result, format_size
 from tonnx.api.retarget import file_subject
@@ -20,17 +28,24 @@ from tonnx.errors import InvalidArgument
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.ir import provenance
-from tonnx.ir.target import CANON, Target
+from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up
+from tonnx.passes import clean_up, fitted
 from tonnx.proof import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
+from tonnx.quant.dynamic import KINDS as DYNAMIC_KINDS
+from tonnx.quant.dynamic import write_dynamic
+from tonnx.quant.half import HALVES
 from tonnx.quant.integers import Form
+from tonnx.quant.layers import candidates, matched
 from tonnx.quant.weights import SINCE, Layer, store_weights
+from tonnx.run.samples import samples as samples_of
 from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
 
+SINCE_DYNAMIC = 11
+"""The first opset that has DynamicQuantizeLinear."""
 FORMS = {"int8": 8, "int4": 4}
 """What weights may be stored as: the bits of an integer."""
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
@@ -69,21 +84,31 @@ class QuantizeResult(Result):
     after: int = 0
     losses: list[Loss] = field(default_factory=list)
     """The outputs beside the original's; what the proof compares with is the original with rounded weights."""
+    calibrated: Calibrated | None = None
+    """What is known of layers that multiply integers: ranges, what was measured, which stay floats."""
+    halved: Halved | None = None
+    """What is known of a network in half precision: which nodes stay in float32, and why."""
 
     def __str__(self) -> str:
         stored = [layer for layer in self.layers if layer.stored is not None]
+        smaller = f"{len(stored)} weights" if self.halved is None else f"{self.halved.nodes} nodes"
+        how = "" if self.calibrated is None else f" ({self.calibrated.method}, {self.calibrated.bits} bits)"
         lines = [
-            f"{self.path or 'model'}: {len(stored)} weights as {self.to}, opset {self.opset}"
+            f"{self.path or 'model'}: {smaller} as {self.to}{how}, opset {self.opset}"
             + (f", {format_size(self.size)}" if self.size else ""),
             f"  weights: {format_size(self.before)} → {format_size(self.after)} "
             f"({self.after / max(self.before, 1):.2f})",
         ]
         lines += signature_lines(self.model)
         lines += [f"  stays a float: {layer.name}: {layer.why}" for layer in self.layers if layer.stored is None]
+        lines += [] if self.halved is None else [f"  stays float32: {n}: {w}" for n, w in self.halved.floats.items()]
+        lines += [] if self.calibrated is None else [f"  {line}" for line in self.calibrated.lines()]
         lines += [f"  beside the original: {loss}" for loss in self.losses]
         lines += [f"  {note}" for note in self.notes]
         if self.verification is not None:
-            lines.append("  beside the original with the same rounded weights:")
+            if self.halved is None:
+                same = "original with the same rounded weights" if self.calibrated is None else "same steps in floats"
+                lines.append(f"  beside the {same}:")
             lines += [f"  {line}" for line in str(self.verification).splitlines()]
         return "\n".join(lines)
 
@@ -104,6 +129,8 @@ class QuantizeResult(Result):
                 for layer in self.layers
             ],
             "losses": [vars(loss) for loss in self.losses],
+            "float32": None if self.halved is None else self.halved.floats,
+            "calibration": None if self.calibrated is None else self.calibrated.data(),
             **self._common_data(),
         }
 
@@ -116,39 +143,77 @@ def quantize(
     block: int = 32,
     symmetric: bool = True,
     skip: Sequence[str] = (),
+    data: Any = None,
+    recipe: Any = None,
+    samples: int | None = None,
+    method: str = AUTO,
+    percentile: float = 99.99,
+    activations: int | str = 8,
+    max_loss: float | None = None,
+    metric: Callable[[Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]], float] | None = None,
+    correct_bias: bool = True,
+    keep_io: bool = False,
     opset_version: int | None = None,
+    runtime: str | None = ORT_CPU,
     inputs: Mapping[str, np.ndarray] | None = None,
     verify: bool = True,
     external_data: bool | None = None,
     progress: Progress | None = None,
 ) -> QuantizeResult:
-    """Store the weights of any ONNX model as integers, and say what that costs.
+    """Make the numbers of any ONNX model smaller, and say what that costs.
 
-    The network computes with floats as before: DequantizeLinear makes them of the integers, and ONNX Runtime multiplies
-    with 4 bits as they are. The file is proven equal to the original with the same rounded weights.
+    Without data, weights are stored as integers and the network computes with floats as before: DequantizeLinear makes
+    them of the integers, and ONNX Runtime multiplies with 4 bits as they are. With data, layers multiply integers: what
+    goes into them is rounded, in ranges that are found on the data. The file is proven equal to the original with the
+    same rounded numbers.
 
     Example::
 
         result = tonnx.quantize("model.onnx", "model-int4.onnx", to="int4", block=64)
+        result = tonnx.quantize("model.onnx", "model-int8.onnx", data="photos/", recipe="imagenet", max_loss=0.02)
         print(result)
 
     Args:
         model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
         f: where to write; None writes nothing.
-        to: ``int8`` or ``int4``. Tables that rows are gathered from have 8 bits in both; convolutions stay floats in
-            ``int4``.
+        to: ``int8``, ``int4``, ``fp16`` or ``bf16``. Tables that rows are gathered from have 8 bits in both kinds of
+            integers; convolutions stay floats in ``int4``. Nodes that overflow or lose too much in half precision are
+            found by emulation, on the data or on drawn inputs, and stay in float32.
         block: how many numbers share a scale, along the axis that is summed over; 0: all of them. Convolutions have one
             scale for each channel.
         symmetric: False adds a zero point to each scale: closer for weights that lean to one side.
         skip: patterns such as ``lm_head*``, of the names of weights or nodes that stay floats.
+        data: samples to calibrate with: paths of pictures, ``.npy`` or ``.npz`` files, or folders of them; or an
+            iterable of arrays, tuples of arrays, or dicts of arrays by input name. Layers multiply int8 then.
+        recipe: how pictures become what the network takes, as in `tonnx.load`.
+        samples: how many rows of the data are looked at; all of them by default.
+        method: how ranges are chosen: ``mse``, ``minmax``, ``percentile``, ``entropy``; ``auto`` takes
+            ``minmax`` or ``mse``, whichever has outputs closer to the original's.
+        percentile: the share of values within the range that ``percentile`` chooses.
+        activations: bits of what layers multiply by their weights, 8 or 16; 16 need opset 21. ``dynamic``: products
+            round to 8 bits in a range that is found anew each time, without data.
+        max_loss: the layers that cost most stay floats until the error of the outputs, by their magnitude, is at most
+            this: 0.01 is 40 dB. With ``metric``: by how much that may fall.
+        metric: the user's own measure, larger is better: called with a function that runs the network on a dict of
+            arrays and gives a dict of arrays.
         opset_version: of the file; that of the original by default. Blocks and 4 bits are written out before 21, where
             4 bits take the space of 8.
+        correct_bias: biases make up for what rounded weights change of the means of a layer's results.
+        keep_io: of half precision: inputs and outputs stay float32.
+        runtime: of networks that multiply integers: ``ort-cpu`` fits the file to ONNX Runtime's CPU, where activations
+            are uint8; None keeps int8, which TensorRT and QNN want.
         inputs: arrays by input name for the proof and the loss; random ones that fit the input types otherwise.
         verify: run the file beside the original with rounded weights, and that beside the original as it is.
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
         progress: called with the name of each stage as it begins.
     """
-    form = _form(to, block, symmetric)
+    form = None if to in HALVES else _form(to, block, symmetric)
+    calibration = None
+    if activations == "dynamic" and (to != "int8" or data is not None):
+        raise InvalidArgument("dynamic activations take to='int8' and no data")
+    if form is not None and activations != "dynamic":
+        calibration = _calibration(to, data, method, percentile, activations, samples, max_loss, metric)
+        calibration = None if calibration is None else replace(calibration, correct_bias=correct_bias)
     check_options(f, external_data, None, None)
     patterns = [skip] if isinstance(skip, str) else list(skip)
     stages = Stages(progress)
@@ -159,28 +224,154 @@ def quantize(
         _check_floats(original)
         arrays = dict(inputs or {})
         check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
-        target = Target(original.opset_imports[""] if opset_version is None else opset_version)
+        profile = runtime if calibration is not None or activations == "dynamic" else None
+        target = Target(original.opset_imports[""] if opset_version is None else opset_version, profile)
         result = QuantizeResult(original, target.opset, notes=untested(), to=to)
-        result.before = _weight_bytes(original)
-        rounded = read()
-        with stages("quantise"):
-            _store(result, form, patterns, target)
-            _round_weights(rounded, result.layers)
+        result.before = weight_bytes(original)
+        values: bool | int = FEW_VALUES
+        dynamic = form is not None and activations == "dynamic"
+        if dynamic:
+            with stages("quantise"):
+                _round_dynamically(result, patterns, target)
+            subject_of = partial(_in_floats, result, arrays)
+        elif form is None:
+            floats = file_subject(model, read, result, arrays)
+            with stages("emulate"):
+                _halve(result, floats, _samples(read, data, recipe, samples), patterns, target, keep_io)
+            subject_of = partial(half_subject, floats, result.model, to)
+            values = False  # other numbers may overflow where those at hand do not
+        elif calibration is None:
+            rounded = read()
+            with stages("quantise"):
+                _store(result, form, patterns, target)
+                _round_weights(rounded, result.layers)
+            subject_of = partial(file_subject, rounded, rounded.clone, result, arrays)
+        else:
+            with stages("calibrate"):
+                calibrated = _calibrate(result, read, calibration, patterns, target, recipe)
+            arrays = arrays or dict(calibrated.kept[0])
+            subject_of = partial(_in_floats, result, arrays)
         provenance.stamp(result.model)
         subject = None
         if verify:
-            subject = file_subject(rounded, rounded.clone, result, arrays)
+            subject = subject_of()
             if subject.reference is not None:
                 with stages("compare"):
                     _measure(result, read(), subject)
-        deliver(result, f, stages, subject, external_data=external_data, runtime=None)
+        deliver(result, f, stages, subject, external_data=external_data, runtime=profile, values=values)
         result.timings = stages.seconds
         return result
 
 
+def _calibration(
+    to: str, data: Any, method: str, percentile: float, bits: Any, samples: int | None, max_loss: Any, metric: Any
+) -> Calibration | None:
+    """How to calibrate; None without data."""
+    if data is None:
+        asked = {"max_loss": max_loss, "metric": metric, "samples": samples}
+        asked |= {"method": None if method == AUTO else method, "activations": None if bits == 8 else bits}
+        for name, value in asked.items():
+            if value is not None:
+                raise InvalidArgument(f"{name} needs data", hint="data= (--data) takes samples to calibrate with")
+        return None
+    if to != "int8":
+        raise InvalidArgument(f"to={to!r} takes no data", hint="layers multiply int8; weights alone may be int4")
+    if bits not in (8, 16):
+        raise InvalidArgument(f"activations have 8 or 16 bits, or are dynamic, not {bits!r}")
+    if samples is not None and samples < 1:
+        raise InvalidArgument(f"samples must be at least 1, not {samples}")
+    return Calibration(data, method, percentile, bits, samples, max_loss, metric)
+
+
+def _calibrate(
+    result: QuantizeResult,
+    read: Callable[[], ir.Model],
+    how: Calibration,
+    skip: Sequence[str],
+    target: Target,
+    recipe: Any,
+) -> Calibrated:
+    """Put the quantised network into the result."""
+    result.notes += prepared(result.model)
+    calibrated = calibrate(result.model, read, how, skip, target, recipe)
+    result.model, result.calibrated = calibrated.model, calibrated
+    result.layers = [Layer(layer.weight, (), layer.stored) for layer in calibrated.layers]
+    result.layers += [Layer(name, (), None, why) for name, why in calibrated.floats.items()]
+    result.notes += finished(result.model, target)
+    result.after = weight_bytes(result.model)
+    return calibrated
+
+
+def _round_dynamically(result: QuantizeResult, skip: Sequence[str], target: Target) -> None:
+    """Let the products of the result's network multiply integers."""
+    if target.opset < SINCE_DYNAMIC:
+        raise InvalidArgument(f"dynamic activations need opset {SINCE_DYNAMIC}, not {target.opset}")
+    result.notes += prepared(result.model)
+    layers = candidates(result.model)
+    skipped = matched(skip, layers)
+    floats = {layer.name: layer.why for layer in layers}
+    floats |= {name: f"left out by {pattern}" for name, pattern in skipped.items()}
+    floats |= {layer.name: "only products are" for layer in layers if layer.node.op_type not in DYNAMIC_KINDS}
+    stored = write_dynamic(result.model, {name for name, why in floats.items() if not why})
+    if not stored:
+        raise InvalidArgument("there is no product that could multiply integers")
+    result.layers = [Layer(name, (), weight) for name, weight in stored.items()]
+    result.layers += [Layer(name, (), None, why) for name, why in floats.items() if why]
+    result.notes += finished(result.model, target)
+    result.after = weight_bytes(result.model)
+
+
+def _in_floats(result: QuantizeResult, arrays: Mapping[str, np.ndarray]) -> Subject:
+    """What integer kernels have to come to: the same file node by node, where every layer multiplies floats."""
+    model = result.model
+    subject = file_subject(model, model.clone, result, arrays)
+    if subject.reference is None:
+        return subject
+    session = Session(write.to_bytes(model), optimised=False)
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        outputs = session.run(feeds)
+        return [outputs[name] for name in subject.outputs]
+
+    return replace(subject, reference=reference, release=None)
+
+
+def _samples(
+    read: Callable[[], ir.Model], data: Any, recipe: Any, limit: int | None
+) -> Callable[[Mapping[str, np.ndarray]], Iterable[Mapping[str, np.ndarray]]]:
+    """What to emulate on: the data, or the example and some like it."""
+
+    def drawn(example: Mapping[str, np.ndarray]) -> Iterable[Mapping[str, np.ndarray]]:
+        if data is not None:
+            yield from samples_of(model_of(read(), recipe), data, limit)
+            return
+        rng = np.random.default_rng(1)
+        yield example
+        for _ in range(3):
+            yield {name: rng.permutation(array.reshape(-1)).reshape(array.shape) for name, array in example.items()}
+
+    return drawn
+
+
+def _halve(
+    result: QuantizeResult,
+    subject: Subject,
+    samples: Callable[[Mapping[str, np.ndarray]], Iterable[Mapping[str, np.ndarray]]],
+    skip: Sequence[str],
+    target: Target,
+    keep_io: bool,
+) -> None:
+    """Put the network in half precision into the result."""
+    if subject.reference is None:
+        raise InvalidArgument("half precision is emulated in ONNX Runtime, which does not run it", why=result.not_run)
+    result.halved = halve(result.model, result.to, samples(subject.example), skip, target, keep_io)
+    result.notes += result.halved.notes
+    result.after = weight_bytes(result.model)
+
+
 def _form(to: str, block: int, symmetric: bool) -> Form:
     if to not in FORMS:
-        raise InvalidArgument(f"to must be {' or '.join(FORMS)}, not {to!r}")
+        raise InvalidArgument(f"to must be {', '.join(FORMS)}, {' or '.join(HALVES)}, not {to!r}")
     if isinstance(block, bool) or not isinstance(block, int) or (block and (block < 16 or block & (block - 1))):
         raise InvalidArgument(f"block must be a power of two from 16, or 0, not {block!r}")
     return Form(FORMS[to], block, symmetric)
@@ -190,10 +381,6 @@ def _check_floats(model: ir.Model) -> None:
     counts = Counter(node.op_type for node in model.graph.all_nodes())
     if quantised := [name for name in _QUANTISED if counts[name]]:
         raise InvalidArgument(f"the file is quantised already: it has {quantised[0]}", hint="begin with the float file")
-
-
-def _weight_bytes(model: ir.Model) -> int:
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
 
 
 def _store(result: QuantizeResult, form: Form, skip: Sequence[str], target: Target) -> None:
@@ -210,7 +397,7 @@ def _store(result: QuantizeResult, form: Form, skip: Sequence[str], target: Targ
     dtypes = {value.dtype for value in model.graph.initializers.values()}
     if form.bits == 4 and not dtypes & {ir.DataType.INT4, ir.DataType.UINT4}:
         result.notes.append(f"4 bits take the space of 8 at this opset; ONNX has them from {SINCE} on")
-    result.after = _weight_bytes(model)
+    result.after = weight_bytes(model)
 
 
 def _round_weights(model: ir.Model, layers: Sequence[Layer]) -> None:
@@ -223,6 +410,18 @@ def _round_weights(model: ir.Model, layers: Sequence[Layer]) -> None:
 
 def _measure(result: QuantizeResult, original: ir.Model, subject: Subject) -> None:
     """What is lost; and what ONNX Runtime loses beyond that, which rounds more than the file says by default."""
+    calibrated = result.calibrated
+    if result.halved is not None:
+        dtypes = {str(value.name): value.dtype.numpy() for value in original.graph.inputs if value.dtype is not None}
+        feeds = {name: array.astype(dtypes[name]) for name, array in subject.example.items()}
+        wanted = Session(write.to_bytes(original)).run(feeds)
+        twin = fitted(result.model, ORT_CPU) or result.model  # it has hardly any kernels for bfloat16
+        result.losses = _losses(wanted, Session(write.to_bytes(twin)).run(dict(subject.example)))
+        return
+    if calibrated is not None:
+        run = Session(write.to_bytes(result.model)).run
+        result.losses = _losses(_joined(calibrated.wanted), _joined([run(feeds) for feeds in calibrated.kept]))
+        return
     wanted = Session(write.to_bytes(original)).run(dict(subject.example))
     result.losses = _losses(wanted, subject.expected(subject.example))
     as_run = _losses(wanted, Session(write.to_bytes(result.model), exact=False).run(dict(subject.example)))
@@ -232,6 +431,11 @@ def _measure(result: QuantizeResult, original: ir.Model, subject: Subject) -> No
             f"[!] ONNX Runtime rounds activations to 8 bits where it multiplies by these weights: {worst}; not with "
             "session.qdq_matmulnbits_accuracy_level=1"
         )
+
+
+def _joined(outputs: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The outputs of all samples as one array each."""
+    return {name: np.concatenate([one[name].reshape(-1) for one in outputs]) for name in outputs[0]}
 
 
 def _losses(wanted: Mapping[str, np.ndarray], results: Mapping[str, np.ndarray]) -> list[Loss]:

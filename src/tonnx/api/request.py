@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from tonnx.api import torch_compat
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.request import ModelRequest
-from tonnx.ir.target import DEFAULT, Target
+from tonnx.ir.target import Target
 
 if TYPE_CHECKING:
     from tonnx.run.recipe import Recipe
@@ -69,10 +69,10 @@ def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
     """The arguments of `tonnx.export`, those that only ``torch.onnx.export`` had among them as ``classic``."""
     options = dict(arguments)
     classic = dict(options.pop("classic"))
-    opset, runtime = options.pop("opset_version"), options.pop("runtime")
-    target = Target(DEFAULT if opset is None else opset, runtime)
+    target = Target.of(options.pop("opset_version"), options.pop("runtime"), options.pop("target"))
     saving = {name: classic.pop(name) for name in SAVING if name in classic}
     options |= torch_compat.read(classic, options)
+    options |= _fit_target(options, target)
     check_options(options["f"], options["external_data"], options["rtol"], options["atol"])
     if options["report"] and not isinstance(options["f"], (str, os.PathLike)):
         raise InvalidArgument("a report is about a file", hint="give a path as f")
@@ -81,6 +81,21 @@ def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
         raise InvalidArgument("a file without weights cannot point at them", hint="leave out export_params, or weights")
     options["recipe"] = _recipe(options["recipe"], options["embed_preprocessing"])
     return ExportRequest(**options, target=target, saving=saving)
+
+
+def _fit_target(options: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """What a named target settles: the example's sizes for good, and weights inside of the file."""
+    profile, settled = target.profile, dict[str, Any]()
+    if profile is None:
+        return settled
+    if profile.static and (options["dynamic_axes"] or options["dynamic_shapes"]):
+        note = f"{profile.name} takes fixed shapes only: every dimension has the size of the example"
+        settled |= {"dynamic_axes": None, "dynamic_shapes": None, "notes": (*options.get("notes", ()), note)}
+    if not profile.external_data:
+        if options["external_data"] or options["weights"] != "copy":
+            raise InvalidArgument(f"{profile.name} reads one file", hint="leave out external_data and weights")
+        settled["external_data"] = False
+    return settled
 
 
 def _recipe(recipe: Any, embedded: bool) -> Recipe | None:

@@ -14,6 +14,9 @@ from tonnx.ir.provenance import origin_of
 from tonnx.proof.signature import signature_lines
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
     import onnx
     import onnx_ir as ir
 
@@ -69,6 +72,8 @@ class Result:
 class ExportResult(Result):
     """A finished export: the model, what was done to it, and the proof. ``print`` it to read it."""
 
+    example: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """The example, as the inputs of the file."""
     capture: str = ""
     """How the graph was had: torch.export, TorchScript, torch.jit.script or torch.jit.trace; empty for saved models."""
 
@@ -155,6 +160,7 @@ def error_data(error: TonnxError) -> dict[str, Any]:
         "where": error.where,
         "why": error.why,
         "hint": error.hint,
+        "page": error.page,
     }
     if isinstance(error, UnsupportedOp):
         data["operators"] = [dataclasses.asdict(occurrence) for occurrence in error.occurrences]

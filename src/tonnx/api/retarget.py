@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -14,7 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
-from tonnx.api.deliver import deliver
+from tonnx.api.deliver import add_page, deliver
 from tonnx.api.request import check_options, read_weights
 from tonnx.api.result import Result, format_size
 from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
@@ -24,7 +24,9 @@ from tonnx.io.reference import refer, summary
 from tonnx.ir import facts, provenance
 from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, fit_runtime, list_initializers
+from tonnx.legalise.conformity import require
+from tonnx.passes import clean_up, fit_profile, fit_runtime, list_initializers
+from tonnx.passes.static_shapes import fix_sizes, fold_shapes
 from tonnx.proof import Session
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
@@ -54,16 +56,20 @@ class RetargetResult(Result):
             f"{self.path or 'model'}: opset {self.source} → {self.opset}, IR {self.model.ir_version}, "
             f"{self.before.total()} → {self.after.total()} nodes" + (f", {format_size(self.size)}" if self.size else "")
         ]
-        lines += signature_lines(self.model)
+        return "\n".join([*lines, *signature_lines(self.model), *self._change_lines(), *self._proof_lines()])
+
+    def _change_lines(self) -> list[str]:
+        """The operators whose number changed."""
         changes = self.changes()
-        if changes:
-            width = max(len("operator"), *(len(name) for name, _, _ in changes))
-            lines.append(f"  {'operator':<{width}}  before  after")
-            lines += [f"  {name:<{width}}  {before:>6}  {after:>5}" for name, before, after in changes]
-        lines += [f"  {note}" for note in self.notes]
-        if self.verification is not None:
-            lines += [f"  {line}" for line in str(self.verification).splitlines()]
-        return "\n".join(lines)
+        if not changes:
+            return []
+        width = max(len("operator"), *(len(name) for name, _, _ in changes))
+        rows = [f"  {name:<{width}}  {before:>6}  {after:>5}" for name, before, after in changes]
+        return [f"  {'operator':<{width}}  before  after", *rows]
+
+    def _proof_lines(self) -> list[str]:
+        verdict = [] if self.verification is None else str(self.verification).splitlines()
+        return [f"  {line}" for line in (*self.notes, *verdict)]
 
     def data(self) -> dict[str, Any]:
         """The same as JSON data."""
@@ -78,9 +84,11 @@ class RetargetResult(Result):
 
 def retarget(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
-    opset: int,
+    opset: int | None = None,
     f: str | os.PathLike[str] | BinaryIO | None = None,
     *,
+    target: str | None = None,
+    sizes: Mapping[str, int] | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
     verify: bool = True,
     rtol: float | None = None,
@@ -88,19 +96,24 @@ def retarget(
     external_data: bool | None = None,
     weights: str = "copy",
     runtime: str | None = None,
+    report: bool | str | os.PathLike[str] = False,
     progress: Progress | None = None,
 ) -> RetargetResult:
-    """Take any ONNX model to exactly ``opset``, up or down, and prove that it still computes the same.
+    """Take any ONNX model to exactly ``opset``, or to a target by name, and prove that it still computes the same.
 
     Example::
 
         result = tonnx.retarget("model.onnx", 11, "model-11.onnx")
         print(result)
+        tonnx.retarget("model.onnx", f="model-trt.onnx", target="tensorrt-8.6")
 
     Args:
         model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
         opset: 1 to 26. Below 7 the file is proven at opset 7, brought up by onnx's own version converter.
+            May be left out if there is a ``target``, which chooses one.
         f: where to write; None writes nothing.
+        target: what the file is for, by name, as `tonnx.export` takes it.
+        sizes: dynamic dimensions that get a fixed size: ``{"batch": 1}``, or ``{"x.2": 224}`` for an axis of an input.
         inputs: arrays by input name for the proof; random ones that fit the input types otherwise.
         verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
         rtol, atol: tolerances, by default those of each output's dtype.
@@ -108,33 +121,45 @@ def retarget(
         weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
             below; ``copy`` writes them anew.
         runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
+        report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
         progress: called with the name of each stage as it begins.
     """
-    target = Target(opset, runtime)
+    if opset is None and target is None:
+        raise InvalidArgument("neither an opset nor a target is given", hint="opset=17, or target='tensorrt-8.6'")
+    goal = Target.of(opset, runtime, target)
+    profile = goal.profile
+    if profile is not None and not profile.external_data:
+        if external_data or weights != "copy":
+            raise InvalidArgument(f"{profile.name} reads one file", hint="leave out external_data and weights")
+        external_data = False
     check_options(f, external_data, rtol, atol)
+    if report and not isinstance(f, (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
     kept = read_weights(weights, f, external_data)
     arrays, stages = dict(inputs or {}), Stages(progress)
     with reading.blaming(model):
         with stages("read"):
-            read = reading.reader(model)
+            read = _with_sizes(reading.reader(model), sizes or {})
             original = read()
-        result = RetargetResult(original, target.opset, source=original.opset_imports[""], before=_count(original))
+        result = RetargetResult(original, goal.opset, source=original.opset_imports[""], before=_count(original))
         check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
         with stages("legalise"):
-            result.model = _legalised(original, read, target, result.notes)
+            result.model = legalised(original, read, goal, result.notes)
         if kept.stay:
             refer(result.model, kept.beside, kept.files)
             result.notes += summary(result.model)
         result.notes += untested()
         result.after = _count(result.model)
         provenance.stamp(result.model)
-        subject = file_subject(model, read, result, arrays).within(rtol, atol) if verify else None
-        deliver(result, f, stages, subject, external_data=external_data, refer=kept.stay, runtime=target.runtime)
+        subject = _subject(model, read, result, arrays, goal).within(rtol, atol) if verify else None
+        deliver(result, f, stages, subject, external_data=external_data, refer=kept.stay, runtime=goal.runtime)
     result.timings = stages.seconds
+    if report:
+        add_page(result, report)
     return result
 
 
-def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
+def legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
     """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
     inferred = reading.infer(model)
     provenance.remember(model)
@@ -151,10 +176,37 @@ def _legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, no
         notes += done
     notes += inferred
     notes += fit_runtime(model, target.runtime)
+    notes += fit_profile(model, target.profile)
     if model.functions:
         model.ir_version = max(model.ir_version, 8)  # the first that has functions
-    clean_up(model)
+    clean_up(model, fold=target.profile is not None)
+    require(model, target)
     return model
+
+
+def _with_sizes(read: Callable[[], ir.Model], sizes: Mapping[str, int]) -> Callable[[], ir.Model]:
+    """The model with dimensions fixed, and what follows from them computed."""
+    if not sizes:
+        return read
+
+    def fixed() -> ir.Model:
+        model = read()
+        fix_sizes(model, sizes)
+        reading.infer(model)
+        while fold_shapes(model):
+            reading.infer(model)
+        return model
+
+    return fixed
+
+
+def _subject(
+    model: Any, read: Callable[[], ir.Model], result: Result, arrays: Mapping[str, np.ndarray], target: Target
+) -> Subject:
+    """The original, which has other integers at its borders than a file for a target without int64."""
+    if target.profile is None or target.profile.int64 != "none":
+        return file_subject(model, read, result, arrays)
+    return file_subject(model, read, replace(result, model=read()), arrays).narrowed()
 
 
 def _inlined(model: ir.Model) -> str:

@@ -23,6 +23,9 @@ from tonnx import __version__
 COMMANDS = {
     "export": "a PyTorch or Paddle model to ONNX, proven",
     "retarget": "any ONNX file to another opset, proven",
+    "check": "whether a runtime or converter takes an ONNX file",
+    "diff": "what changed between two ONNX files",
+    "optimise": "any ONNX file with fewer nodes, proven",
     "quantize": "any ONNX file with its weights as integers, proven",
     "verify": "any ONNX file compared with its model; where it departs",
     "run": "run an ONNX file on pictures or arrays",
@@ -30,6 +33,7 @@ COMMANDS = {
     "bench": "time ONNX files side by side",
     "report": "a page about an ONNX file",
     "view": "look at an ONNX file in the browser",
+    "zoo": "every model of a manifest, with one page about all",
     "paddle2onnx": "a saved Paddle model to ONNX, with the flags of the command paddle2onnx",
 }
 

@@ -67,6 +67,16 @@ class Console:
             self._status = self._rich.status(f"{name} …")
             self._status.start()
 
+    def line(self, text: str) -> None:
+        """Something that has happened, on a line of its own."""
+        if self.quiet or self.json:
+            return
+        self._end()
+        if self._rich is None:
+            print(f"tonnx: {text}", file=sys.stderr, flush=True)
+        else:
+            self._rich.print(text, markup=False)
+
     def progress(self, items: Iterable[T], total: int, what: str) -> Iterator[T]:
         """Go through ``items`` with a bar on a terminal; elsewhere without a word."""
         self._end()
@@ -100,7 +110,8 @@ class Console:
                 print(piece, end="", flush=True)
             print()
         elif not self.quiet:
-            print(report.text)
+            if report.text:
+                print(report.text)
             if self.verbose and report.details is not None:
                 print(report.details())
 
@@ -114,7 +125,7 @@ class Console:
             return
         if trace:
             print(trace, file=sys.stderr)
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}\n  see:   docs/{error.page}", file=sys.stderr)
 
     def usage(self, message: str, usage: str) -> None:
         """A command line that cannot be understood."""

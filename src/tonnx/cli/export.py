@@ -39,8 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, an archive, or a Paddle model")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
-        "--opset", type=specs.opset, default=DEFAULT, metavar="N", help=f"{OLDEST} to {CANON}; {DEFAULT} if not given"
-    )
+        "--opset", type=specs.opset, metavar="N",
+        help=f"{OLDEST} to {CANON}; {DEFAULT}, or what the target likes, if not given",
+    )  # fmt: skip
+    specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
     parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
     _add_inputs(parser.add_argument_group("inputs"))
     _add_making(parser.add_argument_group("how the file is made"))
@@ -61,6 +63,7 @@ def _add_package(package: argparse._ArgumentGroup) -> None:
     package.add_argument(
         "--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given"
     )
+    package.add_argument("--to", choices=("int8", "int4"), help="store the weights so, as `tonnx quantize` does")
     package.add_argument("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
     package.add_argument("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
 
@@ -167,17 +170,20 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.packages.export import export_package
 
     weights = specs.weights(options.weights)
+    if options.target is not None:
+        options.fail("--target: a package is for ONNX Runtime")
     if weights not in ("copy", "reference"):
         options.fail("--weights: copy, or reference to the checkpoint's own, which a package has then")
     result = export_package(
         options.model,
         options.output,
         task=options.task,
-        opset_version=options.opset,
+        opset_version=DEFAULT if options.opset is None else options.opset,
         layout=options.layout,
         weights=str(weights),
         verify=False if options.no_verify else options.verify,
         tokens=options.tokens,
+        to=options.to,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
         progress=console.stage,
@@ -189,6 +195,7 @@ def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     return {
         "output_names": options.output_names,
         "opset_version": options.opset,
+        "target": options.target,
         "do_constant_folding": not options.no_fold,
         "fuse_conv_bn": not options.no_fuse_conv_bn,
         "external_data": options.external_data,

@@ -5,6 +5,7 @@ Examples:
   tonnx generate smollm-onnx "Once upon" "The end" --max-new-tokens 20 --sample --temperature 0.8 --top-p 0.9
   tonnx generate smollm-onnx "Once upon" --beams 4 --json
   tonnx generate opus-mt-en-de-onnx "Good morning" --beams 4
+  tonnx generate llava-onnx "What is this? " --image cat.png
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("package", metavar="PACKAGE", help="the folder that `tonnx export FOLDER` wrote")
     help = "texts to continue or to rewrite; one is shown as it comes"
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help=help)
+    help = "a picture that the text speaks of; one for each prompt"
+    parser.add_argument("--image", action="append", metavar="FILE", help=help)
     parser.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="at most so many; 64 if not given")
     choice = parser.add_argument_group("how tokens are chosen; the likeliest one if nothing is given")
     choice.add_argument("--sample", action="store_true", help="draw them by their probabilities")
@@ -54,6 +57,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         "top_p": options.top_p,
         "num_beams": options.beams,
         "seed": options.seed,
+        "images": options.image,
     }
     if len(options.prompts) == 1 and options.beams == 1 and not options.json and not options.quiet:
         stream = package.stream(options.prompts[0], **asked)

@@ -1,6 +1,9 @@
-"""Store the weights of any ONNX file as integers, and say what that costs.
+"""Make the numbers of any ONNX file smaller, and say what that costs.
 
 Examples:
+  tonnx quantize net.onnx --data photos/ --recipe imagenet -o net-int8.onnx
+  tonnx quantize net.onnx --data samples.npz --max-loss 0.02 -o net-int8.onnx
+  tonnx quantize net.onnx --to fp16 --keep-io -o net-fp16.onnx
   tonnx quantize model.onnx --to int8 -o model-int8.onnx
   tonnx quantize llm.onnx --to int4 --block 64 --skip 'lm_head*' -o llm-int4.onnx
 """
@@ -11,13 +14,14 @@ import argparse
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
+from tonnx.ir.target import ORT_CPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx quantize``."""
     parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
-    parser.add_argument("--to", choices=("int8", "int4"), default="int8", help="what the weights are stored as")
+    parser.add_argument("--to", choices=("int8", "int4", "fp16", "bf16"), default="int8", help="the smaller numbers")
     parser.add_argument(
         "--block", type=int, default=32, metavar="N", help="numbers that share a scale; 0: all along the axis"
     )
@@ -25,6 +29,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip", action="append", default=[], metavar="PATTERN", help="names of weights or nodes that stay floats"
     )
+    calibration = parser.add_argument_group("layers that multiply integers")
+    calibration.add_argument(
+        "--data", action="append", metavar="PATH", help="samples: pictures, .npy or .npz files, or folders of them"
+    )
+    calibration.add_argument("--recipe", metavar="R", help="how pictures become what the network takes")
+    calibration.add_argument("--samples", type=int, metavar="N", help="how many are looked at; all by default")
+    calibration.add_argument(
+        "--method", choices=("auto", "mse", "minmax", "percentile", "entropy"), default="auto",
+        help="how ranges are chosen; auto: minmax or mse, whichever is closer",
+    )  # fmt: skip
+    calibration.add_argument("--percentile", type=float, default=99.99, metavar="P", help="of values within the range")
+    calibration.add_argument(
+        "--activations", choices=("8", "16", "dynamic"), default="8", metavar="BITS",
+        help="8; 16, from opset 21 on; dynamic: products round to 8 bits as they go, without data",
+    )  # fmt: skip
+    calibration.add_argument(
+        "--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats"
+    )
+    help = "ort-cpu (the default), or none: int8 activations, for TensorRT and QNN"
+    calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
+    parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
+    specs.add(calibration, "--runtime", help, default=ORT_CPU)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
     help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
     specs.add(parser, "--inputs", help)
@@ -44,6 +70,16 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         block=options.block,
         symmetric=not options.asymmetric,
         skip=options.skip,
+        data=options.data,
+        recipe=options.recipe,
+        samples=options.samples,
+        method=options.method,
+        percentile=options.percentile,
+        activations=int(options.activations) if options.activations.isdigit() else options.activations,
+        max_loss=options.max_loss,
+        correct_bias=not options.no_bias_correction,
+        keep_io=options.keep_io,
+        runtime=options.runtime,
         opset_version=options.opset,
         inputs=arrays_for(options.model, options.inputs),
         verify=not options.no_verify,

@@ -1,8 +1,9 @@
-"""Take any ONNX file to another opset, up or down, and prove that it still computes the same.
+"""Take any ONNX file to another opset, up or down, or to a target by name, and prove that it still computes the same.
 
 Examples:
   tonnx retarget model.onnx --opset 11 -o model-11.onnx
   tonnx retarget model.onnx --opset 9 -o model-9.onnx --inputs real.npz
+  tonnx retarget model.onnx --target rknn-2.3 --size batch=1 -o model-rknn.onnx
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx retarget``."""
     parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
-    parser.add_argument("--opset", type=specs.opset, required=True, metavar="N", help=f"{OLDEST} to {CANON}")
+    parser.add_argument("--opset", type=specs.opset, metavar="N", help=f"{OLDEST} to {CANON}; or what the target likes")
+    specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
+    specs.add(parser, "--size", "a dynamic dimension that gets a fixed size; x.2=224 is the axis 2 of x")
     help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
     specs.add(parser, "--inputs", help)
     specs.add(parser, "--external-data")
@@ -28,6 +31,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is"
     specs.add(parser, "--runtime", help)
+    parser.add_argument(
+        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
+    )
     parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
     specs.add(parser, "--rtol")
     specs.add(parser, "--atol")
@@ -38,10 +44,14 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.api.retarget import retarget
     from tonnx.cli.arrays import arrays_for
 
+    if options.opset is None and options.target is None:
+        options.fail("one of --opset and --target is needed")
     result = retarget(
         options.model,
         options.opset,
         options.output,
+        target=options.target,
+        sizes=dict(options.size),
         inputs=arrays_for(options.model, options.inputs),
         verify=not options.no_verify,
         rtol=options.rtol,
@@ -49,6 +59,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         external_data=options.external_data,
         weights=options.weights,
         runtime=options.runtime,
+        report=options.report,
         progress=console.stage,
     )
     return Report(str(result), result.data)

@@ -5,6 +5,7 @@ Examples:
   tonnx run sr.onnx photos/ --recipe super-resolution -o enlarged/
   tonnx run net.onnx 'shots/*.png' --recipe my.yaml --batch 8
   tonnx run net.onnx x=input.npy -o outputs/
+  tonnx run net.onnx 's3://bucket/shots/*.jpg' -o answers.parquet --batch 32 --engine ray
 """
 
 from __future__ import annotations
@@ -40,8 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--recipe", metavar="R", help="a ready recipe, or a TOML, YAML or JSON file; by default the one in the model"
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="where pictures and numbers are written; here by default")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR",
+        help="where pictures and numbers are written, here by default; or NAME.parquet, a table with a row a picture",
+    )  # fmt: skip
     parser.add_argument("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")
+    parser.add_argument(
+        "--engine", choices=("local", "ray"), default="local", help="what fills a table: this process, or a Ray cluster"
+    )
+    parser.add_argument("--actors", type=int, metavar="N", help="how many of them; by default one a processor")
+    parser.add_argument("--address", metavar="A", help="of the Ray cluster; RAY_ADDRESS, or one started here")
     help = "an execution provider of ONNX Runtime, such as CUDA; several in order of preference; by default CPU"
     specs.add(parser, "--provider", help)
     specs.add(parser, "--threads")
@@ -61,6 +70,10 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     arrays = [text for text in options.inputs if text.lower().endswith(SUFFIXES)]
     if arrays and len(arrays) != len(options.inputs):
         raise InvalidArgument("pictures and arrays cannot be mixed", hint="run them one after the other")
+    if (options.output or "").endswith(".parquet"):
+        return _run_table(options, arrays, console)
+    if options.engine == "ray" or options.actors or options.address:
+        raise InvalidArgument("--engine ray, --actors and --address write a table", hint="-o NAME.parquet")
     paths = [] if arrays else _pictures(options.inputs)
     console.stage("load")
     model = load(
@@ -80,6 +93,37 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             _run_pictures(model, paths, results, options, console)
         results.commit()
     return Report(results.text(), results.data, failed=bool(results.failed))
+
+
+def _run_table(options: argparse.Namespace, arrays: Sequence[str], console: Console) -> Report:
+    """A row a picture, in order, with the outputs of the network and what the recipe says of them."""
+    from tonnx.run.pictures import MOST_PIXELS
+    from tonnx.run.table import answer_batches, find_pictures, write_table
+
+    if arrays or options.keep_going:
+        raise InvalidArgument("a table is of pictures" if arrays else "a table has all pictures, or is not written")
+    pictures = [found for text in options.inputs for found in find_pictures(text, _pictures)]
+    how = {"recipe": options.recipe, "providers": options.provider}
+    most = options.max_pixels or MOST_PIXELS
+    console.stage(f"run {len(pictures)} picture{'s' if len(pictures) != 1 else ''}")
+    if options.engine == "ray":
+        import logging
+
+        from tonnx.ray import picture_batches
+
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+
+        batches = picture_batches(
+            options.model, pictures, batch=options.batch, actors=options.actors, threads=options.threads or 1,
+            address=options.address, most_pixels=most, **how,
+        )  # fmt: skip
+    else:
+        from tonnx.run.model import load
+
+        model = load(options.model, threads=options.threads, **how)
+        batches = answer_batches(model, pictures, options.batch, most)
+    rows = write_table(options.output, console.progress(batches, len(pictures), "pictures"))
+    return Report(f"{options.output}: {rows} rows", lambda: {"table": options.output, "rows": rows})
 
 
 @contextlib.contextmanager

@@ -107,6 +107,17 @@ def runtime(text: str) -> str | None:
         raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu or none") from None
 
 
+def target(text: str) -> str:
+    """A target by name."""
+    from tonnx.errors import InvalidArgument
+    from tonnx.targets import read_profile
+
+    try:
+        return read_profile(text).name
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError("; ".join(filter(None, (error.what, error.hint, error.why)))) from None
+
+
 def size_spec(text: str) -> tuple[str, int]:
     """``height=224``."""
     name, _, size = text.partition("=")
@@ -209,6 +220,7 @@ _SHARED: dict[str, dict[str, Any]] = {
     "--input": {"action": "append", "default": [], "type": input_spec, "metavar": "SPEC"},
     "--input-shapes": {"action": "extend", "nargs": "+", "default": [], "type": shape_spec, "metavar": "SHAPE"},
     "--size": {"action": "append", "default": [], "type": size_spec, "metavar": "NAME=N"},
+    "--target": {"metavar": "NAME", "type": target},
     "--runtime": {"type": runtime, "metavar": "R"},
     "--external-data": {
         "action": argparse.BooleanOptionalAction,

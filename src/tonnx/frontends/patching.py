@@ -302,14 +302,15 @@ class _Applied:
             self._name, self._value = patch.name, patch.replacement
         self._owner, self.how = owner, patch.how
         self._before = getattr(owner, self._name) if self.how is How.KEPT else _held(owner, self._name)
-        self._items = list(owner.items()) if isinstance(owner, dict) else None
+        # What is taken out of a dict comes back in its old place; anything else stays where it is.
+        self._items = list(owner.items()) if isinstance(owner, dict) and self._value is ABSENT else None
 
     def enter(self) -> None:
         if self.how is not How.KEPT:
             _put(self._owner, self._name, self._value)
 
     def leave(self) -> None:
-        if self._items is not None:  # also in the order in which they were
+        if self._items is not None:
             self._owner.clear()
             self._owner.update(self._items)
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, cause_of, first_line
+from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, cause_of, first_line, root_of
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
 from tonnx.ir.rewrite import all_graphs, no_collection
@@ -70,9 +70,7 @@ def _fault_of(model: Any) -> str | None:
             if tensor is not None:
                 tensor.numpy()  # fails where there are too few bytes for the shape
     except Exception as error:  # noqa: BLE001 (the checker, protobuf and onnx-ir raise several kinds; it is told)
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
+        root = root_of(error)
         return first_line(root) or type(root).__name__
     return None
 

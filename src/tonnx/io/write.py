@@ -24,7 +24,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.errors import InvalidArgument, TonnxError, root_of
 from tonnx.io import staging
 from tonnx.io.reference import location_of
 from tonnx.ir import facts
@@ -481,7 +481,5 @@ def _explained(what: str) -> Iterator[None]:
     except TonnxError:
         raise
     except Exception as error:
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
+        root = root_of(error)
         raise TonnxError(what, why=f"{type(root).__name__}: {root}") from error

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (teaches numpy the dtypes that ONNX has and numpy has not)
+import ml_dtypes  # teaches numpy the dtypes that ONNX has and numpy has not
 import numpy as np
 import onnx_ir as ir
 
@@ -71,6 +71,13 @@ def _mod(x: Array, y: Array, fmod: int = 0) -> Array | None:
     if np.issubdtype(x.dtype, np.integer) and np.any(y == 0):
         return None
     return np.fmod(x, y) if fmod else np.mod(x, y)
+
+
+def _clip(x: Array, low: Array | None = None, high: Array | None = None, **before_11: float) -> Array | None:
+    if before_11:
+        return None
+    above = x if low is None else np.maximum(x, low)
+    return above if high is None else np.minimum(above, high)
 
 
 def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -143,6 +150,7 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Ceil": np.ceil,
     "Max": lambda *xs: np.maximum.reduce(np.broadcast_arrays(*xs)),
     "Min": lambda *xs: np.minimum.reduce(np.broadcast_arrays(*xs)),
+    "Clip": _clip,
     "Equal": np.equal,
     "Less": np.less,
     "LessOrEqual": np.less_equal,
@@ -203,6 +211,10 @@ def _was_quantised(x: Array) -> bool:
     return x.itemsize == 1 and x.dtype != bool and x.size > _QUANTISED
 
 
+def _bits(x: Array) -> int:
+    return 4 if x.dtype in (ml_dtypes.int4, ml_dtypes.uint4) else 8 * x.itemsize
+
+
 def fold(
     op_type: str, inputs: Sequence[Array | None], attributes: Attributes, limit: int | None = LIMIT
 ) -> Array | None:
@@ -210,7 +222,7 @@ def fold(
     if op_type == "Cast":
         assert inputs[0] is not None
         cast = _cast(inputs[0], attributes)
-        return None if _was_quantised(inputs[0]) and cast.itemsize > 1 else cast
+        return None if _was_quantised(inputs[0]) and _bits(cast) > _bits(inputs[0]) else cast
     function = _TABLE.get(op_type)
     if function is None:
         return None

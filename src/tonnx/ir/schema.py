@@ -128,7 +128,7 @@ def attribute_type(op_type: str, name: str, opset: int) -> ir.AttributeType | No
 
 # What holds every value of a dtype, in order of preference; only double to float loses digits. An integer never turns
 # into a float here: a rule that hands one to a function of real numbers has forgotten to promote it.
-_INSTEAD: dict[ir.DataType, tuple[ir.DataType, ...]] = {
+INSTEAD: Mapping[ir.DataType, tuple[ir.DataType, ...]] = {
     T.BOOL: (T.INT32, T.UINT8, T.INT64),
     **dict.fromkeys((T.INT8, T.UINT8, T.INT16, T.UINT16), (T.INT32, T.INT64)),
     **dict.fromkeys((T.INT32, T.UINT32), (T.INT64,)),
@@ -140,6 +140,7 @@ def instead(
     schema: Signature,
     inputs: Sequence[ir.Value | None],
     runs: Callable[[str, ir.DataType], bool] = lambda op_type, dtype: True,
+    others: Mapping[ir.DataType, tuple[ir.DataType, ...]] = INSTEAD,
 ) -> dict[str, ir.DataType]:
     """The dtype to compute in, for each type variable whose dtype the schema does not take or does not ``run``."""
     result: dict[str, ir.DataType] = {}
@@ -149,7 +150,7 @@ def instead(
         formal = schema.input(i)
         if formal.type_str in result or not formal.dtypes:
             continue
-        for dtype in (value.dtype, *_INSTEAD.get(value.dtype, ())):
+        for dtype in (value.dtype, *others.get(value.dtype, ())):
             if dtype in formal.dtypes and runs(schema.op_type, dtype):
                 if dtype != value.dtype:
                     result[formal.type_str] = dtype

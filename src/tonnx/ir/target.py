@@ -1,10 +1,11 @@
-"""What a file is made for: an opset with the lowest IR version that carries it, and a runtime."""
+"""What a file is made for: an opset with the lowest IR version that carries it, a runtime, perhaps a named target."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from tonnx.errors import InvalidArgument
+from tonnx.targets import Profile, read_profile
 
 CANON = 26
 """Every front end lowers to this opset; the legaliser takes it from there. The newest that ONNX Runtime loads."""
@@ -32,6 +33,29 @@ class Target:
     opset: int = DEFAULT
     runtime: str | None = None
     """The runtime whose gaps and habits are worked around; None: a file that favours none."""
+    profile: Profile | None = None
+    """What the named target takes; None: all of the opset."""
+
+    @classmethod
+    def of(cls, opset: int | None, runtime: str | None, name: str | None) -> Target:
+        """An opset, or a target by name, or both: then the opset has to be one that the target takes.
+
+        A named target says itself which runtime's habits matter to it.
+        """
+        if name is None:
+            return cls(DEFAULT if opset is None else opset, runtime)
+        profile = read_profile(name)
+        target = cls(profile.preferred_opset if opset is None else opset, profile.runtime, profile)
+        if not profile.lowest_opset <= target.opset <= profile.highest_opset:
+            raise InvalidArgument(
+                f"{name} does not take opset {opset}",
+                why=f"it takes {profile.lowest_opset} to {profile.highest_opset}",
+                hint=f"leave the opset out: {profile.preferred_opset} is chosen for this target",
+            )
+        return target
+
+    def __str__(self) -> str:
+        return f"{self.profile.name} (opset {self.opset})" if self.profile else f"opset {self.opset}"
 
     def __post_init__(self) -> None:
         if isinstance(self.opset, bool) or not isinstance(self.opset, int):

@@ -4,6 +4,9 @@ Every node is at some opset: first that of the model, then that of the rule that
 than the target has, the rule of that version step rewrites it one step further down; steps that change nothing are
 jumped over. What a rule makes is put in the place of the node and goes through the same loop. Each node is rewritten at
 most once for each of its version steps, so the pass is linear.
+
+An operator that a named target has not is taken down as well, to the opset before its first version: there it is
+written with others, which then come up to the target's opset.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names, UnknownRank
 from tonnx.ir.provenance import origin_of
 from tonnx.ir.rewrite import inner_graphs, names_in, no_collection, replace_node
-from tonnx.ir.schema import signature
+from tonnx.ir.schema import histories, signature
 from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.node_view import Blocked, NodeView
@@ -45,12 +48,12 @@ def legalise(model: ir.Model, target: Target) -> Report:
     if source is None:
         raise InvalidModel("the model imports no version of the default operator set")
     with no_collection():
-        engine = _Engine(model, source, target.opset)
+        engine = _Engine(model, source, target)
         engine.graph(model.graph, source)
         for function in model.functions.values():
             engine.graph(function.graph, function.opset_imports.get("", source))
     if engine.blockers:
-        raise RetargetError(target.opset, engine.blockers)
+        raise RetargetError(target.opset, engine.blockers, target=target.profile.name if target.profile else "")
     for function in model.functions.values():
         if "" in function.opset_imports:
             function.opset_imports[""] = target.opset
@@ -60,11 +63,12 @@ def legalise(model: ir.Model, target: Target) -> Report:
 
 
 class _Engine:
-    def __init__(self, model: ir.Model, source: int, target: int) -> None:
+    def __init__(self, model: ir.Model, source: int, target: Target) -> None:
         self.model = model
         self.source = source
-        self.target = target
-        self.report = Report(source, target)
+        self.target = target.opset
+        self.profile = target.profile
+        self.report = Report(source, target.opset)
         self.blockers: list[Blocker] = []
         self.names = Names(names_in(model))
         self._done: set[ir.Graph] = set()
@@ -82,25 +86,36 @@ class _Engine:
                 self._node(builder, node, opset)
 
     def _node(self, builder: Builder, node: ir.Node, opset: int) -> None:
-        queue = deque([(node, opset)])
+        queue = deque([(node, opset, frozenset[str]())])
         while queue:
-            current, at = queue.popleft()
+            current, at, missing = queue.popleft()
             for inner in inner_graphs(current):
                 if current.op_type == "Loop" and inner.inputs:
                     facts.COUNT.add(inner.inputs[0])  # which turn it is
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
-            next_step = _next_step(current.op_type, at, self.target)
+            goal = self.target
+            if self.profile is not None and not self.profile.has(current.op_type):
+                lower = _before_first(current.op_type)
+                if lower is None or current.op_type in missing:  # nothing, or itself again: Resize, Upsample, Resize
+                    self._blocked(current, f"{self.profile.name} has no operator {current.op_type}", None)
+                    continue
+                goal = lower
+            next_step = _next_step(current.op_type, at, goal)
             if next_step is None:
                 self._finish(builder, current)
                 continue
             step, since = next_step
-            left, reached = (since, since - 1) if at > self.target else (since - 1, since)
-            new_nodes = self._apply(builder, current, step, since, left, reached)
-            queue.extendleft((new, reached) for new in reversed(new_nodes))
+            left, reached = (since, since - 1) if at > goal else (since - 1, since)
+            if reached == goal != self.target:
+                missing |= {current.op_type}
+            new_nodes = self._apply(builder, current, step, since, left, reached, goal)
+            queue.extendleft((new, reached, missing) for new in reversed(new_nodes))
 
-    def _apply(self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int) -> list[ir.Node]:
+    def _apply(
+        self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int, goal: int
+    ) -> list[ir.Node]:
         """Rewrite a node of opset ``left`` for opset ``reached``; returns the nodes that stand in its place."""
         schema = signature(node.op_type, left, deprecated=True)
         assert schema is not None
@@ -111,8 +126,11 @@ class _Engine:
             with builder, builder.at(node, reached) as new_nodes:
                 result = step.function(builder, NodeView(node, schema))
         except (Blocked, UnknownRank) as blocked:
-            # On the way up, no lower opset is one that works.
-            self._blocked(node, str(blocked), since if left > reached else None)
+            if goal != self.target:
+                assert self.profile is not None
+                self._blocked(node, f"{self.profile.name} has no operator {node.op_type}, and {blocked}", None)
+            else:  # on the way up, no lower opset is one that works
+                self._blocked(node, str(blocked), since if left > reached else None)
             return []
         if result is None:  # the rule changed attributes of the node itself, or found nothing to change
             _without_unknown(node, reached)
@@ -157,6 +175,14 @@ def _without_unknown(node: ir.Node, opset: int) -> None:
 def _unchanged(node: ir.Node, before: tuple[object, ...]) -> bool:
     now = (*node.attributes.values(), *node.inputs)
     return len(now) == len(before) and all(map(is_, now, before))
+
+
+@cache
+def _before_first(op_type: str) -> int | None:
+    """The opset that an operator can be taken to in terms of others; None if nothing expresses it."""
+    first = min((schema.since_version for schema in histories().get(op_type, ())), default=1)
+    step = DOWN.get(key(op_type, first))
+    return first - 1 if first > 1 and step is not None and step.kind == "rule" else None
 
 
 def _next_step(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:

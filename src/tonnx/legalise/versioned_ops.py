@@ -160,13 +160,12 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     if condition in facts.NAN:
         return op.Mul(op.Pow(a, chosen), op.Pow(b, op.Sub(1.0, chosen)))
     left, right = _lone_number(a), _lone_number(b)
-    if left is None and right is not None and np.isnan(right):
-        return op.Mul(a, op.Div(chosen, chosen))  # 0 / 0 is no number
-    if left is None and right == 0:
-        return op.Mul(chosen, op.Pow(a, chosen))
-    if right is None and left == 0:
-        other = op.Sub(1.0, chosen)
-        return op.Mul(other, op.Pow(b, other))
+    for lone, kept, other in ((right, a, left), (left, b, right)):
+        is_nan = lone is not None and np.isnan(lone)
+        if is_nan or (lone == 0 and other is None):
+            here = chosen if kept is a else op.Sub(1.0, chosen)
+            # 0 / 0 is no number; x⁰ is 1
+            return op.Mul(kept, op.Div(here, here)) if is_nan else op.Mul(here, op.Pow(kept, here))
     if left is not None and right is not None:
         if np.isfinite(left) and np.isfinite(right):
             # Two products and not one with the difference, which would round.

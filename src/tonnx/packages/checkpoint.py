@@ -82,12 +82,19 @@ class Checkpoint:
 
     def load_extractor(self) -> Any:
         """What makes a model's input of sounds; None where the checkpoint says nothing of it."""
-        from transformers import AutoFeatureExtractor
+        return self._load_preparation("feature_extractor_type", "AutoFeatureExtractor")
 
-        if "feature_extractor_type" not in preparation_of(self.folder):
+    def load_image_processor(self) -> Any:
+        """What makes a model's input of pictures; None where the checkpoint says nothing of it."""
+        return self._load_preparation("image_processor_type", "AutoImageProcessor")
+
+    def _load_preparation(self, kind: str, loader: str) -> Any:
+        import transformers
+
+        if kind not in preparation_of(self.folder):
             return None
         try:
-            return AutoFeatureExtractor.from_pretrained(self.folder, local_files_only=True)
+            return getattr(transformers, loader).from_pretrained(self.folder, local_files_only=True)
         except Exception as error:  # as above; also packages that it needs
             raise self._not_loaded(error) from error
 

@@ -1,7 +1,7 @@
 """A causal language model as one file for the prompt and for every token after it.
 
 Nothing is known of its family: its cache is what it returns, and which sizes of that are batch and past is what changes
-when they do.
+when they do. A model that has none is called on the whole text, as transformers' `generate` calls it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import CaptureError
-from tonnx.frontends.torch.call.containers import named_leaves, results_of, tree_of
+from tonnx.frontends.torch.call.containers import Node, named_leaves, results_of, tree_of
 
 _BATCH, _PAST, _NEW = 2, 5, 3
 """Sizes of the example: different ones, and none that a model would have by itself."""
@@ -37,11 +37,33 @@ class Step:
     first_position: int = 0
     """What a recurrent model is told as the position of the first token: it takes small ones for a prompt's."""
 
+    @property
+    def whole_text(self) -> bool:
+        """Whether there is no state: every token is computed from the beginning."""
+        return not self.handed_on
+
+
+class WholeText(torch.nn.Module):
+    """A model without a state, on all tokens so far: the scores of the next one."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
+        others: dict[str, Any] = {"attention_mask": attention_mask, "use_cache": False}
+        if "position_ids" in inspect.signature(self.model.forward).parameters:
+            others["position_ids"] = (attention_mask.cumsum(-1) - 1).clamp(min=0)
+        # Some append a token, or a mask of permutations: what they are given is their own business.
+        inputs = self.model.prepare_inputs_for_generation(input_ids, **others)
+        return {"logits": self.model(**inputs, return_dict=True).logits[:, -1:]}
+
 
 def export_decoder(model: Any, path: Path, **options: Any) -> tuple[ExportResult, Step]:
     """Write the file; ``options`` are those of `tonnx.export`."""
     step = decoder_step(model)
-    result = export(model, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
+    part = WholeText(model).eval() if step.whole_text else model
+    result = export(part, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
     check_state(result, step)
     return result, step
 
@@ -62,6 +84,8 @@ def decoder_step(model: Any) -> Step:
     with torch.no_grad():
         name, state = _state(model, _BATCH, _PAST)
         _, other = _state(model, _BATCH + 1, _PAST + 1)
+    if state is None:
+        return _whole_text_step(model)
     axes = moving_axes(name, state, other, {"batch": _BATCH, "past": _PAST})
     one_token = not all("past" in named.values() for named in axes.values())
     count = 1 if one_token else _NEW
@@ -80,6 +104,13 @@ def decoder_step(model: Any) -> Step:
         kwargs["cache_position"] = torch.arange(_PAST, _PAST + 1)
     first = _PAST if "cache_position" in kwargs else 0
     return Step(kwargs, axes, handed_on(model, name, state), one_token, first)
+
+
+def _whole_text_step(model: Any) -> Step:
+    mask = torch.ones(_BATCH, _PAST, dtype=torch.long)
+    mask[1, :2] = 0  # padded in front
+    kwargs = {"input_ids": random_tokens(model, _BATCH, _PAST), "attention_mask": mask}
+    return Step(kwargs, {name: {0: "batch", 1: "sequence"} for name in kwargs})
 
 
 @contextlib.contextmanager
@@ -107,30 +138,52 @@ def random_array(*shape: int) -> torch.Tensor:
 
 
 def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
-    """The argument that a model takes its state by, and a state after some tokens."""
-    from transformers import DynamicCache
-
+    """The argument that a model takes its state by, and a state after some tokens; None if it has no state."""
     parameters = inspect.signature(model.forward).parameters
     ids = random_tokens(model, batch, length)
-    if "past_key_values" in parameters:
-        # One that keeps everything: a window is the mask's business, and the file needs no count of what was dropped.
-        cache = DynamicCache()
-        try:
-            model(ids, past_key_values=cache, use_cache=True)
-        except (AttributeError, ValueError, IndexError, TypeError, RuntimeError):  # a hybrid wants one of its own
-            cache = DynamicCache()
-        if tree_of(cache).tensors():
-            return "past_key_values", cache
+    asked = {"use_cache": True} if "use_cache" in parameters else {}
     with model_runs(model, f"{batch} texts of {length} tokens"):
-        result = model(ids, use_cache=True)
+        result = model(ids, **asked, return_dict=True)
+    parts = len(tree_of(result.get("past_key_values")).tensors())
+    for cache in _keeping_caches(model) if "past_key_values" in parameters else ():
+        with contextlib.suppress(AttributeError, ValueError, IndexError, TypeError, RuntimeError):
+            model(ids, past_key_values=cache, use_cache=True)
+            if len(tree_of(cache).tensors()) >= max(parts, 1):
+                return "past_key_values", cache
     for name in result:
-        if name in parameters and any(tree_of(result[name]).objects()):
+        tree = tree_of(result[name])
+        if name not in parameters or tree.make is None or not tree.tensors():
+            continue
+        if any(tree.objects()) or _carries(model, name, tree, ids):
             return name, result[name]
-    raise CaptureError(
-        f"{type(model).__name__} gives no state that it takes back",
-        why="without one, every token is computed from the beginning",
-        hint="tonnx.export exports the model itself",
-    )
+    return "", None
+
+
+def _keeping_caches(model: Any) -> Iterator[Any]:
+    """Caches that keep everything: a window is the mask's business, and the file needs no count of what was dropped."""
+    from transformers import DynamicCache, cache_utils
+
+    yield DynamicCache()
+    hybrid = DynamicCache(config=model.config)  # has layers of several kinds
+    for place, layer in enumerate(hybrid.layers):
+        if getattr(layer, "is_sliding", False):
+            hybrid.layers[place] = cache_utils.DynamicLayer()
+    yield hybrid
+
+
+def _carries(model: Any, name: str, state: Node, ids: torch.Tensor) -> bool:
+    """Whether plain tensors are a state: the next token has the scores that the whole text gives it; zeros are none."""
+    token = random_tokens(model, len(ids), 1)
+    for text, make in ((torch.cat([ids, token], 1), torch.clone), (token, torch.zeros_like)):
+        past = state.rebuilt(iter([make(tensor) for _, tensor in state.tensors()]))  # models write to it
+        try:
+            scores = model(token, **{name: past}, use_cache=True, return_dict=True).logits
+        except (AttributeError, ValueError, IndexError, TypeError, RuntimeError):  # not of this form
+            return False
+        wanted = model(text, use_cache=False, return_dict=True).logits[:, -1:]
+        if scores.shape != wanted.shape or not torch.allclose(scores, wanted, rtol=1e-3, atol=1e-4):
+            return False
+    return True
 
 
 def moving_axes(name: str, state: Any, other: Any, sizes: Mapping[str, int]) -> dict[str, dict[int, str]]:

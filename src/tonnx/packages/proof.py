@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from tonnx.errors import VerificationFailed
-from tonnx.packages.decoder import model_runs
+from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
-from tonnx.run.decoding import padded
+from tonnx.packages.vision_language import Picture, prove_pictures
+from tonnx.run.decoding import FEATURES, padded
 from tonnx.run.package import Package
 from tonnx.run.rules import RULES
 
@@ -52,19 +53,28 @@ class Question:
 
     rows: list[list[int]]
     read: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    pictures: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Of every row the same, as the model takes them."""
 
     @property
     def is_padded(self) -> bool:
         return len({*map(len, self.rows)}) > 1 or not bool(self.read.get("attention_mask", torch.ones(1)).all())
 
     def context(self, package: Package) -> dict[str, np.ndarray]:
+        if self.pictures:
+            pixels = np.split(self.pictures["pixel_values"].numpy(), len(self.rows))
+            return {FEATURES: np.stack([package.features(each) for each in pixels])}
         return package.context({name: tensor.numpy() for name, tensor in self.read.items()}) if self.read else {}
 
 
-def prove_package(package: Package, model: Any, tokens: int, extractor: Any = None) -> PackageProof:
+def prove_package(
+    package: Package, model: Any, tokens: int, extractor: Any = None, picture: Picture | None = None
+) -> PackageProof:
     """Generate with both, from prompts of one length and of several. Raises VerificationFailed where they part."""
     has_encoder = not package.continues
     encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
+    if picture is not None:
+        encoder = prove_pictures(package, model, picture)
     ties, worst = 0, 0.0
     for batch in BATCHES:
         question = _question(package, model, batch, extractor)
@@ -77,7 +87,16 @@ def prove_package(package: Package, model: Any, tokens: int, extractor: Any = No
             ties += _compare_tokens(package, model, Question(shorter), tokens)
         if any(name in package.settings for name in RULES):
             ties += _compare_tokens(package, model, beginning, tokens, {n: package.settings.get(n) for n in RULES})
+        if picture is not None:
+            ties += _compare_tokens(package, model, _with_pictures(question, picture), tokens)
     return PackageProof(tokens, ties, worst, encoder)
+
+
+def _with_pictures(question: Question, picture: Picture) -> Question:
+    """The same with a picture in every prompt."""
+    rows = [[*row[:2], *[picture.token] * picture.rows, *row[2:]] for row in question.rows]
+    repeated = {name: torch.cat([array] * len(rows)) for name, array in picture.arrays.items()}
+    return Question(rows, pictures=repeated)
 
 
 def _beginning(package: Package, question: Question, has_encoder: bool) -> Question:
@@ -100,7 +119,7 @@ def _question(package: Package, model: Any, batch: int, extractor: Any) -> Quest
 
 def _rows(model: Any, batch: int) -> list[list[int]]:
     top = int(model.config.get_text_config(decoder=True).vocab_size)
-    special = {getattr(model.config, f"{kind}_token_id", None) for kind in ("bos", "eos", "pad")}
+    special = {getattr(model.config, f"{kind}_token_id", None) for kind in ("bos", "eos", "pad", "image", "video")}
     rng = np.random.default_rng(batch)
     choices = [token for token in range(min(top, 50_000)) if token not in special]
     return [[int(token) for token in rng.choice(choices, LENGTH)] for _ in range(batch)]
@@ -113,8 +132,13 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
         _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
     scores, _ = package.decoder.step(ids[:, past:], mask, state)
     tokens = {"decoder_input_ids" if question.read else "input_ids": torch.from_numpy(ids)}
+    asked = WholeText(model) if package.decoder.whole_text else model
+    if package.decoder.whole_text:
+        tokens["attention_mask"] = torch.from_numpy(mask)
+    elif "position_ids" in package.decoder.inputs:  # generate counts from 0, where some models by themselves do not
+        tokens["position_ids"] = torch.arange(ids.shape[1]).repeat(len(ids), 1)
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
-        wanted = model(**question.read, **tokens).logits[:, -1].float().numpy()
+        wanted = asked(**question.read, **tokens)["logits"][:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
     if not difference <= _RTOL:  # NaN is not within anything
         raise VerificationFailed(
@@ -124,7 +148,7 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
     return difference
 
 
-def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any]) -> Any:
+def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any], use_cache: bool) -> Any:
     """Greedy tokens of the model, and their scores; no end token ends them, and of its own settings only the rules."""
     from transformers import GenerationMixin
 
@@ -132,7 +156,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
     plain: Any = type(model.generation_config)
     ruled = {name: rule for name, rule in rules.items() if rule is not None}
     settings, model.generation_config = model.generation_config, plain(pad_token_id=0, **ruled)
-    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask}
+    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **question.pictures}
     if question.read:
         model.generation_config.decoder_start_token_id = question.rows[0][0]
         asked = {**question.read, "decoder_input_ids": ids}
@@ -140,7 +164,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
         with torch.no_grad(), model_runs(model, f"generate for {len(ids)} prompts"):
             return GenerationMixin.generate(  # the common one, which models of speech hide behind their own
                 model, **asked, do_sample=False, max_new_tokens=count, output_scores=True,
-                return_dict_in_generate=True,
+                return_dict_in_generate=True, use_cache=use_cache,
             )  # fmt: skip
     finally:
         model.generation_config = settings
@@ -150,7 +174,7 @@ def _compare_tokens(
     package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any] | None = None
 ) -> int:
     """How many prompts were compared up to a tie only."""
-    out = _generated(model, question, count, rules or {})
+    out = _generated(model, question, count, rules or {}, use_cache=not package.decoder.whole_text)
     wanted = out.sequences[:, max(map(len, question.rows)) :].numpy()
     own, package.settings = package.settings, {**(rules or {}), "eos_token_id": None}
     try:
@@ -170,6 +194,7 @@ def _compare_tokens(
                 f"the package generates the token {actual[place][step]}, the model {wanted[place][step]}",
                 where=f"prompt {place} of {len(question.rows)}, token {step}"
                 + (", padded" if question.is_padded else "")
+                + (", with a picture, which the vision encoder reads right" if question.pictures else "")
                 + (", with the checkpoint's generation_config.json" if rules else ""),
                 why=f"the model's scores of the two differ by {gap:.2g}",
             )

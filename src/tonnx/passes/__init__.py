@@ -1,15 +1,24 @@
 """What is done to a graph between lowering and legalising, and after."""
 
-from tonnx.passes.pipeline import Optimised, clean_up, list_initializers, list_statistics, optimise
-from tonnx.passes.runtime import fit_opset, fit_runtime, fitted
+from tonnx.passes.pipeline import (
+    Optimised,
+    clean_up,
+    list_initializers,
+    list_statistics,
+    optimise,
+    optimise_at_own_opset,
+)
+from tonnx.passes.runtime import fit_opset, fit_profile, fit_runtime, fitted
 
 __all__ = [
     "Optimised",
     "clean_up",
     "fit_opset",
+    "fit_profile",
     "fit_runtime",
     "fitted",
     "list_initializers",
     "list_statistics",
     "optimise",
+    "optimise_at_own_opset",
 ]

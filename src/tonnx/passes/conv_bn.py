@@ -32,7 +32,7 @@ def fuse_conv_bn(model: ir.Model) -> Counter[str]:
     return fused
 
 
-def _channel_axis(layer: ir.Node, weight: np.ndarray) -> int | None:
+def _channel_axis(layer: ir.Node) -> int | None:
     """The axis of the weight that runs over the output channels."""
     if layer.op_type == "Conv":
         return 0
@@ -57,7 +57,7 @@ def _fuse(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> bool:
     bias = constant(layer.inputs[2]) if len(layer.inputs) > 2 and layer.inputs[2] is not None else np.zeros(1)
     if weight is None or bias is None or any(s is None for s in statistics):
         return False
-    axis = _channel_axis(layer, weight)
+    axis = _channel_axis(layer)
     if axis is None or (layer.op_type == "Gemm" and bias.ndim > 1):
         return False
     gamma, beta, mean, variance = (np.asarray(s, dtype=np.float64) for s in statistics)

@@ -1,19 +1,22 @@
-"""Nodes of element types that ONNX Runtime's CPU has no kernel for are computed in others, with casts around them.
+"""Nodes of element types that a runtime has no kernel for are computed in others, with casts around them.
 
 float16 is left alone: the runtime widens such nodes by itself, and others have the kernels. float64 turns into float32,
-which lowers the precision; everything else is widened, and loses nothing.
+which lowers the precision; everything else is widened, and loses nothing. Only for targets that compute int64 in 32
+bits themselves, or have no other integers, int64 turns into int32.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names, T
 from tonnx.ir.rewrite import all_graphs, cast_around, names_in, use_instead
-from tonnx.ir.schema import instead, signature
+from tonnx.ir.schema import INSTEAD, instead, signature
+from tonnx.targets import Profile
 
 _REDUCTIONS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
@@ -64,14 +67,38 @@ def _runs(opset: int, op_type: str, dtype: ir.DataType) -> bool:
     return op_type not in _MISSING.get(dtype, ()) and opset >= _MISSING_BEFORE.get(dtype, {}).get(op_type, 0)
 
 
+_NARROWED = {**INSTEAD, T.INT64: (T.INT32,)}
+_ANY_DTYPE = frozenset(("Cast", "If", "Loop", "Scan", "SequenceMap"))
+"""What converts, and what only hands on values of several types."""
+_POSITIONS = "Tind"
+"""The type variable of Slice's positions, which are constants, and where INT64_MAX says "to the end"."""
+
 Touched = Counter[tuple[str, ir.DataType, ir.DataType]]
 """How many nodes of an operator compute in another dtype: operator, its own dtype, the other."""
 
 
-def use_present_kernels(model: ir.Model) -> Touched:
-    """At any opset; gives what was changed."""
+def use_ort_kernels(model: ir.Model) -> Touched:
+    """For ONNX Runtime's CPU, at any opset; gives what was changed."""
+    return _use_present_kernels(model, partial(_runs, model.opset_imports[""]), INSTEAD, {})
+
+
+def use_kernels_of(model: ir.Model, profile: Profile) -> Touched:
+    """For a named target; gives what was changed."""
+    borders = narrow_borders(model) if profile.int64 == "none" else {}
+    return _use_present_kernels(model, partial(_takes, profile), _NARROWED, borders)
+
+
+def _takes(profile: Profile, op_type: str, dtype: ir.DataType) -> bool:
+    return op_type in _ANY_DTYPE or profile.takes(op_type, dtype.name.lower())
+
+
+def _use_present_kernels(
+    model: ir.Model,
+    runs: Callable[[str, ir.DataType], bool],
+    others: Mapping[ir.DataType, tuple[ir.DataType, ...]],
+    own_casts: dict[ir.Value, ir.Value],
+) -> Touched:
     touched: Touched = Counter()
-    runs = partial(_runs, model.opset_imports[""])
     lacking = [
         node
         for graph in all_graphs(model)
@@ -79,11 +106,12 @@ def use_present_kernels(model: ir.Model) -> Touched:
         if node.domain == "" and any(not runs(node.op_type, x.dtype) for x in node.inputs if x is not None and x.dtype)
     ]
     names = Names(names_in(model)) if lacking else Names()
-    own_casts: dict[ir.Value, ir.Value] = {}
     for node in lacking:
         schema = signature(node.op_type, model.opset_imports[""])
-        dtypes = {} if schema is None else instead(schema, node.inputs, runs)
-        if schema is None or not dtypes:
+        dtypes = {} if schema is None else instead(schema, node.inputs, runs, others)
+        if node.op_type == "Slice":
+            dtypes.pop(_POSITIONS, None)
+        if schema is None or not dtypes or (T.INT32 in dtypes.values() and not _in_32_bits(node)):
             continue
         graph = node.graph
         assert isinstance(graph, ir.Graph)
@@ -98,11 +126,46 @@ def use_present_kernels(model: ir.Model) -> Touched:
 
 
 def _drop_round_trips(own_casts: dict[ir.Value, ir.Value]) -> None:
-    """From float32 to float64 and back changes nothing; through all other dtypes numbers are rounded or wrap around."""
+    """To a type that holds all of its numbers, and back, changes nothing; through others they are rounded or wrap."""
     for result, inner in own_casts.items():
-        if (inner.dtype, result.dtype) != (T.FLOAT, T.DOUBLE):
+        if (inner.dtype, result.dtype) not in ((T.FLOAT, T.DOUBLE), (T.INT32, T.INT64)):
             continue
         for user, _ in tuple(result.uses()):
             back = user.outputs[0]
-            if (user.domain, user.op_type, back.dtype) == ("", "Cast", T.FLOAT) and not back.is_graph_output():
+            if (user.domain, user.op_type, back.dtype) == ("", "Cast", inner.dtype) and not back.is_graph_output():
                 use_instead(back, inner)
+
+
+def _in_32_bits(node: ir.Node) -> bool:
+    """Whether the integers that are known of a node's inputs fit int32."""
+    for value in node.inputs:
+        if value is not None and value.dtype == T.INT64 and value.const_value is not None:
+            array = value.const_value.numpy()
+            if array.size and (array.min() < -(2**31) or array.max() >= 2**31):
+                return False
+    return True
+
+
+def narrow_borders(model: ir.Model) -> dict[ir.Value, ir.Value]:
+    """Inputs and outputs of the model that are int64 become int32; gives the casts of the inputs and their inputs."""
+    graph, names = model.graph, Names(names_in(model))
+    casts: dict[ir.Value, ir.Value] = {}
+    first = next(iter(graph), None)
+    for value in graph.inputs:
+        if value.dtype == T.INT64 and not value.is_initializer() and first is not None:
+            value.type = ir.TensorType(T.INT32)
+            op = Builder(graph, names=names, opset=model.opset_imports[""], before=first)
+            wide = op.cast(value, T.INT64)
+            for user, index in tuple(value.uses()):
+                if user is not wide.producer():
+                    user.replace_input_with(index, wide)
+            casts[wide] = value
+    for i, value in enumerate(graph.outputs):
+        if value.dtype == T.INT64:
+            op = Builder(graph, names=names, opset=model.opset_imports[""])
+            narrow = op.cast(value, T.INT32)
+            name = value.name
+            value.name = names.unique(f"{name}_int64")
+            narrow.name, narrow.shape = name, value.shape
+            graph.outputs[i] = narrow
+    return casts

@@ -75,6 +75,17 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     return report
 
 
+def optimise_at_own_opset(model: ir.Model) -> None:
+    """The passes that need not know the version of an operator, for a file of any opset."""
+    with no_collection():
+        remove_dead(model)
+        remove_noops(model)
+        merge_common(model)
+        fold_constants(model)
+        merge_equal_initializers(model)
+        remove_dead(model)
+
+
 def clean_up(model: ir.Model, *, fold: bool = False) -> None:
     """After legalising: a rule sees one node only, so what several of them leave behind is tidied here, once."""
     with no_collection():

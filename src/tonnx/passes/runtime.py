@@ -10,17 +10,26 @@ from collections import Counter
 import onnx_ir as ir
 
 from tonnx.ir.target import ORT_CPU
-from tonnx.passes.kernels import Touched, use_present_kernels
+from tonnx.passes.dead import remove_dead
+from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
+from tonnx.passes.nibbles import store_nibbles
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
+from tonnx.targets import Profile
 
 _KEEPS = "(runtime=None keeps them as they are)"
 
 
 def fit_kernels(model: ir.Model, runtime: str | None) -> list[str]:
     """Element types that the runtime has kernels for. Before constants are folded: casts of weights go with them."""
-    touched = use_present_kernels(model) if runtime == ORT_CPU else Counter()
-    return [_told(touched)] if touched else []
+    touched = use_ort_kernels(model) if runtime == ORT_CPU else Counter()
+    return [f"for ONNX Runtime's CPU: {_told(touched)} {_KEEPS}"] if touched else []
+
+
+def fit_profile(model: ir.Model, profile: Profile | None) -> list[str]:
+    """Element types that a named target has; at its opset."""
+    touched = use_kernels_of(model, profile) if profile is not None else Counter()
+    return [f"for {profile.name}: {_told(touched)}"] if profile is not None and touched else []
 
 
 def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
@@ -32,7 +41,12 @@ def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
     """Integers that the runtime's kernels multiply without saturating; some opsets have none of them."""
     count = store_unsigned(model) if runtime == ORT_CPU else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
-    return [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+    notes = [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+    if nibbles := store_nibbles(model) if runtime == ORT_CPU else 0:
+        remove_dead(model)
+        plural = "s of 4 bits or fewer are" if nibbles != 1 else " of 4 bits or fewer is"
+        notes.append(f"for ONNX Runtime's CPU, {nibbles} weight{plural} stored in 4 bits {_KEEPS}")
+    return notes
 
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
@@ -57,7 +71,7 @@ def _told(touched: Touched) -> str:
         named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
         lost = ", which lowers the precision" if own == ir.DataType.DOUBLE else ""
         parts.append(f"{named} in {_name(other)} instead of {_name(own)}{lost}")
-    return f"for ONNX Runtime's CPU: {'; '.join(parts)} {_KEEPS}"
+    return "; ".join(parts)
 
 
 def _name(dtype: ir.DataType) -> str:

@@ -4,7 +4,8 @@ ONNX Runtime multiplies uint8 by int8 with an instruction that adds pairs of pro
 saturates on x86 processors without VNNI: 2 · 255 · 127 is above 32767. Its kernels for uint8 by uint8 add in 32 bits.
 On x86 it makes uint8 of int8 activations by itself (as seen in 1.31), so int8 by int8 does not stay that either.
 
-1. A constant that DequantizeLinear reads: weights, transposed or not. Other readers keep the int8.
+1. A constant that DequantizeLinear reads: weights, transposed or not. Other readers keep the int8. So do weights of
+   which no two products can exceed 16 bits, whatever they are multiplied by: int8 is the faster one.
 2. QuantizeLinear whose results only DequantizeLinear reads, through Clip: activations, and weights in training.
 3. The constant operand of MatMulInteger, QLinearMatMul and QLinearConv beside uint8. Beside int8 they are exact as they
    are, and the runtime lacks kernels for int8 by uint8; ConvInteger multiplies the other way round, and is exact.
@@ -16,12 +17,14 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.pairs import are_safe
 from tonnx.ir.rewrite import all_graphs, names_in
 
 Slot = tuple[ir.Node, int]
 """An input of a node, by its place."""
 
 _SHIFT = np.uint8(128)
+_LAYERS = ("Conv", "Gemm", "MatMul")
 _READERS: dict[str, tuple[int | None, int, int]] = {
     "DequantizeLinear": (None, 0, 2),
     "MatMulInteger": (0, 1, 3),
@@ -48,6 +51,8 @@ def store_unsigned(model: ir.Model) -> int:
         first, data, zero = _READERS[node.op_type]
         beside, weight = None if first is None else node.inputs[first], _weight(node, data)
         if weight is not None and (beside is None or beside.dtype == T.UINT8) and _is_shiftable(node, zero):
+            if _is_never_cut_off(node, data, zero):
+                continue
             slots += [weight, (node, zero)]
             weights.add(weight[0].inputs[weight[1]])
             turned += [value for value in node.inputs[data : data + 1] if value is not None and weight[0] is not node]
@@ -78,6 +83,24 @@ def _stored(value: ir.Value) -> ir.TensorProtocol | None:
     if producer is not None and producer.op_type != "Constant":
         return None
     return ir.convenience.get_const_tensor(value)
+
+
+def _is_never_cut_off(node: ir.Node, data: int, zero: int) -> bool:
+    """Whether these are weights with a scale for each channel of a layer, and pairs of them are small enough."""
+    integers, zero_point = node.inputs[data], node.inputs[zero] if zero < len(node.inputs) else None
+    if zero_point is not None and ((zeros := _stored(zero_point)) is None or zeros.numpy().any()):
+        return False
+    tensor = _stored(integers) if integers is not None and _is_stored(integers) else None
+    if tensor is None:
+        return False
+    if node.op_type == "MatMulInteger":
+        return len(tensor.shape) == 2 and are_safe(tensor.numpy(), 1)
+    scale = node.inputs[1]
+    if node.op_type != "DequantizeLinear" or scale is None or scale.shape is None or scale.shape.rank() != 1:
+        return False
+    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+    layers = all(user.op_type in _LAYERS for user, _ in node.outputs[0].uses())
+    return layers and are_safe(tensor.numpy(), axis)
 
 
 def _is_shiftable(node: ir.Node, index: int) -> bool:

@@ -64,6 +64,31 @@ class Subject:
         rtol, atol = self.rtol if rtol is None else rtol, self.atol if atol is None else atol
         return replace(self, rtol=rtol, atol=atol, steps=False)
 
+    def narrowed(self) -> Subject:
+        """For a file that takes and gives int32 where the model has int64."""
+        if self.reference is None:
+            return self
+        own = {name: array.dtype for name, array in self.example.items()}
+
+        def narrow(array: np.ndarray) -> np.ndarray:
+            return array.astype(np.int32) if array.dtype == np.int64 else array
+
+        def converted(reference: Reference) -> Reference:
+            def run(feeds: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
+                wide = {name: array.astype(own.get(name, array.dtype)) for name, array in feeds.items()}
+                return [narrow(np.asarray(result)) for result in reference(wide)]
+
+            return run
+
+        return replace(
+            self,
+            reference=converted(self.reference),
+            redrawn=None if self.redrawn is None else converted(self.redrawn),
+            example={name: narrow(array) for name, array in self.example.items()},
+            trace=None,
+            untraced="the file has int32 where the model has int64",
+        )
+
     def expected(self, feeds: Arrays) -> dict[str, np.ndarray]:
         """What the model gives, by name."""
         assert self.reference is not None

@@ -9,6 +9,8 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir.pairs import PAIR, pair_sums
+
 _DTYPES = {(4, True): ml_dtypes.int4, (4, False): ml_dtypes.uint4, (8, True): np.int8, (8, False): np.uint8}
 _NARROWER = np.linspace(1.0, 0.7, 7)
 """Parts of the largest magnitude that are tried as the end of the range: a few clipped numbers may cost less than
@@ -24,6 +26,8 @@ class Form:
     """How many numbers share a scale; 0: all along the axis."""
     symmetric: bool = True
     """Without a zero point."""
+    paired: bool = False
+    """No pair of products is cut off on any processor; see `tonnx.ir.pairs`. Of symmetric 8 bits by channel."""
 
     @property
     def dtype(self) -> ir.DataType:
@@ -90,15 +94,20 @@ def by_channel(array: np.ndarray, axis: int, form: Form) -> Stored:
     """One scale for each slice along an axis."""
     rows = np.moveaxis(array, axis, 0)
     blocks = rows.reshape(len(rows), -1).astype(np.float32)
-    integers, scale, zero_point = _rounded(blocks, form, array.dtype)
+    least = pair_sums(rows) / (PAIR - 1) if form.paired else None  # rounding may add a half to each of the two
+    integers, scale, zero_point = _rounded(blocks, form, array.dtype, least)
     return Stored(np.moveaxis(integers.reshape(rows.shape), 0, axis), scale, zero_point, axis, 0)
 
 
-def _rounded(blocks: np.ndarray, form: Form, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+def _rounded(
+    blocks: np.ndarray, form: Form, dtype: np.dtype, least_scale: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The blocks are along the last axis. The range is the one with the least square error of those that are tried."""
     best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
     least = np.full(blocks.shape[:-1], np.inf, np.float32)
     for scale, zero_point in _ranges(blocks, form, dtype):
+        if least_scale is not None:
+            scale = np.maximum(scale, least_scale).astype(dtype)
         low, high = form.limits
         steps = np.rint(blocks / scale[..., None].astype(np.float32)) + zero_point[..., None]
         integers = np.clip(steps, low, high)

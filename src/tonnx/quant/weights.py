@@ -18,8 +18,9 @@ import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import names_in, replace_node, use_instead
 from tonnx.quant.integers import Form, Stored, by_channel, in_blocks
+from tonnx.quant.qdq import stored_floats, stored_parts
 
 T = ir.DataType
 SINCE = 21
@@ -120,20 +121,12 @@ def _stored(array: np.ndarray, reading: _Reading, form: Form) -> Stored:
 
 def _replace(op: Builder, value: ir.Value, stored: Stored, nodes: Sequence[ir.Node], gathered: bool) -> None:
     name = str(value.name)
-    parts = {"quantized": stored.integers, "scale": stored.scale, "zero_point": stored.zero_point}
-    tensors = [
-        None if array is None else op.initializer(f"{name}_{part}", ir.Tensor(np.ascontiguousarray(array)))
-        for part, array in parts.items()
-    ]
     op.graph.initializers.pop(name)
-    block = stored.block or None
     if not gathered:
         with op.at(nodes[0]):
-            floats = op.DequantizeLinear(*tensors, axis=stored.axis, block_size=block)
-        for node, index in tuple(value.uses()):
-            node.replace_input_with(index, floats)
+            use_instead(value, stored_floats(op, name, stored))
         return
-    dtype = value.dtype
+    dtype, tensors = value.dtype, stored_parts(op, name, stored)
     for node in nodes:
         with op.at(node):
             rows = [None if tensor is None else op.Gather(tensor, node.inputs[1], axis=0) for tensor in tensors]

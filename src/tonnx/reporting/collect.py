@@ -145,7 +145,7 @@ class _Collector:
                     node.name or "",
                     inputs,
                     [self._value(value, spot.call) for value in node.outputs],
-                    [[a.name, _shown(a)] for a in node.attributes.values()],
+                    [[a.name, attribute_text(a)] for a in node.attributes.values()],
                     [self._text(part) for part in spot.path],
                     self._text(origin.operator),
                     self._text(origin.source),
@@ -176,7 +176,8 @@ class _Collector:
         return self._values[key]
 
 
-def _shown(attribute: ir.Attr) -> str:
+def attribute_text(attribute: ir.Attr) -> str:
+    """The value of an attribute in few characters."""
     if attribute.is_ref():
         return f"{attribute.ref_attr_name} of the call"
     if attribute.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS):

@@ -74,7 +74,7 @@ def report(
     if profile is None and data["file"]["weights"] > _TIMED_UP_TO:
         data["notes"].append("nodes were not timed: the weights take more than 2 GiB (profile=True, --profile does it)")
     elif profile is not False:
-        data["times"], note = _times(path, model, inputs or {}, sizes or {})
+        data["times"], note = _times(path, inputs or {}, sizes or {})
         data["notes"] += [note] if note else []
     if differences:
         data["differences"] = _differences(model, differences)
@@ -126,12 +126,17 @@ def _described(model: ir.Model) -> bool:
 
 def render(data: Mapping[str, Any]) -> str:
     """One HTML file with everything in it."""
-    html = (_HERE / "page.html").read_text(encoding="utf-8")
+    return fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data)
+
+
+def fill(template: Path, scripts: Sequence[Path], data: Mapping[str, Any]) -> str:
+    """A page of a template, in the look that all pages share, with its data inside: it needs no network."""
+    html = template.read_text(encoding="utf-8")
     # "</" would end the script element that holds the data; in JSON, "<\/" means the same.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("</", "<\\/")
     parts = {
         "/*STYLE*/": (_HERE / "page.css").read_text(encoding="utf-8"),
-        "/*SCRIPT*/": "\n".join((_HERE / name).read_text(encoding="utf-8") for name in _SCRIPTS),
+        "/*SCRIPT*/": "\n".join(script.read_text(encoding="utf-8") for script in scripts),
         "/*DATA*/": text,
     }
     for mark, content in parts.items():
@@ -145,7 +150,7 @@ def _ports(values: Iterable[ir.Value]) -> list[dict[str, Any]]:
 
 
 def _times(
-    path: str | os.PathLike[str], model: ir.Model, inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
+    path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> tuple[list[float] | None, str]:
     """Seconds by node; where the model does not run on invented inputs, why not."""
     from tonnx.benching.measure import check_given, make_inputs, size_key

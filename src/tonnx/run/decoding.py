@@ -13,6 +13,8 @@ from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.rules import Rules
 
 State = dict[str, np.ndarray]
+EMBEDDINGS, FEATURES = "inputs_embeds", "image_features"
+"""What a decoder reads in the place of tokens, and the rows of pictures that take the places of some."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +64,14 @@ class Prompts:
 class Decoder:
     """A file that takes tokens and a state, and gives scores and the next state."""
 
-    def __init__(self, session: Session, manifest: Mapping[str, Any]) -> None:
-        self._session = session
+    def __init__(self, session: Session, manifest: Mapping[str, Any], embedding: Session | None = None) -> None:
+        self._session, self._embedding = session, embedding
+        self._picture_token = manifest.get("image_token")
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
         self._first_position = int(manifest.get("first_position", 0))
+        self.whole_text = bool(manifest.get("whole_text"))
+        """Whether the file has no state, and is given all tokens at every step."""
 
     @property
     def inputs(self) -> Mapping[str, str]:
@@ -74,17 +79,30 @@ class Decoder:
 
     def start(self, batch: int, context: Mapping[str, np.ndarray] | None = None) -> State:
         """The state before the first token, and what stays the same in every step."""
-        return {**{name: self._empty(name, batch) for name in self._handed_on}, **(context or {})}
+        kept = ["input_ids"] if self.whole_text else self._handed_on
+        return {**{name: self._empty(name, batch) for name in kept}, **(context or {})}
 
     def reordered(self, state: State, order: Sequence[int]) -> State:
         """The state of other rows: each is one of these."""
-        axes = {name: list(self._session.shapes[name]).index("batch") for name in state}
+        shapes = self._session.shapes
+        axes = {name: list(shapes[name]).index("batch") if name in shapes else 0 for name in state}
         return {name: np.take(array, order, axes[name]) for name, array in state.items()}
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
-        sizes = {"batch": batch, "past": 0, "encoder_past": 0}
+        sizes = {"batch": batch, "past": 0, "encoder_past": 0, "sequence": 0}
         shape = [sizes.get(dim, 1) if isinstance(dim, str) else int(dim or 1) for dim in self._session.shapes[name]]
         return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
+
+    def embedded(self, ids: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
+        """Tokens as vectors; those that stand for pictures are the next rows of ``features``."""
+        assert self._embedding is not None
+        vectors = self._embedding.run({"input_ids": ids.astype(np.int64)})[EMBEDDINGS]
+        places = ids == self._picture_token
+        if features is not None:
+            for vector, place, rows in zip(vectors, places, features, strict=True):
+                taken = np.flatnonzero(place)[: len(rows)]  # one that was generated stands for no picture
+                vector[taken] = rows[: len(taken)]
+        return vectors
 
     def step(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Scores after the last of some more tokens, and the state. ``mask`` is of all tokens up to them."""
@@ -103,6 +121,8 @@ class Decoder:
         return scores, state
 
     def _run(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+        if self.whole_text:
+            ids = np.concatenate([state["input_ids"], ids], axis=1)
         length, new = mask.shape[1], ids.shape[1]
         positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, length - new :]
         known = {
@@ -111,9 +131,18 @@ class Decoder:
             "position_ids": positions,
             "cache_position": np.arange(length - new, length) + self._first_position,
         }
-        feeds = {**state, **{name: known[name].astype(np.int64) for name in known if name in self._session.inputs}}
+        inputs = self._session.inputs
+        feeds = {name: array for name, array in state.items() if name in inputs}
+        feeds |= {name: known[name].astype(np.int64) for name in known if name in inputs}
+        if self._embedding is not None:
+            feeds[EMBEDDINGS] = self.embedded(ids, state.get(FEATURES))
         outputs = self._session.run(feeds)
-        return outputs["logits"][:, -1], state | {name: outputs[after] for name, after in self._handed_on.items()}
+        handed_on = {name: outputs[after] for name, after in self._handed_on.items()}
+        if self.whole_text:
+            handed_on["input_ids"] = ids
+        if FEATURES in state:  # every text has as many pictures
+            handed_on[FEATURES] = state[FEATURES][:, int((ids[0] == self._picture_token).sum()) :]
+        return outputs["logits"][:, -1], state | handed_on
 
 
 def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:

@@ -68,16 +68,26 @@ def load(
         from tonnx.run.package import Package
 
         return Package(path, provider_names or None, threads)
-    return Model(Session(path, provider_names or None, threads), None if recipe is None else read_recipe(recipe), path)
+    session = Session(path, provider_names or None, threads)
+    model = Model(session, None if recipe is None else read_recipe(recipe), path)
+    model.loaded_by = {"recipe": model.recipe, "providers": provider_names or None, "threads": threads}
+    return model
 
 
 class Model:
-    """A loaded ONNX file. Call it with inputs in order or by name; it gives the outputs by name."""
+    """A loaded ONNX file. Call it with inputs in order or by name; it gives the outputs by name.
+
+    It is pickled as its path and options, so that each process that it is sent to loads the file by itself.
+    """
+
+    loaded_by: Mapping[str, Any] | None = None
+    """The options of `load`; None for a model that was not loaded by it."""
 
     def __init__(
         self, session: Session, recipe: Recipe | None = None, path: str | os.PathLike[str] | None = None
     ) -> None:
         self._session = session
+        self.path = None if path is None else os.path.abspath(path)
         self.inputs = {name: _port(name, kind, session.shapes[name]) for name, kind in session.inputs.items()}
         scalars = {name for name, port in self.inputs.items() if not port.shape}
         for name in scalars & _unranked(path) if scalars and path is not None else ():
@@ -88,8 +98,17 @@ class Model:
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
         """The outputs by name. An input may be an array, a tensor, a list of numbers, or a picture."""
+        return self.run(self.arrays(*args, **kwargs))
+
+    def arrays(self, *args: Any, **kwargs: Any) -> dict[str, np.ndarray]:
+        """What a call with these arguments runs on, by name; see `check` for whether it fits."""
         feeds = self._named(args, kwargs)
-        return self.run({name: self._array(self.inputs[name], value) for name, value in feeds.items()})
+        return {name: self._array(self.inputs[name], value) for name, value in feeds.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self.path is None or self.loaded_by is None:
+            raise TypeError("only a model that tonnx.load has loaded can be pickled: by its path and options")
+        return _loaded, (self.path, dict(self.loaded_by))
 
     def __repr__(self) -> str:
         outputs = ", ".join(map(str, self.outputs.values()))
@@ -103,7 +122,7 @@ class Model:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run on arrays that fit: their dtypes and shapes are checked first."""
-        self._check(feeds)
+        self.check(feeds)
         try:
             return self._session.run(feeds)
         except TonnxError as error:
@@ -135,7 +154,8 @@ class Model:
             return picture_batch(self, pictures)
         return _from_numbers(port, value)
 
-    def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
+    def check(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Raises InvalidArgument if something is missing, or is of another dtype or shape than the model takes."""
         missing = [str(port) for name, port in self.inputs.items() if name not in feeds]
         if missing:
             raise InvalidArgument(f"missing: {', '.join(missing)}", why=self._takes())
@@ -154,6 +174,10 @@ class Model:
 
     def _takes(self) -> str:
         return "it takes " + "; ".join(map(str, self.inputs.values()))
+
+
+def _loaded(path: str, options: dict[str, Any]) -> Any:
+    return load(path, **options)
 
 
 def provider_name(name: str) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.proof.session import Session
 from tonnx.run.before import prepare
-from tonnx.run.decoding import Asked, Decoder, Prompts, decode, padded, token_steps
+from tonnx.run.decoding import FEATURES, Asked, Decoder, Prompts, decode, padded, token_steps
 from tonnx.run.features import features_of, longest
 from tonnx.run.pictures import open_picture
 from tonnx.run.recipe import read_recipe
@@ -54,20 +54,24 @@ class Package:
         self, folder: str | os.PathLike[str], providers: Sequence[str] | None = None, threads: int | None = None
     ) -> None:
         self.folder = Path(folder)
+        self._loaded_by = providers, threads
         missing = f"{self.folder} is no package: it has no {MANIFEST}"
         self.manifest = read_json(self.folder / MANIFEST, missing, "tonnx export FOLDER -o PACKAGE makes one")
         self.task = str(self.manifest.get("task"))
         self.settings: dict[str, Any] = {}
         if (self.folder / "generation_config.json").is_file():
             self.settings = read_json(self.folder / "generation_config.json")
-        parts = ["file"] if self.continues else ["encoder", "file"]
-        names = [str(self.manifest.get(part)) for part in parts]
+        names = [str(self.manifest[part]) for part in ("encoder", "vision", "embedding") if part in self.manifest]
+        names.append(str(self.manifest.get("file")))
         for name in names:
             if not (self.folder / name).is_file():
                 raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(self.folder / name))
         sessions = [Session(self.folder / name, providers, threads) for name in names]
         self._session = sessions[0]
-        self.decoder = Decoder(sessions[-1], self.manifest)
+        self.decoder = Decoder(sessions[-1], self.manifest, sessions[1] if self.sees else None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Package, (os.path.abspath(self.folder), *self._loaded_by)
 
     def __repr__(self) -> str:
         return f"<tonnx package: {self.task}, {self.folder}>"
@@ -77,7 +81,12 @@ class Package:
         """Whether what is generated goes on with the prompt; else an encoder reads that."""
         return "encoder" not in self.manifest
 
-    def generate(self, prompts: Any, **options: Any) -> list[Generation]:
+    @property
+    def sees(self) -> bool:
+        """Whether texts have pictures among their tokens."""
+        return "vision" in self.manifest
+
+    def generate(self, prompts: Any, images: Any = None, **options: Any) -> list[Generation]:
         """Continue prompts, or rewrite them: texts, or lists of token ids. Pictures, where the package describes those.
 
         Greedy unless sampling or beams are asked for. What generation_config.json says of tokens that may not come, or
@@ -85,6 +94,8 @@ class Package:
 
         Args:
             prompts: one or several.
+            images: for a model that reads pictures in a text, one for each prompt: paths, Pillow's, or the arrays that
+                the network takes. A prompt has it where the model's token for pictures is, else in front.
             options: ``max_new_tokens`` (64): at most so many for each prompt; fewer where an end token comes.
                 ``do_sample``: draw tokens by their probabilities, at this ``temperature``, of the ``top_k`` likeliest
                 (0: all), and of the likeliest that together have the probability ``top_p``; ``seed`` repeats the draws.
@@ -92,14 +103,14 @@ class Package:
                 probability over length to the power of ``length_penalty``.
         """
         self._check_task("generate", GENERATION, TRANSLATION, CAPTIONS)
-        return self.generations(self._prompts(prompts), options)
+        return self.generations(self._prompts(prompts, images), options)
 
     def generations(self, prompts: Prompts, options: Mapping[str, Any]) -> list[Generation]:
         """What comes after prompts, by the options of `generate`."""
         results = decode(self.decoder, prompts, _asked(options))
         return [Generation(tokens, self.text(tokens) if self.has_tokenizer else None) for tokens in results]
 
-    def stream(self, prompt: str, **options: Any) -> Iterator[str]:
+    def stream(self, prompt: str, images: Any = None, **options: Any) -> Iterator[str]:
         """The text after one prompt, piece by piece as it comes; options as of `generate`, without beams."""
         self._check_task("stream", GENERATION, TRANSLATION, CAPTIONS)
         asked = _asked(options)
@@ -107,7 +118,7 @@ class Package:
             raise InvalidArgument("beams are known at the end only", hint="generate gives them")
         tokens: list[int] = []
         shown = ""
-        for step in token_steps(self.decoder, self._prompts(prompt), asked):
+        for step in token_steps(self.decoder, self._prompts(prompt, images), asked):
             tokens += [token for token in step if token is not None]
             text = self.text(tokens)
             if not text.endswith("\ufffd"):  # else a letter is not complete
@@ -115,8 +126,10 @@ class Package:
                 shown = text
         yield self.text(tokens).removeprefix(shown)
 
-    def _prompts(self, prompts: Any) -> Prompts:
+    def _prompts(self, prompts: Any, images: Any = None) -> Prompts:
         """What the decoder is given: the prompts themselves, or what the encoder makes of them."""
+        if images is not None:
+            return self._seeing_prompts(prompts, images)
         if self.continues:
             return self.prompts(self.token_ids(prompts))
         if self.task == TRANSLATION:
@@ -125,6 +138,33 @@ class Package:
         else:
             context = self.context({self._input: self._arrays(prompts)})
         return self.prompts([[int(self.manifest["start"])]] * len(context[STATES]), context)
+
+    def _seeing_prompts(self, prompts: Any, images: Any) -> Prompts:
+        """Prompts with as many tokens for their picture as it has rows, and those rows."""
+        if not self.sees:
+            raise InvalidArgument(f"{self.folder} does not read pictures in a text; it is for {self.task}")
+        rows = self.token_ids(prompts)
+        images = [images] if isinstance(images, (str, os.PathLike)) or not isinstance(images, Sequence) else images
+        if len(images) != len(rows):
+            raise InvalidArgument(f"there are {len(images)} pictures for {len(rows)} prompts", hint="give one for each")
+        token, count = int(self.manifest["image_token"]), int(self.manifest["image_rows"])
+        features = np.stack([self.features(image) for image in images])
+        expanded = []
+        for row in rows:
+            if row.count(token) not in (0, 1, count):
+                raise InvalidArgument(f"a prompt has {row.count(token)} tokens for pictures; it may have one picture")
+            place = row.index(token) if token in row else 0
+            others = [each for each in row if each != token]
+            expanded.append([*others[:place], *[token] * count, *others[place:]])
+        return self.prompts(expanded, {FEATURES: features})
+
+    def features(self, image: Any) -> np.ndarray:
+        """What the vision encoder makes of one picture: a row for each of its tokens."""
+        pixels = image if isinstance(image, np.ndarray) else self._arrays([image])
+        wanted = self._session.shapes[self._input]
+        if list(pixels.shape) != list(wanted):
+            raise InvalidArgument(f"the network takes a picture as an array of {wanted}, not {list(pixels.shape)}")
+        return self._session.run({self._input: pixels.astype(np.float32)})[FEATURES]
 
     def context(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the encoder makes of its inputs, by the names of the decoder's."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +18,8 @@ if TYPE_CHECKING:
     from tonnx.run.model import Model
     from tonnx.run.recipe import Recipe
 
+T = TypeVar("T")
+
 
 def predict(model: Model, pictures: Sequence[Any], most_pixels: int = MOST_PIXELS) -> list[Answer]:
     """The answers for a batch of pictures, given by path or as Pillow's."""
@@ -26,6 +27,12 @@ def predict(model: Model, pictures: Sequence[Any], most_pixels: int = MOST_PIXEL
     prepared = [prepare(_opened(picture, most_pixels), recipe) for picture in pictures]
     outputs = model.run(_feeds(model, recipe, prepared))
     return [conclude(one, state, recipe) for one, state in zip(_apart(model, outputs, prepared), prepared, strict=True)]
+
+
+def prepared_feeds(model: Model, pictures: Sequence[Any]) -> dict[str, np.ndarray]:
+    """What the model takes for a batch of pictures."""
+    recipe = recipe_of(model)
+    return _feeds(model, recipe, [prepare(_opened(picture, MOST_PIXELS), recipe) for picture in pictures])
 
 
 def picture_batch(model: Model, pictures: Sequence[Any]) -> np.ndarray:
@@ -46,7 +53,7 @@ def recipe_of(model: Model) -> Recipe:
     return model.recipe
 
 
-def batches(model: Model, paths: Iterable[Path], size: int | None) -> Iterator[list[Path]]:
+def batches(model: Model, paths: Iterable[T], size: int | None) -> Iterator[list[T]]:
     """Paths in groups that the model takes at once."""
     fixed = _batch_of(model)
     if size is not None and isinstance(fixed, int) and size != fixed:

@@ -114,6 +114,11 @@ def _allowing(original: Any, module: Any) -> Iterator[None]:
             raise failure from None
 
 
+def since(version: tuple[int, int], *patches: Patch) -> tuple[Patch, ...]:
+    """Patches of what PyTorch has from a version on; none before it."""
+    return patches if version <= VERSION else ()
+
+
 def patches() -> Iterator[Patch]:
     """What a capture in an older PyTorch needs, to go as it does in the newest."""
     if not _defers():

@@ -278,23 +278,23 @@ def dequantize_linear(op: Builder, node: NodeView) -> ir.Value:
 @down("MatMulInteger", 10)
 def matmul_integer(op: Builder, node: NodeView) -> ir.Value:
     """A product of int32 matrices."""
-    a = _centred(op, node.need("A"), _per_row(op, node, "A", node["a_zero_point"]), T.INT32)
+    a = _centred(op, node.need("A"), _per_row(op, node["a_zero_point"]), T.INT32)
     return op.MatMul(a, _centred(op, node.need("B"), node["b_zero_point"], T.INT32))
 
 
 @down("QLinearMatMul", 10)
 def qlinear_matmul(op: Builder, node: NodeView) -> ir.Value:
     """The product of integers, scaled and quantised."""
-    a = _centred(op, node.need("a"), _per_row(op, node, "a", node["a_zero_point"]), T.INT32)
+    a = _centred(op, node.need("a"), _per_row(op, node["a_zero_point"]), T.INT32)
     product = op.MatMul(a, _centred(op, node.need("b"), node["b_zero_point"], T.INT32))
-    scale = _per_row(op, node, "a", node["a_scale"])
+    scale = _per_row(op, node["a_scale"])
     assert scale is not None
     scale = op.cast(scale * node.need("b_scale"), T.FLOAT)
     ratio = op.Cast(product, to=int(T.FLOAT)) * scale / op.cast(node.need("y_scale"), T.FLOAT)
     return _quantised(op, ratio, node["y_zero_point"])
 
 
-def _per_row(op: Builder, node: NodeView, matrix: str, parameter: ir.Value | None) -> ir.Value | None:
+def _per_row(op: Builder, parameter: ir.Value | None) -> ir.Value | None:
     """One value for each row of the left matrix, shaped to broadcast."""
     if parameter is None or parameter.shape is None or parameter.shape.rank() != 1 or fixed(parameter, 0) == 1:
         return parameter

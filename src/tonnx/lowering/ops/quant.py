@@ -88,6 +88,26 @@ def fake_quantize(
     return _dequantise(op, integers, scale, zero_point, axis)
 
 
+@lower("tonnx.fake_quantise")
+def fake_quantise(
+    op: Builder, x: ir.Value, scale: ir.Value, zero_point: ir.Value, low: int, high: int, axis: int, half_up: bool
+) -> ir.Value:
+    """As `tonnx.quant.prepare` has it. QuantizeLinear rounds halves to even: what goes up is rounded before it."""
+    if half_up:
+        step = _spread(op, x, _number(op, scale, T.FLOAT), axis)
+        x = op.Mul(op.Floor(op.Add(op.Div(x, step), 0.5)), step)
+    return fake_quantize(op, x, scale, zero_point, low, high, axis)
+
+
+@lower("tonnx.fake_quantise_bias")
+def fake_quantise_bias(op: Builder, x: ir.Value, input_scale: ir.Value, weight_scale: ir.Value) -> ir.Value:
+    """32 bits, in steps of input times weight: what runtimes want of a bias beside integer kernels."""
+    scale = op.Mul(_number(op, input_scale, T.FLOAT), _number(op, weight_scale, T.FLOAT))
+    steps = op.Clip(op.Round(op.Div(x, scale)), float(_INT32[0]), float(_INT32[1] - 127))
+    axis = {"axis": 0} if op.rank(scale) else {}
+    return op.DequantizeLinear(op.cast(steps, T.INT32), scale, **axis)
+
+
 # Quantised tensors stand for the real numbers that their integers mean: so does PyTorch treat them, and so do the
 # values here, which know their step and keep the integers beside them.
 

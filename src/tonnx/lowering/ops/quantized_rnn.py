@@ -9,8 +9,10 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, T
+from tonnx.lowering.ops.linear import linear
+from tonnx.lowering.ops.quant import fake_quantise
 from tonnx.lowering.ops.quantized import Pack, linear_dynamic, linear_half
-from tonnx.lowering.ops.rnn import GRU, LSTM, Kind, by_direction, recurrent, stepped, stepped_once
+from tonnx.lowering.ops.rnn import GRU, KINDS, LSTM, Kind, by_direction, recurrent, stepped, stepped_once
 from tonnx.lowering.rules import lower
 
 
@@ -65,6 +67,44 @@ def _layers(
         return stepped(op, begin, linear_dynamic(op, x, ih, reduced, after=""), direction, step)
 
     return by_direction(op, x, hx, count, directions, layer)
+
+
+@lower("tonnx.quantised_rnn")
+def fake_quantised_rnn(
+    op: Builder,
+    x: ir.Value,
+    hx: Sequence[ir.Value],
+    params: Sequence[ir.Value],
+    has_biases: bool,
+    num_layers: int,
+    bidirectional: bool,
+    batch_first: bool,
+    kind: str,
+    scales: Sequence[ir.Value],
+    zero_points: Sequence[ir.Value],
+    lows: Sequence[int],
+    highs: Sequence[int],
+    half_up: bool,
+) -> list[ir.Value]:
+    """As `tonnx.quant.prepare` has it: of real numbers, each state on the steps of its own scale."""
+    each, layers = 4 if has_biases else 2, KINDS[kind.upper()]
+
+    def on_steps(op: Builder, states: Sequence[ir.Value]) -> list[ir.Value]:
+        steps = zip(states, scales, zero_points, lows, highs, strict=True)
+        return [fake_quantise(op, state, *step, 0, half_up) for state, *step in steps]  # type: ignore[arg-type]
+
+    def layer(x: ir.Value, begin: Sequence[ir.Value], at: int, direction: int) -> list[ir.Value]:
+        w_ih, w_hh, *biases = params[at * each : (at + 1) * each]
+        b_ih, b_hh = biases or (None, None)
+
+        def step(op: Builder, states: Sequence[ir.Value], item: ir.Value) -> list[ir.Value]:
+            return on_steps(op, stepped_once(op, layers, states, item, linear(op, states[0], w_hh, b_hh)))
+
+        return stepped(op, begin, linear(op, x, w_ih, b_ih), direction, step)
+
+    sequence = op.Transpose(x, perm=[1, 0, 2]) if batch_first else x
+    output, *states = by_direction(op, sequence, on_steps(op, hx), num_layers, 2 if bidirectional else 1, layer)
+    return [op.Transpose(output, perm=[1, 0, 2]) if batch_first else output, *states]
 
 
 # One step

@@ -94,6 +94,23 @@ class Started(nn.Module):
         return x[:, torch.nonzero(self.chosen).flatten()]
 
 
+class Grid(nn.Module):
+    """Parts whose sizes are computed from constants, through a tensor whose own size they decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("grid", torch.tensor([[2, 1, 2]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        ends = torch.repeat_interleave(self.grid[:, 1] * self.grid[:, 2], self.grid[:, 0]).cumsum(0)
+        lengths = torch.repeat_interleave(self.grid[:, 2], self.grid[:, 0]).tolist()
+        return torch.cat(x[: ends[-1].item()].split(lengths)[::-1])
+
+
+def test_sizes_that_constants_decide() -> None:
+    assert "aten.split_with_sizes.default" in calls(recorded(Grid(), torch.randn(5, 3)))
+
+
 @pytest.mark.parametrize("started", [True, False])
 def test_decided_by_weights(started: bool) -> None:
     captured = recorded(Started(started))

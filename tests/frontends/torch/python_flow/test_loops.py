@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -473,6 +474,12 @@ CASES = [
 
 @table(CASES)
 def test_loops(case: Case) -> None:
+    assert "jit" not in check(case).capture
+
+
+@table(CASES[::8])
+def test_without_the_recorder(case: Case) -> None:
+    """Which knows the loops: then they are rewritten after torch.export has failed at them."""
     check(case, capture="export")
 
 
@@ -483,11 +490,22 @@ def test_unbound() -> None:
     assert "Loop" in {node.op_type for node in result.model.graph}
 
 
-@pytest.mark.parametrize("opset", [8, 9, 11, 13, 26])
-def test_opsets(opset: int) -> None:
-    check(Case("recurrent", Recurrent(), [rows(3, 5, 4)], {0: [0, 1]}, has=["Loop"], opset=opset))
-    check(Case("nothing_carried", comprehension, [rows(5, 3)], {0: [0]}, has=["Loop"], opset=opset))
-    check(Case("nested", nested, [rows(3, 4)], "all", has=["Loop"], opset=opset))
+AT_OPSETS = {
+    "recurrent": Case("recurrent", Recurrent(), [rows(3, 5, 4)], {0: [0, 1]}, has=["Loop"]),
+    "nothing_carried": Case("nothing_carried", comprehension, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    "nested": Case("nested", nested, [rows(3, 4)], "all", has=["Loop"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("opset", "name"),
+    [
+        *((8, name) for name in AT_OPSETS),
+        *((9, "nothing_carried"), (11, "recurrent"), (13, "nested"), (26, "recurrent"), (26, "nothing_carried")),
+    ],
+)
+def test_opsets(opset: int, name: str) -> None:
+    check(replace(AT_OPSETS[name], opset=opset))
 
 
 def test_after_torch_dynamo_has_failed_in_a_capture() -> None:

@@ -108,12 +108,17 @@ def median(
     """The mean of the two in the middle, or the lower one."""
     axes = axes_of(op, x, axis)
     if len(axes) > 1:
-        others = [i for i in range(op.rank(x)) if i not in axes]
-        flat = op.Reshape(op.Transpose(x, perm=[*others, *axes]), op.vector([*(op.size(x, i) for i in others), -1]))
-        value = _middle(op, flat, len(others), mode)[0]
+        value = _middle(op, _as_last_axis(op, x, axes), op.rank(x) - len(axes), mode)[0]
         return op.Unsqueeze(value, axes) if keepdim else value, None
     value, place = _middle(op, x, axes[0], mode)
     return (op.Unsqueeze(value, axes), place) if keepdim else (value, place)
+
+
+def _as_last_axis(op: Builder, x: ir.Value, axes: list[int]) -> ir.Value:
+    """Axes taken together behind all others; of a size that is known if theirs are."""
+    others = [i for i in range(op.rank(x)) if i not in axes]
+    count = op.product([op.size(x, i) for i in axes])
+    return op.reshape(op.Transpose(x, perm=[*others, *axes]), [*(op.size(x, i) for i in others), count])
 
 
 def _middle(op: Builder, x: ir.Value, axis: int, mode: str) -> tuple[ir.Value, ir.Value]:
@@ -196,10 +201,8 @@ def nanmedian(op: Builder, x: Value, *, axis: Ints = (), keepdim: bool = True, m
     """The middle of what is a number, or the mean of the two in the middle."""
     x = to_float(op, x)
     axes = axes_of(op, x, axis)
-    others = [i for i in range(op.rank(x)) if i not in axes]
-    flat = op.Reshape(op.Transpose(x, perm=[*others, *axes]), op.vector([*(op.size(x, i) for i in others), -1]))
     which = "midpoint" if mode == "avg" else "lower"
-    middle = torch_sort.quantile(op, flat, 0.5, -1, interpolation=which, of_numbers=True)
+    middle = torch_sort.quantile(op, _as_last_axis(op, x, axes), 0.5, -1, interpolation=which, of_numbers=True)
     return op.Unsqueeze(middle, sorted(axes)) if keepdim else middle
 
 

@@ -287,6 +287,6 @@ def _result_names(tree: Node, by_place: bool, arguments: Collection[str]) -> Ite
         root = f"output_{step.key}" if by_place or str(step.key).isdigit() else str(step.key)
         if root == PAST:
             root = PRESENT
-        elif root in arguments and any(part.objects()):
+        elif root in arguments and part.make is not None:
             root = f"{PRESENT}_{root}"
         yield from named_leaves(root, part)

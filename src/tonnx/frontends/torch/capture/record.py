@@ -28,7 +28,6 @@ from torch.export.graph_signature import (
 )
 from torch.fx import Graph, Node
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
-from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
@@ -36,6 +35,7 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.fakes import Fakes
+from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
 from tonnx.frontends.torch.source import (
     is_users,
@@ -135,7 +135,9 @@ class _Recorder(TorchDispatchMode):
         self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """By the identity of a real tensor: itself, which lives on, and its fake."""
         self._constants: dict[str, torch.Tensor] = {}
-        self._values = _WeightValues()
+        self._real: dict[Node, torch.Tensor] = {}
+        """The weights and constants that nodes stand for."""
+        self._values = SettledValues(self._real.get)
         self._homes: dict[sympy.Symbol, tuple[Node, int]] = {}
         """A tensor and an axis of it for every size that is a symbol."""
         self._numbers: dict[Any, Node] = {}
@@ -182,7 +184,7 @@ class _Recorder(TorchDispatchMode):
         kind = InputKind.PARAMETER if isinstance(tensor, torch.nn.Parameter) else InputKind.BUFFER
         kind = InputKind.CONSTANT_TENSOR if name in self._constants else kind
         node = self._placeholder(name.replace(".", "_"), fake, kind, name)
-        self._values.add(node, tensor)
+        self._real[node] = tensor
         return fake
 
     # Calls
@@ -211,14 +213,14 @@ class _Recorder(TorchDispatchMode):
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags
-        if torch.Tag.dynamic_output_shape in tags or _gives_number(func):
-            real = self._values.of((node_args, node_kwargs))
-            if real is not None:
-                return self._computed(func, *real)
+        if _shaped_by_values(func) or _gives_number(func):
+            settled = self._values.of((node_args, node_kwargs))
+            if settled is not None:
+                return self._computed(func, *settled)
         if torch.Tag.inplace_view in tags:
             self._keep_shape(fake_args[0])
-        elif func._schema.is_mutable:
-            self._note_writes(func, fake_args, fake_kwargs)
+        if func._schema.is_mutable and not is_view_in_place(func):
+            self._values.note_write(func, fake_args, fake_kwargs)
         result = self.fakes.call(func, fake_args, fake_kwargs)
         if result is None and not func._schema.is_mutable:
             return None
@@ -261,21 +263,14 @@ class _Recorder(TorchDispatchMode):
             node.meta["val"] = before
             node = node.args[0] if node.args else None
 
-    def _note_writes(self, func: Any, args: Any, kwargs: Any) -> None:
-        for index, argument in enumerate(func._schema.arguments):
-            if argument.alias_info is not None and argument.alias_info.is_write:
-                value = args[index] if index < len(args) else kwargs.get(argument.name)
-                for tensor in value if isinstance(value, list) else [value]:
-                    if isinstance(tensor, torch.Tensor):
-                        self._values.wrote(tensor)
-
-    def _computed(self, func: Any, args: Any, kwargs: Any) -> Any:
-        """What depends on the values of weights alone is what they make of it now."""
+    def _computed(self, func: Any, arguments: Any, leaves: Sequence[Node]) -> Any:
+        """What depends on the values of weights and constants alone is what they make of it now."""
+        args, kwargs = arguments
         with _disable_current_modes():
             result = func(*args, **kwargs)
-        line = _user_line(sys._getframe(2))
-        self._notes.append(f"decided by the values that the weights have now{line and ': ' + line}")
-        return result
+        if any(id(self._real[leaf]) in self._names for leaf in leaves):
+            self._notes.append(decided_note(_user_line(sys._getframe(2))))
+        return pytree.tree_map_only(torch.Tensor, self._fake_of, result)  # tolist() takes no mixture of both
 
     # Arguments
 
@@ -348,48 +343,15 @@ class _Recorder(TorchDispatchMode):
         return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
 
 
-class _Unknown(Exception):
-    """A value that only a run of the file knows."""
-
-
-class _WeightValues:
-    """The values of what a graph computes from weights alone, as long as nobody writes to them."""
-
-    def __init__(self) -> None:
-        self._weights: dict[Node, torch.Tensor] = {}
-        self._values: dict[Node, Any] = {}
-        self._written: set[int] = set()
-
-    def add(self, node: Node, tensor: torch.Tensor) -> None:
-        """A weight."""
-        self._weights[node] = tensor
-
-    def wrote(self, tensor: torch.Tensor) -> None:
-        """A model writes to a tensor."""
-        self._written.add(tensor.untyped_storage()._cdata)
-
-    def of(self, arguments: Any) -> Any:
-        """Arguments with values in the place of nodes; None if one of them is not known."""
-        with _disable_current_modes():
-            try:
-                return map_arg(arguments, self._value)
-            except _Unknown:
-                return None
-
-    def _value(self, node: Node) -> Any:
-        fake = node.meta.get("val")
-        if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata in self._written:
-            raise _Unknown
-        if node in self._weights:
-            return self._weights[node].detach()  # what reshapes it in place must not reach the user's own
-        if node not in self._values:
-            target: Any = node.target
-            is_random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-            if node.op == "placeholder" or is_random or not node.all_input_nodes:
-                raise _Unknown
-            args, kwargs = map_arg((node.args, node.kwargs), self._value)
-            self._values[node] = target(*args, **kwargs)
-        return self._values[node]
+@cache
+def _shaped_by_values(func: Any) -> bool:
+    """Whether the values of tensors decide the shape of the result."""
+    if torch.Tag.dynamic_output_shape in func.tags:
+        return True
+    tensors = [argument for argument in func._schema.arguments if str(argument.type) == "Tensor"]
+    others = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
+    # repeat_interleave(tensor, repeats) is made of the one that is marked so, and is not marked itself.
+    return len(tensors) > 1 and any(torch.Tag.dynamic_output_shape in other.tags for other in others)
 
 
 @cache

@@ -100,7 +100,7 @@ def lower_script(
     parameters = Parameters(op)
     walk = ScriptWalk(op, parameters, settings, lower_graph)
     with op:
-        tree = _run(walk, script, call, _inputs(graph, call), module)
+        tree = _run(walk, script, call, _inputs(graph, call))
         walk.raise_unsupported()
         results = [_read(walk, leaf) for leaf in pytree.tree_leaves(tree)]
         kept, notes = add_results(op, results, result_names(tree), call.leaves, output_names, output_axes)
@@ -130,7 +130,7 @@ def add_input(graph: ir.Graph, leaf: Leaf, dtype: torch.dtype, shape: list[Any])
     return value
 
 
-def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor], module: torch.nn.Module) -> Any:
+def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor]) -> Any:
     args, kwargs = call.with_tensors(inputs)
     is_method = isinstance(script, torch.jit.ScriptModule)
     schema = script.forward.schema if is_method else script.schema

@@ -53,10 +53,10 @@ FOREIGN = (
         "it checks that no variance is negative", How.CODE,
     ),
     Patch("torch", "_is_all_true", checks.all_true, "torch.distributions look at the values of their arguments"),
-    Patch(
+    *versions.since((2, 15), Patch(
         "torch.distributions.distribution", "_all_true_or_runtime_assert", checks.all_true_or_told,
-        "the same, from 2.15 on; it would assert in the program", optional=True,
-    ),
+        "the same; it would assert in the program",
+    )),
     Patch("torch", "_check_with", checks.check_with, "a check of values is no part of the file"),
     Patch(
         "torch.nn.functional", "scaled_dot_product_attention", attention.attention,

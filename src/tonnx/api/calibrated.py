@@ -1,0 +1,260 @@
+"""Networks that multiply integers: calibrated on samples, layer by layer as far as the loss allows; or as they go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument
+from tonnx.io import read as reading
+from tonnx.io import write
+from tonnx.ir import provenance
+from tonnx.ir.target import CANON, ORT_CPU, Target
+from tonnx.legalise import legalise
+from tonnx.passes import clean_up, fit_runtime, optimise
+from tonnx.proof import Session
+from tonnx.quant.calibrate import Feeds, Observed, Run, observe
+from tonnx.quant.histogram import METHODS, Histogram
+from tonnx.quant.layers import Candidate, candidates, matched, name_nodes
+from tonnx.quant.qdq import Step
+from tonnx.quant.search import Loss, Point, output_loss, until_met
+from tonnx.quant.static import Written, channels_needed, steps_needed, write_static
+from tonnx.run.model import Model
+from tonnx.run.samples import samples
+
+AUTO = "auto"
+"""The method of `_TRIED` with which the network loses least."""
+_TRIED = ("minmax", "mse")
+_KEPT = 32
+_KEPT_BYTES = 32 << 20
+SINCE_16 = 21
+"""The first opset whose QuantizeLinear gives 16 bits."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How ranges are found, and what they are found on."""
+
+    data: Any
+    method: str = AUTO
+    percentile: float = 99.99
+    bits: int = 8
+    limit: int | None = None
+    """How many rows of the data are looked at; None: all."""
+    max_loss: float | None = None
+    metric: Callable[[Run], float] | None = None
+    correct_bias: bool = True
+    """Whether biases make up for what rounded weights change of the means."""
+
+    def __post_init__(self) -> None:
+        if self.method not in (AUTO, *METHODS):
+            raise InvalidArgument(f"method must be {AUTO}, {' or '.join(METHODS)}, not {self.method!r}")
+        if not 50 < self.percentile <= 100:
+            raise InvalidArgument(f"percentile must lie between 50 and 100, not {self.percentile!r}")
+        if self.max_loss is not None and not self.max_loss >= 0:
+            raise InvalidArgument(f"max_loss must not be negative, not {self.max_loss!r}")
+        if self.metric is not None and self.max_loss is None:
+            raise InvalidArgument("metric needs max_loss: by how much it may fall")
+
+
+@dataclass
+class Calibrated:
+    """A network that was calibrated."""
+
+    model: ir.Model
+    layers: list[Written]
+    floats: dict[str, str]
+    """Layers that multiply floats, and why."""
+    method: str
+    kept: list[dict[str, np.ndarray]]
+    """Some of the samples."""
+    wanted: list[dict[str, np.ndarray]]
+    """What the original gives for them."""
+    curve: list[Point] = field(default_factory=list)
+    sensitivity: dict[str, float] = field(default_factory=dict)
+    """What is lost if this layer alone multiplies integers."""
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    bits: int = 8
+
+    def lines(self) -> list[str]:
+        """For people: the curve."""
+        if not self.curve:
+            return []
+        rows = [
+            f"{len(point.floats):>15}  {point.size:>13,}  {point.loss:>8.4f}  {point.seconds * 1e3:>8.3f}"
+            for point in self.curve
+        ]
+        return ["layers in float  weight bytes      loss  run in ms", *rows]
+
+    def data(self) -> dict[str, Any]:
+        """The same as JSON data."""
+        return {
+            "method": self.method,
+            "bits": self.bits,
+            "layers": [
+                {"name": layer.name, "operator": layer.operator, "scale": float(layer.step.scale),
+                 "zero_point": layer.step.zero_point, "loss_alone": self.sensitivity.get(layer.name)}
+                for layer in self.layers
+            ],
+            "curve": [{"floats": list(p.floats), "loss": p.loss, "weight_bytes": p.size, "seconds": p.seconds}
+                      for p in self.curve],
+        }  # fmt: skip
+
+
+def prepared(model: ir.Model) -> list[str]:
+    """Put a float network into the one form in which layers are looked for; returns notes."""
+    notes = reading.infer(model)
+    provenance.remember(model)
+    legalise(model, Target(CANON))
+    notes += optimise(model).notes
+    name_nodes(model)
+    return notes
+
+
+def finished(model: ir.Model, target: Target) -> list[str]:
+    """Take a network from that form to the opset and the runtime that were asked for."""
+    legalise(model, target)
+    notes = fit_runtime(model, target.runtime)
+    clean_up(model)
+    return notes
+
+
+def calibrate(model: ir.Model, read: Callable[[], ir.Model], how: Calibration, skip: Sequence[str],
+              target: Target, recipe: Any) -> Calibrated:  # fmt: skip
+    """The network with integers in its layers. ``model`` is in the form of `prepared`, and is not changed."""
+    if how.bits == 16 and target.opset < SINCE_16:
+        raise InvalidArgument(
+            f"activations of 16 bits need opset {SINCE_16}, not {target.opset}", hint=f"opset_version={SINCE_16}"
+        )
+    layers = candidates(model)
+    skipped = matched(skip, layers)
+    floats = {layer.name: f"left out by {skipped[layer.name]}" if layer.name in skipped else layer.why
+              for layer in layers if layer.why or layer.name in skipped}  # fmt: skip
+    chosen = [layer for layer in layers if layer.name not in floats]
+    if not chosen:
+        reasons = "; ".join(f"{name}: {why}" for name, why in list(floats.items())[:4])
+        raise InvalidArgument("there is no layer that could multiply integers", why=reasons or "it has no such layer")
+    original = _opened(read())
+    source = model_of(read(), recipe)
+    keeper = _Keeper(samples(source, how.data, how.limit), original)
+    channels = channels_needed(chosen) if how.correct_bias else {}
+    observed = observe(model, steps_needed(chosen), channels, keeper, _opened)
+    study = _Study(model, chosen, observed, how, target, keeper)
+    method = study.best_method()
+    curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
+    floats |= dict.fromkeys(lost, "it costs too much")
+    final = [layer.name for layer in chosen if layer.name not in floats]
+    result, written = study.written(final, method)
+    kept, wanted = keeper.kept, keeper.wanted
+    return Calibrated(result, written, floats, method, kept, wanted, curve, sensitivity, observed.histograms, how.bits)
+
+
+def model_of(model: ir.Model, recipe: Any) -> Model:
+    """The network as what takes samples, with a recipe for pictures."""
+    from tonnx.run.recipe import read_recipe
+
+    return Model(Session(write.to_bytes(model)), None if recipe is None else read_recipe(recipe))
+
+
+def _opened(model: ir.Model) -> Run:
+    return Session(write.to_bytes(model)).run
+
+
+class _Keeper:
+    """Hands samples on and keeps some of them, spread over all, with what the original gives for those."""
+
+    def __init__(self, source: Iterator[dict[str, np.ndarray]], original: Run) -> None:
+        self._source, self.original = source, original
+        self.kept: list[dict[str, np.ndarray]] = []
+        self.wanted: list[dict[str, np.ndarray]] = []
+
+    def __iter__(self) -> Iterator[Feeds]:
+        draws, bytes_kept = np.random.default_rng(0), 0
+        for number, feeds in enumerate(self._source):
+            yield feeds
+            place = number if len(self.kept) < _KEPT and bytes_kept < _KEPT_BYTES else int(draws.integers(number + 1))
+            if place < len(self.kept):
+                self.kept[place] = feeds
+            elif place == number:
+                self.kept.append(feeds)
+                bytes_kept += sum(array.nbytes for array in feeds.values())
+        self.wanted = [self.original(feeds) for feeds in self.kept]
+
+
+@dataclass
+class _Study:
+    """One network, quantised in several ways and measured."""
+
+    model: ir.Model
+    layers: Sequence[Candidate]
+    observed: Observed
+    how: Calibration
+    target: Target
+    keeper: _Keeper
+
+    def written(self, names: Sequence[str], method: str) -> tuple[ir.Model, list[Written]]:
+        """A copy with integers in some layers, in the form of `prepared`."""
+        levels = 1 << self.how.bits
+        copy = self.model.clone()
+        needed = steps_needed([layer for layer in candidates(copy) if layer.name in set(names)])
+        ranges = {name: self.observed.histograms[name].range(method, levels, self.how.percentile) for name in needed}
+        steps = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
+        return copy, write_static(copy, names, steps, self.observed.means)
+
+    def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
+        """Such a copy, and the bytes of its weights."""
+        copy, _ = self.written(names, method)
+        finished(copy, Target(max(self.target.opset, 13), ORT_CPU))
+        return _opened(copy), weight_bytes(copy)
+
+    def loss(self) -> Loss:
+        """By the outputs, or by the user's metric."""
+        metric = self.how.metric
+        if metric is None:
+            return output_loss(self.keeper.wanted, self.keeper.kept)
+        best = float(metric(self.keeper.original))
+        return lambda run: best - float(metric(run))
+
+    def best_method(self) -> str:
+        if self.how.method != AUTO:
+            return self.how.method
+        loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
+        return min(_TRIED, key=lambda method: loss(_opened(self.written(names, method)[0])))
+
+    def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
+        """The curve, what each layer costs alone, and the layers that have to stay floats."""
+        assert self.how.max_loss is not None
+        loss, names = self.loss(), [layer.name for layer in self.layers]
+        alone = output_loss(self.keeper.wanted, self.keeper.kept)
+        everything = self._measured(loss, names, method, ())
+        if everything.loss <= self.how.max_loss:
+            return [everything], {}, ()
+        costs = {name: alone(self.run([name], method)[0]) for name in names}
+        order = sorted(names, key=lambda name: -costs[name])
+        best, curve = until_met(order, lambda floats: self._measured(loss, names, method, floats), self.how.max_loss)
+        if best is None:
+            raise InvalidArgument(
+                f"max_loss={self.how.max_loss:g} is not met even with every layer in floats",
+                why=f"the least loss was {min(point.loss for point in curve):.3g}",
+            )
+        return curve, costs, best.floats
+
+    def _measured(self, loss: Loss, names: Sequence[str], method: str, floats: tuple[str, ...]) -> Point:
+        left = [name for name in names if name not in set(floats)]
+        run, size = self.run(left, method)
+        lost, feeds, fastest = loss(run), self.keeper.kept[0], np.inf
+        for _ in range(5):
+            began = time.perf_counter()
+            run(feeds)
+            fastest = min(fastest, time.perf_counter() - began)
+        return Point(floats, lost, size, fastest)
+
+
+def weight_bytes(model: ir.Model) -> int:
+    """Of all initializers of the main graph."""
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)

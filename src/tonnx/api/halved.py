@@ -1,0 +1,110 @@
+"""Networks in half precision: which nodes stay in float32 is found by emulation, on samples or on drawn inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.api.calibrated import finished, prepared
+from tonnx.errors import InvalidArgument
+from tonnx.io import write
+from tonnx.ir.target import Target
+from tonnx.proof import Session
+from tonnx.proof.compare import default_tolerance
+from tonnx.proof.subject import Subject
+from tonnx.quant.calibrate import Feeds
+from tonnx.quant.half import HALVES, SINCE, Emulation, to_half
+
+_TOLERANCES = {"fp16": 0.01, "bf16": 0.05}
+"""Errors of a node's results by their magnitude; rounding alone comes to 0.0003 and 0.002."""
+
+
+@dataclass
+class Halved:
+    """A network in half precision."""
+
+    model: ir.Model
+    nodes: int
+    """How many compute in half precision."""
+    floats: dict[str, str] = field(default_factory=dict)
+    """Nodes that stay in float32, and why."""
+    notes: list[str] = field(default_factory=list)
+
+
+def halve(
+    model: ir.Model, to: str, samples: Iterable[Feeds], skip: Sequence[str], target: Target, keep_io: bool
+) -> Halved:
+    """Convert a model, which is changed. ``samples`` are what its nodes are emulated on."""
+    half = HALVES[to]
+    if target.opset < SINCE[half]:
+        hint = f"opset_version={SINCE[half]}"
+        raise InvalidArgument(f"{to} needs opset {SINCE[half]}, not {target.opset}", hint=hint)
+    notes = prepared(model)
+    if not any(value.dtype == ir.DataType.FLOAT for node in model.graph for value in node.outputs):
+        raise InvalidArgument("the file computes nothing in float32", hint="begin with the float file")
+    floats = _skipped(model, skip)
+    emulation = Emulation(model, half, target.opset)
+    run = Session(write.to_bytes(emulation.model)).run if emulation.model.graph.outputs else None
+    for feeds in samples:
+        if run is not None:
+            emulation.add(run(feeds))
+    for name, emulated in emulation.by_node().items():
+        if name not in floats and (why := emulated.why(half, _TOLERANCES[to])):
+            floats[name] = why
+    count = to_half(model, half, floats, keep_io, target.opset)
+    notes += finished(model, target)
+    return Halved(model, count, floats, notes)
+
+
+def _skipped(model: ir.Model, patterns: Sequence[str]) -> dict[str, str]:
+    names = {
+        str(node.name): [str(node.name), *(str(v.name) for v in node.inputs if v is not None and v.is_initializer())]
+        for node in model.graph
+    }
+    floats: dict[str, str] = {}
+    for pattern in patterns:
+        hits = [node for node, own in names.items() if any(fnmatchcase(name, pattern) for name in own)]
+        if not hits:
+            raise InvalidArgument(f"no weight or node has a name like {pattern!r}")
+        floats |= dict.fromkeys(hits, f"left out by {pattern}")
+    return floats
+
+
+def half_subject(subject: Subject, model: ir.Model, to: str) -> Subject:
+    """The original as what a file in half precision is compared with: its arrays are of the file's types."""
+    if subject.reference is None:
+        return subject
+    inputs = {str(value.name): _dtype(value) for value in model.graph.inputs}
+    outputs = {str(value.name): _dtype(value) for value in model.graph.outputs}
+    original = subject.reference
+    example = {name: array.astype(inputs[name]) for name, array in subject.example.items()}
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        floats = {name: _widened(array, subject.example[name].dtype) for name, array in feeds.items()}
+        results = zip(subject.outputs, original(floats), strict=True)
+        return [np.asarray(array, outputs[name] or array.dtype) for name, array in results]
+
+    largest = max((_magnitude(array) for array in reference(dict(example)) if array.dtype.kind not in "iub"), default=1)
+    tolerance = default_tolerance(HALVES[to].numpy())
+    judged = replace(subject, example=example, reference=reference)
+    return judged.within(2 * tolerance.rtol, tolerance.atol * max(largest, 1e-3))
+
+
+def _magnitude(array: np.ndarray) -> float:
+    numbers = array.astype(np.float64)
+    return float(np.abs(numbers[np.isfinite(numbers)]).max(initial=0))
+
+
+def _dtype(value: ir.Value) -> Any:
+    return None if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.numpy()
+
+
+def _widened(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    return array if array.dtype == dtype else array.astype(dtype)
+
+

@@ -1,0 +1,93 @@
+"""Look at the values inside of a network while it runs, in little more memory than it needs by itself.
+
+The network computes what is asked of its values: their ends, and some of them for a histogram. Nothing else leaves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import dims_of
+from tonnx.ir.rewrite import names_in
+from tonnx.quant.histogram import Histogram
+
+Feeds = Mapping[str, np.ndarray]
+Run = Callable[[Feeds], dict[str, np.ndarray]]
+Open = Callable[[ir.Model], Run]
+"""Makes a function of a model that runs it."""
+
+_TAKEN = 8192
+"""About how many values of a tensor are counted at each run."""
+
+
+@dataclass
+class Observed:
+    """What was seen of the values of a network."""
+
+    histograms: dict[str, Histogram]
+    means: dict[str, np.ndarray]
+    """Of each channel of what a layer multiplies."""
+
+
+def observe(
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int], samples: Iterable[Feeds], opened: Open
+) -> Observed:
+    """The histograms of some values over all samples, and the means of each index of an axis of others.
+
+    The model is not changed. ``names`` are the former, ``channels`` the axes of the latter.
+    """
+    copy = model.clone()
+    probes, averages = _probe(copy, names, channels)
+    run = opened(copy)
+    counted = {name: Histogram() for name in names}
+    means = {name: np.zeros(1) for name in channels}
+    for number, feeds in enumerate(samples):
+        results = run(feeds)
+        for name, average in averages.items():
+            means[name] = means[name] + (results[average].astype(np.float64) - means[name]) / (number + 1)
+        for name, (low, high, some) in probes.items():
+            ends = float(results[low]), float(results[high])
+            if not np.isfinite(ends).all():
+                raise InvalidArgument(
+                    f"the network itself computes numbers that are not finite on sample {number}",
+                    why=f"the value {name} reaches from {ends[0]:g} to {ends[1]:g}",
+                )
+            counted[name].add(results[some], *ends)
+    return Observed(counted, means)
+
+
+def _probe(
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int]
+) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
+    """Outputs of the graph in the place of its own: the least, the largest, and some of the numbers; and the means."""
+    graph = model.graph
+    op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    values = ir.convenience.create_value_mapping(graph)
+    graph.outputs.clear()
+    probes = {}
+    for name in names:
+        value = values[name]
+        flat = op.Reshape(value, [-1])
+        step = op.Add(op.Mul(op.Div(op.Size(value), 2 * _TAKEN), 2), 1)  # odd: rows are mostly even
+        dims = dims_of(value)
+        if dims is not None and all(isinstance(dim, int) for dim in dims):
+            step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])  # type: ignore[arg-type]
+        else:
+            step = op.Reshape(step, [1])
+        some = op.Slice(flat, [0], [np.iinfo(np.int64).max], [0], step)
+        low, high = (op.Identity(reduce(value, keepdims=0)) for reduce in (op.ReduceMin, op.ReduceMax))
+        probes[name] = (str(low.name), str(high.name), str(some.name))
+        graph.outputs.extend([low, high, some])
+    averages = {}
+    for name, axis in channels.items():
+        rank = len(dims_of(values[name]) or ())
+        mean = op.ReduceMean(values[name], [other for other in range(rank) if other != axis % rank], keepdims=0)
+        averages[name] = str(mean.name)
+        graph.outputs.append(mean)
+    return probes, averages

@@ -1,0 +1,202 @@
+"""The layers of a graph that can multiply integers: products and convolutions with constant weights.
+
+ONNX Runtime's CPU has integer kernels for these when their factors are DequantizeLinear's, and for a convolution when
+its result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatMul as MatMulIntegerToFloat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.errors import InvalidArgument
+from tonnx.ir.build import Names
+from tonnx.ir.rewrite import names_in
+
+KINDS = ("Conv", "Gemm", "MatMul")
+HANDED_ON = frozenset(
+    "MaxPool Reshape Flatten Transpose Squeeze Unsqueeze Slice Gather Split Identity Expand DepthToSpace "
+    "SpaceToDepth".split()
+)
+"""Operators whose results are some of the numbers that they read first: rounded ones stay what they are."""
+_ELSEWHERE = {
+    "ConvTranspose": "ONNX Runtime has no integer kernel for it", "LSTM": "recurrent", "GRU": "recurrent",
+    "RNN": "recurrent",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A layer that multiplies by a weight."""
+
+    node: ir.Node
+    axis: int
+    """Of the weight: that of the channels of the result, each of which has a scale."""
+    why: str = ""
+    """Why it has to stay as it is; empty if it does not."""
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return str(self.node.name)
+
+    @property
+    def x(self) -> ir.Value:
+        """What is multiplied by the weight."""
+        return _present(self.node.inputs[0])
+
+    @property
+    def weight(self) -> ir.Value:
+        """The weight."""
+        return _present(self.node.inputs[1])
+
+    @property
+    def bias(self) -> ir.Value | None:
+        """What is added to each channel."""
+        return self.node.inputs[2] if len(self.node.inputs) > 2 else None
+
+    @property
+    def tail(self) -> ir.Value:
+        """The result; see `tail_of`."""
+        return tail_of(self.node)
+
+
+def tail_of(node: ir.Node) -> ir.Value:
+    """The result of a node, after a ReLU or Clip that only this node feeds: runtimes compute it as part of the node."""
+    result = node.outputs[0]
+    if len(result.uses()) != 1 or result.is_graph_output():
+        return result
+    user, index = next(iter(result.uses()))
+    fused = index == 0 and user.op_type in ("Relu", "Clip") and user.graph is node.graph
+    return user.outputs[0] if fused else result
+
+
+def _present(value: ir.Value | None) -> ir.Value:
+    assert value is not None
+    return value
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Give every node a name that no other has: layers are known by it."""
+    names, taken = Names(names_in(model)), set[str]()
+    for node in model.graph.all_nodes():
+        if not node.name or node.name in taken:
+            node.name = names.unique(node.name or f"/{node.op_type}")
+        taken.add(node.name)
+
+
+def candidates(model: ir.Model) -> list[Candidate]:
+    """The layers of the main graph, in order, with those that have to stay as they are."""
+    return [candidate for node in model.graph if (candidate := _candidate(node)) is not None]
+
+
+def _candidate(node: ir.Node) -> Candidate | None:
+    if node.domain != "" or (node.op_type not in KINDS and node.op_type not in _ELSEWHERE):
+        return None
+    if node.op_type in _ELSEWHERE:
+        return Candidate(node, 0, _ELSEWHERE[node.op_type])
+    x, weight = node.inputs[0], node.inputs[1]
+    if not _is_constant(weight):
+        constant = "the weight comes first" if _is_constant(x) else "both factors change with the input"
+        return Candidate(node, 0, constant)
+    rank = weight.shape.rank() if weight is not None and weight.shape is not None else 0
+    axis = 0 if node.op_type == "Conv" else rank - 1
+    if node.op_type == "Gemm" and _number(node, "transB", 0):
+        axis = 0
+    return Candidate(node, axis, _objection(node, rank))
+
+
+def _objection(node: ir.Node, rank: int) -> str:
+    x, weight = node.inputs[0], node.inputs[1]
+    assert weight is not None and weight.const_value is not None
+    if x is None or _is_constant(x) or x.dtype != ir.DataType.FLOAT or weight.dtype != ir.DataType.FLOAT:
+        return "not of float32"
+    if not np.isfinite(weight.const_value.numpy()).all():
+        return "the weight is not finite"
+    if node.op_type == "MatMul" and rank != 2:
+        return f"the weight has the rank {rank}"
+    if node.op_type == "Gemm" and (
+        _number(node, "alpha", 1.0) != 1 or _number(node, "beta", 1.0) != 1 or _number(node, "transA", 0)
+    ):
+        return "a Gemm with factors of its own"
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is not None and (not _is_constant(bias) or bias.shape is None or bias.shape.rank() != 1):
+        return "what is added is no vector of constants"
+    return ""
+
+
+def _number(node: ir.Node, name: str, default: float) -> float:
+    return node.attributes[name].value if name in node.attributes else default
+
+
+def _is_constant(value: ir.Value | None) -> bool:
+    return value is not None and value.is_initializer() and not value.is_graph_input() and value.const_value is not None
+
+
+def matched(patterns: Sequence[str], layers: Sequence[Candidate]) -> dict[str, str]:
+    """The layers that a pattern names, by their own or their weight's name; a pattern that names none is refused."""
+    chosen: dict[str, str] = {}
+    for pattern in patterns:
+        hits = [layer.name for layer in layers if any(fnmatchcase(name, pattern) for name in _names(layer))]
+        if not hits:
+            some = ", ".join(layer.name for layer in layers[:8])
+            raise InvalidArgument(f"no layer has a name like {pattern!r}", hint=f"there are {some or 'none'}")
+        chosen |= dict.fromkeys(hits, pattern)
+    return chosen
+
+
+def _names(layer: Candidate) -> list[str]:
+    return [layer.name, *(str(value.name) for value in layer.node.inputs[1:2] if value is not None)]
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """The values that have to be rounded for some layers."""
+
+    origins: Mapping[ir.Value, ir.Value]
+    """Every value, and the one whose step it takes: mostly its own. Numbers that are handed on keep their step."""
+    whole: frozenset[ir.Value]
+    """Those that nobody may read as they were before: results of convolutions, and of sums of rounded numbers."""
+    readers: frozenset[ir.Node]
+    """Nodes that read rounded numbers: the layers, sums of rounded numbers, and what hands them on."""
+
+
+def rounded_values(layers: Sequence[Candidate]) -> Rounded:
+    """What a layer multiplies, and the results of convolutions; sums of two such that are rounded as well."""
+    values = dict.fromkeys(value for layer in layers for value in _needs(layer))
+    sums = {node for value in values if (node := _sum_before(value)) is not None and set(node.inputs) <= set(values)}
+    whole = {layer.tail for layer in layers if layer.node.op_type == "Conv"} | {tail_of(node) for node in sums}
+    handed = {
+        user for value in values for user, index in value.uses()
+        if index == 0 and user.domain == "" and user.op_type in HANDED_ON and not set(values).isdisjoint(user.outputs)
+    }  # fmt: skip
+    origins = {value: _origin(value, values) for value in values}
+    return Rounded(origins, frozenset(whole), frozenset(sums | handed | {layer.node for layer in layers}))
+
+
+def _needs(layer: Candidate) -> Iterator[ir.Value]:
+    yield layer.x
+    if layer.node.op_type == "Conv":
+        yield layer.tail
+
+
+def _sum_before(value: ir.Value) -> ir.Node | None:
+    """The Add whose result this is, at once or after its ReLU."""
+    node = value.producer()
+    if node is not None and node.op_type in ("Relu", "Clip") and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    is_sum = node is not None and node.op_type == "Add" and node.domain == "" and tail_of(node) is value
+    return node if is_sum else None
+
+
+def _origin(value: ir.Value, values: Mapping[ir.Value, None]) -> ir.Value:
+    while (node := value.producer()) is not None and node.domain == "" and node.op_type in HANDED_ON:
+        source = node.inputs[0]
+        if source is None or source not in values:
+            break
+        value = source
+    return value

@@ -1,0 +1,80 @@
+"""`tonnx.optimise`: fewer nodes or the original, at the file's own opset, proven."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+from torch import nn
+
+import tonnx
+from tonnx.api import optimise as module
+from tonnx.cli import main
+from tonnx.proof.session import Session
+
+WASTEFUL = """<ir_version: 8, opset_import: ["" : 13]> net (float[2, n] x) => (float[2, m] y)
+    <int64[1] zero = {0}, int64[1] one = {1}, float two = {2.0}, int64[1] minus = {-1}> {
+        shape = Shape(x)
+        rows = Gather(shape, zero)
+        target = Concat<axis = 0>(rows, minus)
+        same = Identity(x)
+        a = Mul(same, two)
+        b = Mul(x, two)
+        sum = Add(a, b)
+        unused = Exp(sum)
+        there = Transpose<perm = [1, 0]>(sum)
+        back = Transpose<perm = [1, 0]>(there)
+        y = Reshape(back, target)
+    }"""
+
+
+def operators(model: tonnx.OptimiseResult) -> Counter[str]:
+    return Counter(node.op_type for node in model.model.graph)
+
+
+def test_what_is_not_needed_goes(tmp_path: Path) -> None:
+    onnx.save(onnx.parser.parse_model(WASTEFUL), tmp_path / "net.onnx")
+    result = tonnx.optimise(tmp_path / "net.onnx", tmp_path / "small.onnx", sizes={"n": 4})
+    assert result.verification is not None and result.verification.ok and result.opset == 13
+    assert sum(operators(result).values()) <= 3 and not {"Shape", "Transpose", "Exp"} & set(operators(result))
+    assert onnx.load(tmp_path / "small.onnx").opset_import[0].version == 13
+
+
+def test_what_torch_leaves_is_folded(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    tonnx.export(network, (torch.randn(1, 3, 8, 8),), tmp_path / "net.onnx", fuse_conv_bn=False, verify=False)
+    result = tonnx.optimise(tmp_path / "net.onnx")
+    assert operators(result) == {"Conv": 1, "Relu": 1}
+
+
+def test_the_original_is_kept_where_nothing_is_to_be_done() -> None:
+    text = '<ir_version: 8, opset_import: ["" : 17]> net (float[2] x) => (float[2] y) { y = Relu(x) }'
+    result = tonnx.optimise(onnx.parser.parse_model(text))
+    assert result.kept and result.after == result.before
+
+
+def test_never_slower(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ratio", lambda sessions, feeds: 1.5)
+    result = tonnx.optimise(onnx.parser.parse_model(WASTEFUL), inputs=None)
+    assert "1.50 times as long" in result.kept and result.after == result.before
+
+
+def test_operators_of_others_stay() -> None:
+    proto = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> net (float[2] x) => (float[2] y)'
+        "{ a = Identity(x) y = com.microsoft.Gelu(a) }"
+    )
+    result = tonnx.optimise(proto)
+    assert operators(result) == {"Gelu": 1} and result.verification is not None and result.verification.ok
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx.save(onnx.parser.parse_model(WASTEFUL), tmp_path / "net.onnx")
+    assert main(["optimise", str(tmp_path / "net.onnx"), "-o", str(tmp_path / "small.onnx")]) == 0
+    assert "nodes" in capsys.readouterr().out
+    Session(tmp_path / "small.onnx")
+    assert main(["optimise", __file__, "-o", str(tmp_path / "x.onnx")]) == 1
+    assert "is not an ONNX model" in capsys.readouterr().err and not (tmp_path / "x.onnx").exists()

@@ -1,0 +1,218 @@
+"""Networks that multiply integers: fused by ONNX Runtime, close to the original, and refused where data is bad."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from torch import nn
+
+import tonnx
+from tonnx.cli import main
+from tonnx.ir.pairs import are_safe
+from tonnx.quant.histogram import Histogram
+from tonnx.quant.integers import Form, by_channel
+
+RNG = np.random.default_rng(0)
+DATA = RNG.standard_normal((48, 3, 8, 8)).astype(np.float32)
+
+
+class Small(nn.Module):
+    """Convolutions with a residual sum, a pool, and products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding=1)
+        self.third = nn.Conv2d(8, 12, 3)
+        self.hidden, self.head = nn.Linear(48, 16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        x = torch.relu(self.third(torch.relu(x + self.second(x))))
+        x = nn.functional.max_pool2d(x, 3)
+        return self.head(torch.relu(self.hidden(x.flatten(1))))
+
+
+@pytest.fixture(scope="module")
+def net(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("quant") / "net.onnx"
+    torch.manual_seed(0)
+    tonnx.export(Small().eval(), torch.zeros(2, 3, 8, 8), path, input_names=["x"], dynamic_axes={"x": {0: "n"}})
+    return path
+
+
+def fused(path: Path, folder: Path) -> Counter[str]:
+    """The operators that ONNX Runtime makes of a file."""
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimised.onnx")
+    options.log_severity_level = 4
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return Counter(node.op_type for node in onnx.load(folder / "optimised.onnx").graph.node)
+
+
+def test_every_layer_multiplies_integers(net: Path, tmp_path: Path) -> None:
+    result = tonnx.quantize(net, tmp_path / "q.onnx", data=DATA)
+    assert result.verification is not None and result.verification.ok
+    assert result.losses[0].signal_to_noise > 30
+    assert result.after < 0.35 * result.before
+    operators = fused(tmp_path / "q.onnx", tmp_path)
+    assert operators["QLinearConv"] == 3 and operators["QGemm"] == 2 and operators["QLinearAdd"] == 1
+    assert not {"Conv", "FusedConv", "Gemm", "Relu", "Add"} & set(operators)
+    model = onnx.load(tmp_path / "q.onnx")
+    kinds = {i.name: i.data_type for i in model.graph.initializer}
+    assert onnx.TensorProto.INT8 in kinds.values()  # weights: faster than uint8, and no pair of them is cut off
+    assert {kinds[n.input[2]] for n in model.graph.node if n.op_type == "QuantizeLinear"} == {onnx.TensorProto.UINT8}
+
+
+def test_for_no_runtime_all_integers_are_signed(net: Path, tmp_path: Path) -> None:
+    tonnx.quantize(net, tmp_path / "q.onnx", data=DATA, runtime=None, method="minmax", verify=False)
+    kinds = Counter(i.data_type for i in onnx.load(tmp_path / "q.onnx").graph.initializer)
+    assert kinds[onnx.TensorProto.INT8] and not kinds[onnx.TensorProto.UINT8]
+
+
+@pytest.mark.parametrize("method", ["mse", "minmax", "percentile", "entropy"])
+def test_methods(net: Path, method: str) -> None:
+    result = tonnx.quantize(net, data=iter([{"x": DATA[:16]}, DATA[16:32], (DATA[32:],)]), method=method, verify=False)
+    assert result.calibrated is not None and result.calibrated.method == method
+    assert len(result.calibrated.layers) == 5
+
+
+def test_sixteen_bits_are_closer(net: Path) -> None:
+    eight, sixteen = (
+        tonnx.quantize(net, data=DATA, method="minmax", activations=bits, opset_version=21).losses[0].signal_to_noise
+        for bits in (8, 16)
+    )
+    assert sixteen > eight + 1
+
+
+def test_products_that_round_as_they_go(net: Path, tmp_path: Path) -> None:
+    result = tonnx.quantize(net, tmp_path / "q.onnx", activations="dynamic")
+    assert result.verification is not None and result.verification.ok
+    assert {layer.why for layer in result.layers if layer.stored is None} == {"only products are"}
+    operators = fused(tmp_path / "q.onnx", tmp_path)
+    assert operators["DynamicQuantizeMatMul"] == 2 and not operators["Gemm"]
+    with pytest.raises(tonnx.InvalidArgument, match="dynamic activations"):
+        tonnx.quantize(net, activations="dynamic", data=DATA)
+
+
+def test_costly_layers_stay_floats(net: Path) -> None:
+    whole = tonnx.quantize(net, data=DATA, method="minmax", max_loss=1.0)
+    assert whole.calibrated is not None and not whole.calibrated.floats
+    limit = whole.calibrated.curve[0].loss * 0.7
+    result = tonnx.quantize(net, data=DATA, method="minmax", max_loss=limit)
+    calibrated = result.calibrated
+    assert calibrated is not None and 0 < len(calibrated.floats) < 5
+    assert set(calibrated.floats.values()) == {"it costs too much"}
+    chosen = next(point for point in calibrated.curve if set(point.floats) == set(calibrated.floats))
+    assert chosen.loss <= limit < calibrated.curve[0].loss
+    assert "layers in float" in str(result)
+
+
+def test_a_metric_of_the_user(net: Path) -> None:
+    attempts: list[tuple[int, ...]] = []
+
+    def metric(run: Any) -> float:
+        attempts.append(next(iter(run({"x": DATA[:4]}).values())).shape)
+        return 1.0 if len(attempts) in (1, 5) else 0.0  # the original, and the attempt with two layers in floats
+
+    result = tonnx.quantize(net, data=DATA, method="minmax", max_loss=0.5, metric=metric, verify=False)
+    assert result.calibrated is not None and len(result.calibrated.floats) == 2
+    assert set(attempts) == {(4, 5)}
+
+
+def test_memory_does_not_grow_and_ends_are_exact() -> None:
+    histogram = Histogram()
+    for scale in (1, 3, 0.1, 40, 2):
+        values = RNG.standard_normal(5000).astype(np.float32) * np.float32(scale)
+        histogram.add(values, float(values.min()), float(values.max()))
+        assert histogram.counts.size == 4096 and histogram.values.size <= 8192 + 4096
+    assert histogram.counts.sum() + histogram.zeros == 25000
+    low, high = histogram.range("mse")
+    assert histogram.low < low < -1 and 1 < high < histogram.high
+    assert histogram.error((low, high)) < histogram.error((histogram.low, histogram.high))
+    assert histogram.clipped((histogram.low, histogram.high)) < 0.001
+
+
+def test_values_on_a_grid_are_kept_exactly() -> None:
+    histogram = Histogram()
+    pixels = RNG.integers(0, 256, 4000).astype(np.float32) / np.float32(255)
+    histogram.add(pixels, 0.0, 1.0)
+    assert histogram.range("mse") == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((8, 3, 3, 3), 0), ((64, 32), 1), ((6, 5), 0), ((4, 1, 5), 0)])
+def test_no_pair_of_weights_is_cut_off(shape: tuple[int, ...], axis: int) -> None:
+    array = RNG.standard_normal(shape).astype(np.float32)
+    plain, paired = (by_channel(array, axis, Form(8, 0, paired=paired)) for paired in (False, True))
+    assert are_safe(paired.integers, axis) and not are_safe(np.full(shape, 65, np.int8), axis)
+    assert np.square(paired.floats() - array).sum() < 5 * np.square(plain.floats() - array).sum()
+
+
+def not_finite() -> np.ndarray:
+    array = DATA.copy()
+    array[20, 0, 0, 0] = np.nan
+    return array
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"data": []}, "no samples"),
+        ({"data": "nowhere/"}, "no file or folder"),
+        ({"data": not_finite()}, "NaN or infinite"),
+        ({"data": DATA[:, :2]}, "axis 1 is 3"),
+        ({"data": DATA.astype(np.float64)}, "was given as float64"),
+        ({"data": 3}, "data cannot be int"),
+        ({"data": DATA, "skip": ["no*"]}, r"no layer has a name like 'no\*'"),
+        ({"data": DATA, "skip": ["*"]}, "no layer that could multiply integers"),
+        ({"data": DATA, "activations": 4}, "8 or 16 bits"),
+        ({"data": DATA, "activations": 16, "opset_version": 18}, "need opset 21"),
+        ({"data": DATA, "method": "best"}, "method must be"),
+        ({"data": DATA, "to": "int4"}, "takes no data"),
+        ({"data": DATA, "max_loss": -1}, "must not be negative"),
+        ({"data": DATA, "metric": lambda run: 1.0}, "metric needs max_loss"),
+        ({"max_loss": 0.1}, "max_loss needs data"),
+    ],
+)
+def test_refused(net: Path, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(tonnx.InvalidArgument) as refusal:
+        tonnx.quantize(net, tmp_path / "q.onnx", **options)
+    import re
+
+    assert re.search(message, str(refusal.value))
+    assert not list(tmp_path.iterdir())
+
+
+def pictures(folder: Path) -> Iterator[Path]:
+    from PIL import Image
+
+    for number in range(4):
+        path = folder / f"{number}.png"
+        Image.fromarray(RNG.integers(0, 256, (10, 10, 3)).astype(np.uint8)).save(path)
+        yield path
+
+
+def test_command(net: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "photos").mkdir()
+    assert len(list(pictures(tmp_path / "photos"))) == 4
+    recipe = tmp_path / "r.json"
+    recipe.write_text(json.dumps({"before": [{"resize": {"size": [8, 8]}}, {"scale": 0.01}, {"layout": "nchw"}]}))
+    output = tmp_path / "q.onnx"
+    options = ["--data", str(tmp_path / "photos"), "--recipe", str(recipe), "--method", "minmax", "--skip", "head*"]
+    assert main(["quantize", str(net), *options, "--json", "-o", str(output)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["calibration"]["method"] == "minmax" and len(data["calibration"]["layers"]) == 4
+    assert data["verification"]["ok"] and output.stat().st_size == data["size"]
+    np.savez(tmp_path / "s.npz", x=DATA)
+    options = ["--data", str(tmp_path / "s.npz"), "--samples", "8", "--method", "mse", "--no-verify"]
+    assert main(["quantize", str(net), *options, "-o", str(output)]) == 0
