@@ -163,7 +163,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
 def _is_checkpoint(options: argparse.Namespace) -> bool:
     """A folder with a config, or one that a task is given for: then it is said what it lacks."""
     folder = Path(options.model)
-    return folder.is_dir() and (options.task is not None or (folder / "config.json").is_file())
+    settings = ("config.json", "model_index.json")
+    return folder.is_dir() and (options.task is not None or any((folder / name).is_file() for name in settings))
 
 
 def _export_package(options: argparse.Namespace, console: Console) -> Report:

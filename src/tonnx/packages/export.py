@@ -16,6 +16,7 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
+from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_networks, write_networks
 from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
@@ -55,7 +56,8 @@ class PackageResult:
         opset = next(iter(self.exports.values())).opset
         lines = [f"{self.folder}: {self.task}, opset {opset}"]
         if isinstance(self.proof, float):
-            lines.append(f"  [✓] used in batches of 1 and 3, within {self.proof:.2g} of the largest value")
+            used = "from text to picture" if self.task == TASK else "in batches of 1 and 3"
+            lines.append(f"  [✓] used {used}, within {self.proof:.2g} of the largest value")
         else:
             lines.append(f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -180,7 +182,7 @@ def export_package(
         tonnx.load("smollm-onnx").generate("Once upon")[0].text
 
     Args:
-        source: a folder with config.json, safetensors and tokenizer.
+        source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
         layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
@@ -198,6 +200,11 @@ def export_package(
     _check(layout, weights, tokens, destination, to)
     stage = progress or (lambda name: None)
     stage("look")
+    if is_pipeline(Path(source)):
+        _check_pipeline(task, to, weights)
+        return _export_pipeline(
+            Path(source), destination, stage, opset_version=opset_version, verify=verify, progress=progress
+        )
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     stage("load")
     model, extractor = checkpoint.load(), checkpoint.load_extractor()
@@ -215,11 +222,38 @@ def export_package(
         if to is not None:
             stage("quantise")
             notes += making.shrink(to, verify is not False)
-        with writing(destination):
-            if destination.exists():
-                shutil.rmtree(destination)
-            os.replace(making.folder, destination)
+        _move(making.folder, destination)
     return PackageResult(destination, checkpoint.task, making.exports, proof, notes)
+
+
+def _export_pipeline(source: Path, destination: Path, stage: Callable[[str], object], **options: Any) -> PackageResult:
+    """A folder of diffusers: its networks one by one, then a picture through all of them."""
+    stage("load")
+    networks = load_networks(source)
+    with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
+        folder = Path(hidden) / destination.name
+        folder.mkdir()
+        exports = write_networks(source, folder, networks, **options)
+        with writing(folder):
+            _write_json(folder / MANIFEST, {"format": 1, "task": TASK, "file": "unet/model.onnx", "files": [*exports]})
+        stage("use")
+        proof = prove_networks(folder, networks) if options["verify"] is not False else None
+        _move(folder, destination)
+    return PackageResult(destination, TASK, exports, proof)
+
+
+def _move(folder: Path, destination: Path) -> None:
+    with writing(destination):
+        if destination.exists():
+            shutil.rmtree(destination)
+        os.replace(folder, destination)
+
+
+def _check_pipeline(task: str | None, to: str | None, weights: str) -> None:
+    if task not in (None, TASK):
+        raise InvalidArgument(f"the task {task} does not fit a folder of diffusers", hint=f"it is {TASK}")
+    if to is not None or weights != "copy":
+        raise InvalidArgument("of a folder of diffusers the weights are copied as floats", hint="tonnx quantize FILE")
 
 
 def _check(layout: str, weights: str, tokens: int, destination: Path, to: str | None) -> None:
