@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnx.api.result import ExportResult
+from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
@@ -21,9 +21,10 @@ from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, fir
 from tonnx.packages.genai import genai_config
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
+from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tokens, store_variant, variant
 from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_parts, is_vision_language, read_picture
 from tonnx.run.features import LOG_MEL
-from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of
+from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json
 
 LAYOUTS = {"plain": "", "optimum": "onnx/"}
 """Where the files are: beside the settings, or where optimum and transformers.js look for them."""
@@ -130,6 +131,25 @@ class _Making:
     def _file(self, name: str) -> Path:
         return self.folder / f"{self.place}{name}"
 
+    def shrink(self, to: str, verify: bool) -> list[str]:
+        """The ONNX files with weights as integers; what that changes."""
+        is_generating = verify and self.step is not None and "encoder" not in self.manifest
+        vocabulary = int(getattr(self.model.config.get_text_config(decoder=True), "vocab_size", 0))
+        wanted = greedy_tokens(Package(self.folder), vocabulary) if is_generating else []
+        notes = []
+        for name in self.exports:
+            result = store_variant(self._file(name), to, verify)
+            size = f"{format_size(result.before)} → {format_size(result.after)}"
+            loss = f"; {result.losses[0]}" if result.losses else ""
+            notes.append(f"{variant(name, to)}: weights as {to}, {size}{loss}")
+        smaller = {self.place + name: variant(self.place + name, to) for name in self.exports}
+        for file in (MANIFEST, "genai_config.json"):
+            if (self.folder / file).is_file():
+                _write_json(self.folder / file, _renamed(read_json(self.folder / file), smaller))
+        if is_generating:
+            notes.append(agreement(wanted, greedy_tokens(Package(self.folder), vocabulary)))
+        return notes
+
     def prove(self, tokens: int) -> PackageProof | float:
         package = Package(self.folder)
         if self.step is not None:
@@ -147,6 +167,7 @@ def export_package(
     weights: str = "copy",
     verify: bool | str | float = True,
     tokens: int = 16,
+    to: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     progress: Callable[[str], object] | None = None,
@@ -167,12 +188,14 @@ def export_package(
             package has the checkpoint's safetensors, and all its ONNX files point into those.
         verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
             the model's.
+        to: ``"int8"`` or ``"int4"`` stores the weights so, as `tonnx.quantize` does, after the package was proven with
+            floats; the files are named as transformers.js looks for them. 4 bits are of opset 21 by default.
         trust_remote_code: run Python code that the checkpoint brings.
         allow_pickle: read weights from pickles, which can run code.
         progress: called with the name of each stage.
     """
     destination = Path(output)
-    _check(layout, weights, tokens, destination)
+    _check(layout, weights, tokens, destination, to)
     stage = progress or (lambda name: None)
     stage("look")
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
@@ -181,13 +204,17 @@ def export_package(
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
-        options: dict[str, Any] = {"opset_version": opset_version, "verify": verify, "progress": progress}
+        opset = SMALL_OPSET if opset_version is None and to == "int4" else opset_version
+        options: dict[str, Any] = {"opset_version": opset, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
         making.write_files(**options)
         notes = _write_beside(making)
         stage("use")
         proof = making.prove(tokens) if verify is not False else None
+        if to is not None:
+            stage("quantise")
+            notes += making.shrink(to, verify is not False)
         with writing(destination):
             if destination.exists():
                 shutil.rmtree(destination)
@@ -195,7 +222,11 @@ def export_package(
     return PackageResult(destination, checkpoint.task, making.exports, proof, notes)
 
 
-def _check(layout: str, weights: str, tokens: int, destination: Path) -> None:
+def _check(layout: str, weights: str, tokens: int, destination: Path, to: str | None) -> None:
+    if to is not None and to not in SUFFIXES:
+        raise InvalidArgument(f"to must be {' or '.join(SUFFIXES)}, not {to!r}")
+    if to is not None and weights == "reference":
+        raise InvalidArgument(f"weights as {to} are not those of the checkpoint", hint='weights="copy"')
     if weights not in ("copy", "reference"):
         raise InvalidArgument(f"weights of a package must be copy or reference, not {weights!r}")
     if layout not in LAYOUTS:
@@ -256,6 +287,13 @@ def _describe_input(making: _Making) -> list[str]:
     except NotUnderstood as error:
         return [f"[!] the package takes arrays, not pictures: preprocessor_config.json asks for {error}"]
     return []
+
+
+def _renamed(content: Any, names: dict[str, str]) -> Any:
+    """Settings that speak of files by other names."""
+    if isinstance(content, dict):
+        return {key: _renamed(part, names) for key, part in content.items()}
+    return names.get(content, content) if isinstance(content, str) else content
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

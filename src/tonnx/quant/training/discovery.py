@@ -77,7 +77,8 @@ def plan(quantisation: Quantisation, root: torch.nn.Module, discovery: Discovery
     config = quantisation.config
     assert config is not None
     seen = [call for call in discovery.calls if config.of(call.name) is not None]
-    config.check_patterns([call.name for call in discovery.calls], complete=True)
+    modules = [name for name, _ in root.named_modules() if name]
+    config.check_patterns([*(call.name for call in discovery.calls), *modules], complete=True)
     config.check_weights({call.name: call.kind in WITH_WEIGHTS for call in discovery.calls})
     parameters = {id(parameter): name for name, parameter in root.named_parameters()}
     sites = {call.name: quantisation.site(call.name) or quantisation.add(call.name, call.kind) for call in seen}
