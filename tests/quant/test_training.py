@@ -88,6 +88,7 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...], Config]] = {
     "gru": (Of(lambda x, layer: layer(x), nn.GRU(10, 5, 2, bidirectional=True)), SEQUENCE, Config()),
     "lstm": (Of(lambda x, layer: layer(x)[0], nn.LSTM(10, 5, batch_first=True)), SEQUENCE, LINGER),
     "functions": (Of(functions), ROWS, Config()),
+    "attention layer": (nn.TransformerEncoderLayer(10, 2, 16, batch_first=True), SEQUENCE, Config()),
     "attention": (Of(attention), SEQUENCE, Config(symmetric_activations=True)),
 }  # fmt: skip
 
