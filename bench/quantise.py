@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path(".venv/quant-networks"), help="of trained networks")
     parser.add_argument("--ocr", type=Path, help="ch_ppocr_mobile_v2.0_cls_infer.onnx of rapidocr-onnxruntime")
     parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--only", default="", help="networks with this in their name")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     logging.disable(logging.WARNING)
@@ -189,6 +190,7 @@ def main() -> None:
     assert len(chosen) == len(MODELS)
     if options.ocr is not None:
         chosen.append(text_lines(options.ocr))
+    chosen = [network for network in chosen if options.only in network.name]
     rows = [row(network, not options.no_memory and number == 0) for number, network in enumerate(chosen)]
     head = (
         "| network | tonnx, dB | quantize_static, dB | loss | time | latency | latency by float32 | memory |\n"

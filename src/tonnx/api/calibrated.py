@@ -224,7 +224,7 @@ class _Study:
         if self.how.method != AUTO:
             return self.how.method
         loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
-        return min(_TRIED, key=lambda method: loss(_opened(self.written(names, method)[0])))
+        return min(_TRIED, key=lambda method: loss(self.run(names, method)[0]))
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""
