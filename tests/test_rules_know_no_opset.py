@@ -21,7 +21,6 @@ READS_THE_OPSET = {
     "api/calibrated.py": "refuses 16 bits where ONNX has none",
     "api/halved.py": "refuses a half precision that ONNX does not have yet",
     "api/optimise.py": "refuses what is newer than tonnx",
-    "api/request.py": "takes the default where none is given",
     "api/quantize.py": "takes that of the original where none is given",
     "api/retarget.py": "brings functions of a file to the opset of the file",
     "cli/export.py": "takes the default where none is given",
