@@ -168,7 +168,7 @@ def uploaded(folder: Path) -> str:
     rows = read_rows(Store(str(place)))
     assert {name: row["status"] for name, row in rows.items()} == {"net_opset9": "ok", "net_opset13": "ok"}
     assert all((place / file).is_file() for row in rows.values() for file in row["files"])
-    return "`--upload -o file://…`: 2 jobs in copies of the manifest's folder, files put by the workers through fsspec: all ok"
+    return "`--upload -o file://…`: 2 jobs in copies of the folder, files put by the workers through fsspec: all ok"
 
 
 def scaling(folder: Path) -> str:
