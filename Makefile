@@ -1,6 +1,7 @@
 # Needs only python3 (3.11 or later), pip and make: every target sets up what it uses, once.
 #
 #   make demo          export the super-resolution network, prove it, enlarge a cat with it
+#   make demo-quant    train a network on handwritten digits, quantise it in three ways, and print what each costs
 #   make demo-generate   train a small language model, make a package of it, and let that write
 #   make test          ruff, mypy and all quick tests
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
@@ -18,6 +19,7 @@
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make bench-quant   calibrated int8 beside ONNX Runtime's own tool; writes docs/quantise.md
 #   make test-ray      a zoo and batch inference on a real local Ray, workers killed; writes docs/scale.md
 #   make test-web      ten files in headless Chromium by ONNX Runtime Web; writes docs/web.md; needs npm
 #   make bench-optimise  tonnx optimise beside onnxslim and onnxsim; writes docs/optimise.md
@@ -55,12 +57,15 @@ SLIM   := .venv-slim/.stamp
 SITE   := .venv-site/.stamp
 BUILD  := .venv-dist/.stamp-build
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
 .PHONY: bench-optimise site test-ray test-site test-web
-.PHONY: demo-generate dist fixtures test-generate test-generate-packages test-torch test-versions
+.PHONY: demo-generate demo-quant dist fixtures test-generate test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
+
+demo-quant: $(DEV)
+	@$(PY) examples/quantised_digits/demo.py
 
 demo-generate: $(LANGUAGE)
 	@$(PY) examples/language_model/demo.py
@@ -143,6 +148,13 @@ bench-faults: $(DEV)
 
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md
+
+bench-quant: $(MODELS)
+	@$(PIP) scikit-learn sympy
+	@$(PY) -m pip download -qq --disable-pip-version-check --no-deps -d $(VENV)/ocr rapidocr-onnxruntime==1.4.4
+	@$(PY) -m zipfile -e $(VENV)/ocr/rapidocr_onnxruntime-1.4.4-*.whl $(VENV)/ocr
+	@$(PY) bench/quantise.py --write docs/quantise.md \
+		--ocr $(VENV)/ocr/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
 
 test-web: $(DEV) $(WEB) chromium
 	@$(PY) -m tests.web.suite --ort .web/node_modules/onnxruntime-web/dist --write docs/web.md

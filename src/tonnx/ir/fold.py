@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import ml_dtypes  # noqa: F401  (teaches numpy the dtypes that ONNX has and numpy has not)
+import ml_dtypes  # teaches numpy the dtypes that ONNX has and numpy has not
 import numpy as np
 import onnx_ir as ir
 
@@ -211,6 +211,10 @@ def _was_quantised(x: Array) -> bool:
     return x.itemsize == 1 and x.dtype != bool and x.size > _QUANTISED
 
 
+def _bits(x: Array) -> int:
+    return 4 if x.dtype in (ml_dtypes.int4, ml_dtypes.uint4) else 8 * x.itemsize
+
+
 def fold(
     op_type: str, inputs: Sequence[Array | None], attributes: Attributes, limit: int | None = LIMIT
 ) -> Array | None:
@@ -218,7 +222,7 @@ def fold(
     if op_type == "Cast":
         assert inputs[0] is not None
         cast = _cast(inputs[0], attributes)
-        return None if _was_quantised(inputs[0]) and cast.itemsize > 1 else cast
+        return None if _was_quantised(inputs[0]) and _bits(cast) > _bits(inputs[0]) else cast
     function = _TABLE.get(op_type)
     if function is None:
         return None

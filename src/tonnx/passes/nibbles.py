@@ -39,7 +39,9 @@ def store_nibbles(model: ir.Model) -> int:
         value = node.inputs[0]
         assert value is not None
         packed = op.initializer(f"{value.name}_u4", ir.Tensor((weight - least).astype(ml_dtypes.uint4)))
-        node.replace_input_with(0, op.Cast(packed, to=int(T.UINT8)))
+        shape = list(weight.shape)
+        (widened,) = op.node("Cast", [packed], [ir.AttrInt64("to", int(T.UINT8))], [(T.UINT8, shape)])  # not folded
+        node.replace_input_with(0, widened)
         node.replace_input_with(2, op.constant((zero - least).astype(np.uint8)))
         count += 1
     return count

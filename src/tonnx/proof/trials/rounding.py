@@ -120,7 +120,7 @@ def _unround(graph: onnx.GraphProto, opset: int, outer: Mapping[str, onnx.Tensor
             maker = makers.get(maker.input[0])
         if maker is not None and maker.op_type == "QuantizeLinear":
             if node.op_type == "DequantizeLinear":
-                _back(graph, node, maker, constants, opset)
+                _back(graph, node, maker, _unrounded(maker.input[0], makers), constants, opset)
                 changed = True
             elif node.op_type == "MatMulInteger" and node.input[1] in constants:
                 nodes += _product(graph, node, maker, constants)
@@ -137,16 +137,28 @@ def _back(
     graph: onnx.GraphProto,
     node: onnx.NodeProto,
     maker: onnx.NodeProto,
+    source: str,
     constants: Mapping[str, onnx.TensorProto],
     opset: int,
 ) -> None:
     """DequantizeLinear of what was quantised: the number itself, within the range."""
     bounds = _bounds(maker, constants)
     del node.input[:], node.attribute[:]
-    node.input.append(maker.input[0])
+    node.input.append(source)
     node.op_type = "Identity" if bounds is None else "Clip"
     if bounds is not None:
         _cut(graph, node, bounds, opset)
+
+
+def _unrounded(name: str, makers: Mapping[str, onnx.NodeProto]) -> str:
+    """Of ``Floor(x / s + 0.5) · s``, which is how halves are rounded up before QuantizeLinear: x; else the same."""
+    source = name
+    for op_type in ("Mul", "Floor", "Add", "Div"):
+        maker = makers.get(source)
+        if maker is None or maker.op_type != op_type:
+            return name
+        source = maker.input[0]
+    return source
 
 
 def _product(

@@ -12,6 +12,8 @@ from tonnx.quant.training.functions import CLIPPED, RECURRENT, WEIGHTED, WITH_WE
 from tonnx.quant.training.interception import Naming, is_float
 from tonnx.quant.training.sites import Quantisation, Site
 
+_BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+
 
 @dataclass
 class _Call:
@@ -77,7 +79,8 @@ def plan(quantisation: Quantisation, root: torch.nn.Module, discovery: Discovery
     config = quantisation.config
     assert config is not None
     seen = [call for call in discovery.calls if config.of(call.name) is not None]
-    config.check_patterns([call.name for call in discovery.calls], complete=True)
+    modules = [name for name, _ in root.named_modules() if name]
+    config.check_patterns([*(call.name for call in discovery.calls), *modules], complete=True)
     config.check_weights({call.name: call.kind in WITH_WEIGHTS for call in discovery.calls})
     parameters = {id(parameter): name for name, parameter in root.named_parameters()}
     sites = {call.name: quantisation.site(call.name) or quantisation.add(call.name, call.kind) for call in seen}
@@ -101,7 +104,7 @@ def _foldable(call: _Call, norm: _Call, root: torch.nn.Module) -> bool:
     module = root.get_submodule(norm.module)
     if call.kind not in WEIGHTED or norm.kind != "batch_norm" or (call.kind.startswith("conv_t") and call.groups != 1):
         return False
-    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
+    return isinstance(module, _BATCH_NORMS) and module.running_mean is not None
 
 
 def _defers(quantisation: Quantisation, site: Site, follower: Site) -> bool:

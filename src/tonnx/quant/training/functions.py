@@ -26,7 +26,7 @@ CLIPPED = ("relu", "relu6", "hardtanh")
 NORMS = {"batch_norm": 3, "layer_norm": 2, "group_norm": 2}
 """Where a normalisation has its weight."""
 
-WITH_WEIGHTS = (*WEIGHTED, *RECURRENT, *NORMS, "embedding")
+WITH_WEIGHTS = (*WEIGHTED, *RECURRENT, *NORMS, "embedding", "attention")
 
 _SPELLINGS: dict[str, str] = {
     "add": "add add_ __add__ __iadd__ __radd__",
@@ -55,6 +55,7 @@ _SPELLINGS: dict[str, str] = {
     "layer_norm": "layer_norm",
     "group_norm": "group_norm",
     "embedding": "embedding",
+    "attention": "multi_head_attention_forward",
     **{name: name for name in (*WEIGHTED, *RECURRENT)},
 }
 _MOVED = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,6 +104,7 @@ class Interception(TorchFunctionMode):
         if kind in CLIPPED:
             return self._clipped
         others = {"embedding": self._embedding, "batch_norm": self._batch_norm, "cat": self._cat}
+        others["attention"] = self._attention
         return others.get(kind, self._function)
 
     def _wanted(self, name: str) -> bool:
@@ -191,6 +193,20 @@ class Interception(TorchFunctionMode):
         if statistics is not None:
             statistics.update(*args, **kwargs)
         return args[0] if on_steps_of(args[0]) is not None or site.deferred else self._result(site, args[0])
+
+    def _attention(self, site: Site, func: Any, args: Any, kwargs: Any) -> Any:
+        """PyTorch's attention, which is one function: what goes in, the weights of its projections, what comes out."""
+        call = inspect.signature(func).bind(*args, **kwargs).arguments
+        projected: dict[int, Any] = {}  # the function looks whether they are one tensor
+        for number, name in enumerate(("query", "key", "value")):
+            if id(call[name]) not in projected:
+                projected[id(call[name])] = self._operand(site, number, call[name])
+            call[name] = projected[id(call[name])]
+        for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight", "out_proj_weight"):
+            if call.get(name) is not None:
+                call[name] = self._weight(site, f"weight_{name.removesuffix('_weight')}", call[name], 0)[0]
+        result, weights = func(**call)
+        return self._result(site, result), weights
 
     def _recurrent(self, site: Site, func: Any, args: Any, kwargs: Any) -> Any:
         call = _recurrent_call(site.name, args, kwargs)
