@@ -16,13 +16,12 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
-
 _OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./[^)]*\)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and the script."""
+    sys.path.insert(0, str(ROOT / "src"))  # here: MkDocs puts the path back after it has loaded this file
     for name, text in (("cli.md", command_line()), ("api.md", api()), ("operators.md", operators())):
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, "filter.js", content=(ROOT / "site" / "filter.js").read_text("utf-8")))
