@@ -19,6 +19,7 @@
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
+#   make bench-quant   calibrated int8 beside ONNX Runtime's own tool; writes docs/quantise.md
 #   make test-ray      a zoo and batch inference on a real local Ray, workers killed; writes docs/scale.md
 #   make test-web      ten files in headless Chromium by ONNX Runtime Web; writes docs/web.md; needs npm
 #   make bench-optimise  tonnx optimise beside onnxslim and onnxsim; writes docs/optimise.md
@@ -56,7 +57,7 @@ SLIM   := .venv-slim/.stamp
 SITE   := .venv-site/.stamp
 BUILD  := .venv-dist/.stamp-build
 
-.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers clean
+.PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
 .PHONY: bench-optimise site test-ray test-site test-web
 .PHONY: demo-generate demo-quant dist fixtures test-generate test-generate-packages test-torch test-versions
 
@@ -147,6 +148,13 @@ bench-faults: $(DEV)
 
 bench-integers: $(DEV)
 	@$(PY) bench/integer_kernels.py --write docs/quantised.md
+
+bench-quant: $(MODELS)
+	@$(PIP) scikit-learn sympy
+	@$(PY) -m pip download -qq --disable-pip-version-check --no-deps -d $(VENV)/ocr rapidocr-onnxruntime==1.4.4
+	@$(PY) -m zipfile -e $(VENV)/ocr/rapidocr_onnxruntime-1.4.4-*.whl $(VENV)/ocr
+	@$(PY) bench/quantise.py --write docs/quantise.md \
+		--ocr $(VENV)/ocr/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
 
 test-web: $(DEV) $(WEB) chromium
 	@$(PY) -m tests.web.suite --ort .web/node_modules/onnxruntime-web/dist --write docs/web.md

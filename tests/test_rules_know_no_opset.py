@@ -18,14 +18,21 @@ READS_THE_OPSET = {
     "ir/schema.py": "of an operator's schemas, the one in force",
     "ir/build.py": "may be told to write at another opset than the graph's",
     "io/read.py": "onnx infers no types of old files, and a file may leave its opset out",
-    "api/request.py": "takes the default where none is given",
+    "api/calibrated.py": "refuses 16 bits where ONNX has none",
+    "api/halved.py": "refuses a half precision that ONNX does not have yet",
+    "api/optimise.py": "refuses what is newer than tonnx",
     "api/quantize.py": "takes that of the original where none is given",
     "api/retarget.py": "brings functions of a file to the opset of the file",
+    "cli/export.py": "takes the default where none is given",
+    "cli/retarget.py": "asks for an opset or a target",
+    "packages/export.py": "takes the first with 4 bits where none is given",
     "passes/kernels.py": "which kernels ONNX Runtime has for a dtype depends on it",
     "proof/judge.py": "onnx's reference evaluator may be too old for a file",
     "proof/session.py": "onnx's checker may be too old for a file",
     "proof/upward.py": "a file below opset 7 is brought up to be run",
+    "pytest_plugin.py": "takes the default where none is given",
     "run/embed.py": "the recipe's steps alone are run at opset 7 at least",
+    "zoo/manifest.py": "an opset is part of a job's name",
 }
 """Outside of the legaliser: who compares opsets, and why. Nobody lowers anything differently by it."""
 

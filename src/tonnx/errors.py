@@ -38,6 +38,11 @@ class TonnxError(Exception):
         self.what, self.where, self.why, self.hint = what, where, why, hint
         super().__init__(what)
 
+    @property
+    def page(self) -> str:
+        """The entry about this kind of error, relative to the docs."""
+        return f"errors.md#{type(self).__name__.lower()}"
+
     def __str__(self) -> str:
         lines = [self.what]
         if self.where:

@@ -171,6 +171,36 @@ def test_a_layer_of_many_equal_ones() -> None:
     assert "2" in result.changes[0].what
 
 
+FORMS = {
+    "a text": (
+        '(string[1] x) => (bool[1] y) <string[1] w = {"WORD"}> { y = Equal(x, w) }', ("other", "one"), "1 of 1 texts",
+    ),
+    "in a branch": (
+        "(bool c, float[2] x) => (float[2] y) {"
+        "y = If(c) <then_branch = g1 () => (float[2] a) { a = WORD(x) },"
+        "else_branch = g2 () => (float[2] b) { b = Neg(x) }> }",
+        ("Abs", "Exp"),
+        "gone: Abs",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_other_forms(name: str) -> None:
+    text, words, told = FORMS[name]
+    head = '<ir_version: 8, opset_import: ["" : 19]> net '
+    files = [onnx.parser.parse_model(head + text.replace("WORD", word)) for word in words]
+    assert tonnx.diff(files[0], files[0]).same
+    assert told in str(tonnx.diff(*files))
+
+
+def test_a_function(base: onnx.ModelProto) -> None:
+    head = '<ir_version: 8, opset_import: ["" : 17, "own" : 1]> net (float[2] x) => (float[2] y) { y = own.f(x) }'
+    body = '<domain: "own", opset_import: ["" : 17]> f (a) => (b) { b = WORD(a) }'
+    files = [onnx.parser.parse_model(head + body.replace("WORD", word)) for word in ("Abs", "Exp")]
+    assert {change.kind for change in tonnx.diff(*files).changes} == {"gone", "added"}
+
+
 def test_numeric_and_the_page(base: onnx.ModelProto, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = onnx.ModelProto.FromString(base.SerializeToString())
     change_weight("head.weight", lambda array: array + 1)(other)

@@ -30,7 +30,7 @@ MORE_SIZES: dict[str, Any] = {
     "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY,
     "tgt_vocab_size": VOCABULARY,
     "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
-    "qk_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
+    "qk_head_dim": 16, "index_topk": 64, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
     "topk_group": 1, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "zero_expert_num": 2,
     "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
     "decoder_num_attention_heads": 4, "max_target_positions": 64, "num_encoder_attention_heads": 4,
@@ -39,7 +39,8 @@ MORE_SIZES: dict[str, Any] = {
     "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_n_heads": 8, "mamba_d_head": 8, "d_inner": 48,
     "d_head": 8, "mamba_d_state": 8, "layer_group_size": 2,
 }  # fmt: skip
-"""Those of rarer configurations, and of encoder-decoders."""
+"""Those of rarer configurations, and of encoder-decoders. Sparse attention keeps all tokens: with random weights many
+have a score of 0, and which of those are kept is nobody's promise."""
 
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 OWN_SIZES: dict[str, dict[str, Any]] = {

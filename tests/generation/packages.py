@@ -25,6 +25,7 @@ KINDS = {
     "SEQ_TO_SEQ_CAUSAL_LM": ("text2text-generation", "AutoModelForSeq2SeqLM"),
     "SPEECH_SEQ_2_SEQ": ("automatic-speech-recognition", "AutoModelForSpeechSeq2Seq"),
     "CAUSAL_LM": ("text-generation", "AutoModelForCausalLM"),
+    "IMAGE_TEXT_TO_TEXT": ("image-to-text", "AutoModelForImageTextToText"),
 }
 """transformers' lists of classes (`MODEL_FOR_…_MAPPING_NAMES`): the task, and what loads them."""
 SOUNDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
@@ -42,11 +43,27 @@ SOUNDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
 }
 """Models of speech need to know how sounds are prepared: the class, its settings, and those of the model that fit."""
 
+SIDE = {"height": 16, "width": 16}
+PICTURES: dict[str, Any] = {
+    "image_size": 16, "patch_size": 8, "depth": 2, "embed_dim": 32, "image_token_id": 90, "image_token_index": 90,
+    "video_token_id": 91, "video_token_index": 91, "vision_start_token_id": 92, "vision_end_token_id": 93,
+    "scale_factor": 1, "projection_dim": 32, "vision_feature_layer": -1, "image_seq_length": 4, "out_hidden_size": 32,
+    "spatial_merge_size": 1, "num_image_tokens": 4,
+}  # fmt: skip
+"""Sizes of models that read pictures in a text."""
+PROCESSORS: dict[str, dict[str, Any]] = {
+    "idefics3": {"size": {"longest_edge": 16}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": False},
+    "qwen2_vl": {"size": {"shortest_edge": 256, "longest_edge": 256}, "patch_size": 8, "merge_size": 1},
+}
+PROCESSORS |= {"smolvlm": PROCESSORS["idefics3"], "qwen2_5_vl": PROCESSORS["qwen2_vl"]}
+"""How pictures are prepared for them, where it is not by resizing to a square."""
+
 SECTION = """
 ## Packages
 
 Written by `make test-generate-packages`: a checkpoint of a tiny model of each class that transformers'
-AutoModelForCausalLM, AutoModelForSeq2SeqLM and AutoModelForSpeechSeq2Seq load, made a package by `tonnx.export_package`
+AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoModelForSpeechSeq2Seq and AutoModelForImageTextToText load, made a
+package by `tonnx.export_package`
 at opset {opset} with its default proof: the files compute what the model does, and {tokens} greedy tokens are
 `generate`'s at batch 1 and 3, with padding, with scores compared after a past of 0, 1 and 7.
 transformers {transformers}.
@@ -78,11 +95,12 @@ def config_of(kind: str, family: str) -> Any:
     import transformers
 
     sizes = {name: size for name, size in MORE_SIZES.items() if name != "is_decoder" or kind == "CAUSAL_LM"}
-    config = tiny_config(family, **sizes, **SOUNDS.get(family, ("", {}, {}))[2])
+    pictures = PICTURES if kind == "IMAGE_TEXT_TO_TEXT" else {}
+    config = tiny_config(family, **sizes, **pictures, **SOUNDS.get(family, ("", {}, {}))[2])
     decoder = getattr(config, "decoder", None)
     if hasattr(decoder, "add_cross_attention"):
         decoder.add_cross_attention = decoder.is_decoder = True
-    if kind != "CAUSAL_LM" and not config.is_encoder_decoder:
+    if kind in ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ") and not config.is_encoder_decoder:
         raise ValueError("no encoder-decoder")
     with torch.device("meta"):
         model = getattr(transformers, KINDS[kind][1]).from_config(config)
@@ -105,6 +123,16 @@ def model_of(kind: str, family: str) -> Any:
     return model
 
 
+def image_processor(family: str) -> Any:
+    """What prepares small pictures for a family."""
+    import transformers
+    from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
+
+    names: Any = IMAGE_PROCESSOR_MAPPING_NAMES[family]
+    name = next(each for each in (names.values() if isinstance(names, dict) else names) if each)
+    return getattr(transformers, name)(**PROCESSORS.get(family, {"size": SIDE, "crop_size": SIDE}))
+
+
 def run_case(case: str) -> str:
     import transformers
 
@@ -122,6 +150,8 @@ def run_case(case: str) -> str:
             if kind == "SPEECH_SEQ_2_SEQ" and family in SOUNDS:
                 name, settings, _ = SOUNDS[family]
                 getattr(transformers, name)(**settings).save_pretrained(Path(folder) / "source")
+            if kind == "IMAGE_TEXT_TO_TEXT":
+                image_processor(family).save_pretrained(Path(folder) / "source")
             options = {"task": KINDS[kind][0], "opset_version": OPSET, "tokens": TOKENS}
             result = tonnx.export_package(Path(folder) / "source", Path(folder) / "package", **options)
         except TonnxError as error:

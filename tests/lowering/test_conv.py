@@ -173,6 +173,7 @@ EINSUMS = [
     Case("einsum diagonal", lambda a: torch.einsum("ii->i", a), [torch.randn(4, 4)]),
     Case("einsum trace", lambda a: torch.einsum("ii", a), [torch.randn(4, 4)]),
     Case("einsum outer", lambda a, b: torch.einsum("i,j->ij", a, b), [torch.randn(3), torch.randn(4)], dynamic="all"),
+    Case("einsum dtypes", lambda a: torch.einsum("i,j->ij", torch.arange(3), a), [torch.randn(4)], dynamic="all"),
     Case(
         "einsum three",
         lambda a, b, c: torch.einsum("bn,anm,bm->ba", a, b, c),

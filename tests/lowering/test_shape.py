@@ -167,6 +167,8 @@ PARTS = [
         "tensor_split", lambda x: (x.tensor_split(3), x.tensor_split([1, 4], 0), x.hsplit(2), x.vsplit([2])), [r(7, 4)]
     ),
     Case("tensor_split_dynamic", lambda x: x.tensor_split([1, 2], 0), [r(7, 4)], ALL),
+    Case("tensor_split_by_a_tensor", lambda x, places: x.tensor_split(places), [r(7, 4), torch.tensor([1, 4])]),
+    Case("tensor_split_by_a_constant", lambda x: x.tensor_split(torch.tensor(3)), [r(7, 4)]),
     Case("dsplit", lambda x: (x.dsplit(2), x.dsplit([1])), [r(1, 2, 4)], {0: [0]}),
     Case("unbind", lambda x: (x.unbind(), x.unbind(-1)), [r(3, 4, 2)], {0: [1]}),
     Case(

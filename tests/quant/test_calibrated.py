@@ -95,6 +95,16 @@ def test_sixteen_bits_are_closer(net: Path) -> None:
     assert sixteen > eight + 1
 
 
+def test_products_that_round_as_they_go(net: Path, tmp_path: Path) -> None:
+    result = tonnx.quantize(net, tmp_path / "q.onnx", activations="dynamic")
+    assert result.verification is not None and result.verification.ok
+    assert {layer.why for layer in result.layers if layer.stored is None} == {"only products are"}
+    operators = fused(tmp_path / "q.onnx", tmp_path)
+    assert operators["DynamicQuantizeMatMul"] == 2 and not operators["Gemm"]
+    with pytest.raises(tonnx.InvalidArgument, match="dynamic activations"):
+        tonnx.quantize(net, activations="dynamic", data=DATA)
+
+
 def test_costly_layers_stay_floats(net: Path) -> None:
     whole = tonnx.quantize(net, data=DATA, method="minmax", max_loss=1.0)
     assert whole.calibrated is not None and not whole.calibrated.floats

@@ -41,7 +41,9 @@ PLANTED: dict[str, tuple[onnx.ModelProto, np.ndarray]] = {
     "sum": (model_of("a = Mul(x, c) bad = Add(a, a) y = Mul(bad, d)", c=25000, d=1e-4), X),
     "quotient": (model_of("a = Sigmoid(x) bad = Div(c, a) y = Mul(bad, d)", c=60000, d=1e-5), X),
     "matrix": (model_of("bad = MatMul(x, w) y = Mul(bad, d)", w=np.full((8, 8), 3e4), d=1e-4), X),
-    "reduced sum": (model_of("a = Mul(x, x) b = Mul(a, c) bad = ReduceSum(b) y = Mul(bad, d)", "n, 2048", c=60, d=1e-4), WIDE),
+    "reduced sum": (
+        model_of("a = Mul(x, x) b = Mul(a, c) bad = ReduceSum(b) y = Mul(bad, d)", "n, 2048", c=60, d=1e-4), WIDE,
+    ),
     "mean of many": (model_of("a = Mul(x, x) b = Mul(a, c) bad = ReduceMean(b) y = Relu(bad)", "n, 2048", c=100), WIDE),
     "norm of many": (model_of("a = Mul(x, c) bad = ReduceL2(a) y = Relu(bad)", "n, 2048", c=20), WIDE),
     "convolution": (
@@ -67,7 +69,8 @@ def test_planted_overflows_are_found(name: str) -> None:
 @pytest.mark.parametrize("to", ["fp16", "bf16"])
 @pytest.mark.parametrize("keep_io", [True, False])
 def test_what_is_harmless_is_converted(to: str, keep_io: bool, tmp_path: Path) -> None:
-    model = model_of("a = MatMul(x, w) b = Sigmoid(a) c = Softmax(b) y = Add(c, v)", w=RNG.normal(0, 1, (8, 64)), v=np.ones(64))
+    weights = {"w": RNG.normal(0, 1, (8, 64)), "v": np.ones(64)}
+    model = model_of("a = MatMul(x, w) b = Sigmoid(a) c = Softmax(b) y = Add(c, v)", **weights)
     result = tonnx.quantize(model, tmp_path / "h.onnx", to=to, keep_io=keep_io)
     assert result.halved is not None and not result.halved.floats and result.halved.nodes == 4
     written = onnx.load(tmp_path / "h.onnx")

@@ -191,8 +191,8 @@ def main() -> None:
     page = [
         "# Files in the browser",
         "",
-        f"Ten files that `tonnx export --target ort-web` made, run by ONNX Runtime Web {posted['version']} (WebAssembly)",
-        "in headless Chromium, beside the same files in ONNX Runtime's CPU. Written by `make test-web`.",
+        "Ten files that `tonnx export --target ort-web` made, run in headless Chromium by ONNX Runtime Web",
+        f"{posted['version']} (WebAssembly), beside the same files in ONNX Runtime's CPU. By `make test-web`.",
         "",
         *lines,
         "",

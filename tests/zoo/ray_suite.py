@@ -157,6 +157,20 @@ def refused(folder: Path) -> str:
     return f"a job that asks for 64 processors: {row['error']['what']}"
 
 
+def uploaded(folder: Path) -> str:
+    """The manifest's folder goes to the workers, and the files to a place of fsspec."""
+    write_net(folder / "net.onnx")
+    (folder / "models.toml").write_text('[[model]]\nmodel = "net.onnx"\nopset = [9, 13]\nlatency = false\n', "utf-8")
+    place = folder / "far" / "away"
+    words = ["zoo", str(folder / "models.toml"), "-o", f"file://{place}", "--engine", "ray", "--jobs", "2", "--upload"]
+    done = subprocess.run([sys.executable, "-m", "tonnx", *words], capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(Store(str(place)))
+    assert {name: row["status"] for name, row in rows.items()} == {"net_opset9": "ok", "net_opset13": "ok"}
+    assert all((place / file).is_file() for row in rows.values() for file in row["files"])
+    return "`--upload -o file://…`: 2 jobs in copies of the folder, files put by the workers through fsspec: all ok"
+
+
 def scaling(folder: Path) -> str:
     """One worker beside two."""
     head = f"{JOBS} jobs that wait {SLEEP:.0f} s each; what is left of their length is starting and ending a process."
@@ -281,6 +295,9 @@ def predictor(folder: Path) -> str:
     return "1,000 rows by 2 actors of `tonnx.ray.Predictor`: equal; a model of `tonnx.load` in a task: equal"
 
 
+HEAD = "A manifest of 10,000 models at two opsets, without the jobs themselves:"
+
+
 def ten_thousand(folder: Path) -> str:
     """What the zoo itself does with 10,000 models at 2 opsets: all but the jobs."""
     (folder / "nets").mkdir()
@@ -290,7 +307,7 @@ def ten_thousand(folder: Path) -> str:
         for opset in (11, 17):
             words = ("export", f"nets/net{i}.py:Net", "--opset", str(opset), "--input", "x[batch,3,224,224]")
             jobs.append(Job(f"net{i}_opset{opset}", f"net{i}", words[1], opset, words, str(folder), Limits(600)))
-    store, lines = Store(str(folder / "out")), ["| | processor time | |", "|---|---|---|"]
+    store, lines = Store(str(folder / "out")), [HEAD, "", "| | processor time | |", "|---|---|---|"]
 
     def timed(what: str, act: Callable[[], Any], note: Callable[[], str] = str) -> Any:
         start = time.process_time()
@@ -348,7 +365,8 @@ def one_job(folder: Path) -> str:
         ),
         "an ONNX file of two nodes, retargeted": ("retarget", "net.onnx", "--opset", "9"),
     }
-    lines = ["| a job | processor time | with its latency | peak memory |", "|---|---|---|---|"]
+    lines = ["| a job | processor time | with its latency | peak memory | on disk |", "|---|---|---|---|---|"]
+    totals = []
     for what, words in kinds.items():
         spent = []
         for latency in (False, True):
@@ -359,14 +377,24 @@ def one_job(folder: Path) -> str:
             assert outcome.rows["a"]["status"] == "ok", outcome.rows["a"]
             spent.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         peak = outcome.rows["a"]["peak"] / 1e6
-        lines.append(f"| {what} | {spent[0]:.1f} s | {spent[1]:.1f} s | {peak:.0f} MB |")
-    return "\n".join(lines)
+        names = outcome.rows["a"]["files"]
+        disk = sum((folder / f"{words[0]}-True" / name).stat().st_size for name in names) / 1e3
+        lines.append(f"| {what} | {spent[0]:.1f} s | {spent[1]:.1f} s | {peak:.0f} MB | {disk:.0f} kB |")
+        totals.append(
+            f"- 10,000 such jobs ({what}): {spent[1] * 10_000 / 3600:.0f} processor hours, "
+            f"{spent[1] * 10_000 / 3600 / 100:.1f} hours on 100 processors; {disk / 100:.1f} GB of files and pages."
+        )
+    grow = (
+        "What a network of a real size adds is its own: its export ([bench.md](bench.md)), its proof and its weights."
+    )
+    return "\n".join([*lines, "", *totals, "", grow])
 
 
 SECTIONS: dict[str, tuple[str, Callable[[Path], str]]] = {
     "killed": ("A worker dies", killed_worker),
     "node": ("A node goes away", lost_node),
     "refused": ("A job that fits nowhere", refused),
+    "uploaded": ("Files that travel", uploaded),
     "predictor": ("Batch inference", predictor),
     "pictures": ("Ten thousand pictures", lambda folder: pictures(folder, 10_000)),
     "scaling": ("Two workers beside one", scaling),

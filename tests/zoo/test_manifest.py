@@ -46,6 +46,12 @@ opset = 13
 size = ["tiny", "large"]
 runtime = ["ort-cpu", "none"]
 """
+TARGETS = """
+[[model]]
+name = "a"
+model = "nets.py:Net"
+matrix = { target = ["tensorrt-8.6", "ncnn"] }
+"""
 
 
 def test_the_jobs_of_a_manifest(tmp_path: Path) -> None:
@@ -63,6 +69,12 @@ def test_the_jobs_of_a_manifest(tmp_path: Path) -> None:
     assert list(jobs["net_opset9"].words) == ["retarget", "files/net.onnx", "--opset", "9"]
     assert jobs["net_opset9"].limits.seconds is None
     assert jobs["large_runtime=none_opset13"].words[1:2] == ("nets.py:large",)
+
+
+def test_a_target_says_the_opset(tmp_path: Path) -> None:
+    jobs = jobs_of(tmp_path, TARGETS)
+    assert [job.name for job in jobs] == ["a_target=tensorrt-8.6", "a_target=ncnn"]
+    assert jobs[0].words == ("export", "nets.py:Net", "--target", "tensorrt-8.6") and jobs[0].opset is None
 
 
 @pytest.mark.parametrize(
@@ -87,6 +99,7 @@ def test_the_jobs_of_a_manifest(tmp_path: Path) -> None:
         ('[[model]]\nmodel = "a.py:b"\nname = "x', 3, "is not TOML", None),
         ('[[model]]\nmodel = "a.py:b"\nweights = "reference"', 3, "has no key 'weights'", None),
         ('[defaults]\nruntime = "gpu"\n[[model]]\nmodel = "a.py:b"', 2, "runtime: there is no runtime", None),
+        ('[[model]]\nmodel = "a.py:b"\ntarget = "tensorrt-8.7"', 3, "tensorrt-8.6", None),
         ("", None, "a manifest has models", r"[[model]]"),
     ],
 )

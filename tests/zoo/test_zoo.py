@@ -240,9 +240,12 @@ def test_a_stopped_run_ends_its_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(work, "run_limited", probe)
     tasks = [(Job(name, name, "-", 9, (seconds,), str(tmp_path)), "") for name, seconds in (("a", "0"), ("b", "60"))]
-    rows = LocalEngine(2).run(tasks, Store(str(tmp_path / "out")))
+    store = Store(str(tmp_path / "out"))
+    store.write("b.onnx", "of an earlier run")
+    rows = LocalEngine(2).run(tasks, store)
     assert next(rows)["job"] == "a"
     rows.close()
+    assert store.left_by("b") == ["b.onnx"]
     assert [ended.status for ended in ends] == ["ok", "killed"] and ends[1].seconds < 50
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,17 +18,18 @@ from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, optimise
 from tonnx.proof import Session
-from tonnx.quant.calibrate import Feeds, Run, histograms
+from tonnx.quant.calibrate import Feeds, Observed, Run, observe
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes
 from tonnx.quant.qdq import Step
 from tonnx.quant.search import Loss, Point, output_loss, until_met
-from tonnx.quant.static import Written, steps_needed, write_static
+from tonnx.quant.static import Written, channels_needed, steps_needed, write_static
 from tonnx.run.model import Model
 from tonnx.run.samples import samples
 
 AUTO = "auto"
-"""The method of `METHODS` with which the network loses least."""
+"""The method of `_TRIED` with which the network loses least."""
+_TRIED = ("minmax", "mse")
 _KEPT = 32
 _KEPT_BYTES = 32 << 20
 SINCE_16 = 21
@@ -47,6 +48,8 @@ class Calibration:
     """How many rows of the data are looked at; None: all."""
     max_loss: float | None = None
     metric: Callable[[Run], float] | None = None
+    correct_bias: bool = True
+    """Whether biases make up for what rounded weights change of the means."""
 
     def __post_init__(self) -> None:
         if self.method not in (AUTO, *METHODS):
@@ -139,15 +142,16 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], how: Calibration, s
     original = _opened(read())
     source = model_of(read(), recipe)
     keeper = _Keeper(samples(source, how.data, how.limit), original)
-    counted = histograms(model, steps_needed(chosen), keeper, _opened)
-    study = _Study(model, chosen, counted, how, target, keeper)
+    channels = channels_needed(chosen) if how.correct_bias else {}
+    observed = observe(model, steps_needed(chosen), channels, keeper, _opened)
+    study = _Study(model, chosen, observed, how, target, keeper)
     method = study.best_method()
     curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
     floats |= dict.fromkeys(lost, "it costs too much")
     final = [layer.name for layer in chosen if layer.name not in floats]
     result, written = study.written(final, method)
     kept, wanted = keeper.kept, keeper.wanted
-    return Calibrated(result, written, floats, method, kept, wanted, curve, sensitivity, counted, how.bits)
+    return Calibrated(result, written, floats, method, kept, wanted, curve, sensitivity, observed.histograms, how.bits)
 
 
 def model_of(model: ir.Model, recipe: Any) -> Model:
@@ -188,7 +192,7 @@ class _Study:
 
     model: ir.Model
     layers: Sequence[Candidate]
-    counted: Mapping[str, Histogram]
+    observed: Observed
     how: Calibration
     target: Target
     keeper: _Keeper
@@ -198,9 +202,9 @@ class _Study:
         levels = 1 << self.how.bits
         copy = self.model.clone()
         needed = steps_needed([layer for layer in candidates(copy) if layer.name in set(names)])
-        ranges = {name: self.counted[name].range(method, levels, self.how.percentile) for name in needed}
+        ranges = {name: self.observed.histograms[name].range(method, levels, self.how.percentile) for name in needed}
         steps = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
-        return copy, write_static(copy, names, steps)
+        return copy, write_static(copy, names, steps, self.observed.means)
 
     def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
         """Such a copy, and the bytes of its weights."""
@@ -220,7 +224,7 @@ class _Study:
         if self.how.method != AUTO:
             return self.how.method
         loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
-        return min(METHODS, key=lambda method: loss(self.run(names, method)[0]))
+        return min(_TRIED, key=lambda method: loss(self.run(names, method)[0]))
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""

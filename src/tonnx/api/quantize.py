@@ -34,13 +34,18 @@ from tonnx.passes import clean_up, fitted
 from tonnx.proof import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
+from tonnx.quant.dynamic import KINDS as DYNAMIC_KINDS
+from tonnx.quant.dynamic import write_dynamic
 from tonnx.quant.half import HALVES
 from tonnx.quant.integers import Form
+from tonnx.quant.layers import candidates, matched
 from tonnx.quant.weights import SINCE, Layer, store_weights
 from tonnx.run.samples import samples as samples_of
 from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
 
+SINCE_DYNAMIC = 11
+"""The first opset that has DynamicQuantizeLinear."""
 FORMS = {"int8": 8, "int4": 4}
 """What weights may be stored as: the bits of an integer."""
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
@@ -143,9 +148,10 @@ def quantize(
     samples: int | None = None,
     method: str = AUTO,
     percentile: float = 99.99,
-    activations: int = 8,
+    activations: int | str = 8,
     max_loss: float | None = None,
     metric: Callable[[Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]], float] | None = None,
+    correct_bias: bool = True,
     keep_io: bool = False,
     opset_version: int | None = None,
     runtime: str | None = ORT_CPU,
@@ -181,16 +187,18 @@ def quantize(
             iterable of arrays, tuples of arrays, or dicts of arrays by input name. Layers multiply int8 then.
         recipe: how pictures become what the network takes, as in `tonnx.load`.
         samples: how many rows of the data are looked at; all of them by default.
-        method: how ranges are chosen: ``mse``, ``minmax``, ``percentile``, ``entropy``; ``auto`` takes the one with
-            which the outputs are closest to the original's.
+        method: how ranges are chosen: ``mse``, ``minmax``, ``percentile``, ``entropy``; ``auto`` takes
+            ``minmax`` or ``mse``, whichever has outputs closer to the original's.
         percentile: the share of values within the range that ``percentile`` chooses.
-        activations: bits of what layers multiply by their weights, 8 or 16; 16 need opset 21.
+        activations: bits of what layers multiply by their weights, 8 or 16; 16 need opset 21. ``dynamic``: products
+            round to 8 bits in a range that is found anew each time, without data.
         max_loss: the layers that cost most stay floats until the error of the outputs, by their magnitude, is at most
             this: 0.01 is 40 dB. With ``metric``: by how much that may fall.
         metric: the user's own measure, larger is better: called with a function that runs the network on a dict of
             arrays and gives a dict of arrays.
         opset_version: of the file; that of the original by default. Blocks and 4 bits are written out before 21, where
             4 bits take the space of 8.
+        correct_bias: biases make up for what rounded weights change of the means of a layer's results.
         keep_io: of half precision: inputs and outputs stay float32.
         runtime: of networks that multiply integers: ``ort-cpu`` fits the file to ONNX Runtime's CPU, where activations
             are uint8; None keeps int8, which TensorRT and QNN want.
@@ -201,8 +209,11 @@ def quantize(
     """
     form = None if to in HALVES else _form(to, block, symmetric)
     calibration = None
-    if form is not None:
+    if activations == "dynamic" and (to != "int8" or data is not None):
+        raise InvalidArgument("dynamic activations take to='int8' and no data")
+    if form is not None and activations != "dynamic":
         calibration = _calibration(to, data, method, percentile, activations, samples, max_loss, metric)
+        calibration = None if calibration is None else replace(calibration, correct_bias=correct_bias)
     check_options(f, external_data, None, None)
     patterns = [skip] if isinstance(skip, str) else list(skip)
     stages = Stages(progress)
@@ -213,16 +224,21 @@ def quantize(
         _check_floats(original)
         arrays = dict(inputs or {})
         check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
-        profile = runtime if calibration is not None else None
+        profile = runtime if calibration is not None or activations == "dynamic" else None
         target = Target(original.opset_imports[""] if opset_version is None else opset_version, profile)
         result = QuantizeResult(original, target.opset, notes=untested(), to=to)
         result.before = weight_bytes(original)
         values: bool | int = FEW_VALUES
-        if form is None:
-            subject = file_subject(model, read, result, arrays)
+        dynamic = form is not None and activations == "dynamic"
+        if dynamic:
+            with stages("quantise"):
+                _round_dynamically(result, patterns, target)
+            subject_of = partial(_in_floats, result, arrays)
+        elif form is None:
+            floats = file_subject(model, read, result, arrays)
             with stages("emulate"):
-                _halve(result, subject, _samples(read, data, recipe, samples), patterns, target, keep_io)
-            subject_of = partial(half_subject, subject, result.model, to)
+                _halve(result, floats, _samples(read, data, recipe, samples), patterns, target, keep_io)
+            subject_of = partial(half_subject, floats, result.model, to)
             values = False  # other numbers may overflow where those at hand do not
         elif calibration is None:
             rounded = read()
@@ -248,7 +264,7 @@ def quantize(
 
 
 def _calibration(
-    to: str, data: Any, method: str, percentile: float, bits: int, samples: int | None, max_loss: Any, metric: Any
+    to: str, data: Any, method: str, percentile: float, bits: Any, samples: int | None, max_loss: Any, metric: Any
 ) -> Calibration | None:
     """How to calibrate; None without data."""
     if data is None:
@@ -261,7 +277,7 @@ def _calibration(
     if to != "int8":
         raise InvalidArgument(f"to={to!r} takes no data", hint="layers multiply int8; weights alone may be int4")
     if bits not in (8, 16):
-        raise InvalidArgument(f"activations have 8 or 16 bits, not {bits!r}")
+        raise InvalidArgument(f"activations have 8 or 16 bits, or are dynamic, not {bits!r}")
     if samples is not None and samples < 1:
         raise InvalidArgument(f"samples must be at least 1, not {samples}")
     return Calibration(data, method, percentile, bits, samples, max_loss, metric)
@@ -284,6 +300,25 @@ def _calibrate(
     result.notes += finished(result.model, target)
     result.after = weight_bytes(result.model)
     return calibrated
+
+
+def _round_dynamically(result: QuantizeResult, skip: Sequence[str], target: Target) -> None:
+    """Let the products of the result's network multiply integers."""
+    if target.opset < SINCE_DYNAMIC:
+        raise InvalidArgument(f"dynamic activations need opset {SINCE_DYNAMIC}, not {target.opset}")
+    result.notes += prepared(result.model)
+    layers = candidates(result.model)
+    skipped = matched(skip, layers)
+    floats = {layer.name: layer.why for layer in layers}
+    floats |= {name: f"left out by {pattern}" for name, pattern in skipped.items()}
+    floats |= {layer.name: "only products are" for layer in layers if layer.node.op_type not in DYNAMIC_KINDS}
+    stored = write_dynamic(result.model, {name for name, why in floats.items() if not why})
+    if not stored:
+        raise InvalidArgument("there is no product that could multiply integers")
+    result.layers = [Layer(name, (), weight) for name, weight in stored.items()]
+    result.layers += [Layer(name, (), None, why) for name, why in floats.items() if why]
+    result.notes += finished(result.model, target)
+    result.after = weight_bytes(result.model)
 
 
 def _in_floats(result: QuantizeResult, arrays: Mapping[str, np.ndarray]) -> Subject:

@@ -160,6 +160,7 @@ def error_data(error: TonnxError) -> dict[str, Any]:
         "where": error.where,
         "why": error.why,
         "hint": error.hint,
+        "page": error.page,
     }
     if isinstance(error, UnsupportedOp):
         data["operators"] = [dataclasses.asdict(occurrence) for occurrence in error.occurrences]

@@ -125,7 +125,7 @@ class Console:
             return
         if trace:
             print(trace, file=sys.stderr)
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {error}\n  see:   docs/{error.page}", file=sys.stderr)
 
     def usage(self, message: str, usage: str) -> None:
         """A command line that cannot be understood."""

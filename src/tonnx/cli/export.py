@@ -63,6 +63,7 @@ def _add_package(package: argparse._ArgumentGroup) -> None:
     package.add_argument(
         "--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given"
     )
+    package.add_argument("--to", choices=("int8", "int4"), help="store the weights so, as `tonnx quantize` does")
     package.add_argument("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
     package.add_argument("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
 
@@ -162,7 +163,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
 def _is_checkpoint(options: argparse.Namespace) -> bool:
     """A folder with a config, or one that a task is given for: then it is said what it lacks."""
     folder = Path(options.model)
-    return folder.is_dir() and (options.task is not None or (folder / "config.json").is_file())
+    settings = ("config.json", "model_index.json")
+    return folder.is_dir() and (options.task is not None or any((folder / name).is_file() for name in settings))
 
 
 def _export_package(options: argparse.Namespace, console: Console) -> Report:
@@ -182,6 +184,7 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
         weights=str(weights),
         verify=False if options.no_verify else options.verify,
         tokens=options.tokens,
+        to=options.to,
         trust_remote_code=options.trust_remote_code,
         allow_pickle=options.allow_pickle,
         progress=console.stage,

@@ -37,16 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration.add_argument("--samples", type=int, metavar="N", help="how many are looked at; all by default")
     calibration.add_argument(
         "--method", choices=("auto", "mse", "minmax", "percentile", "entropy"), default="auto",
-        help="how ranges are chosen; auto: the one with which the outputs are closest",
+        help="how ranges are chosen; auto: minmax or mse, whichever is closer",
     )  # fmt: skip
     calibration.add_argument("--percentile", type=float, default=99.99, metavar="P", help="of values within the range")
     calibration.add_argument(
-        "--activations", type=int, choices=(8, 16), default=8, metavar="BITS", help="8, or 16 from opset 21 on"
-    )
+        "--activations", choices=("8", "16", "dynamic"), default="8", metavar="BITS",
+        help="8; 16, from opset 21 on; dynamic: products round to 8 bits as they go, without data",
+    )  # fmt: skip
     calibration.add_argument(
         "--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats"
     )
     help = "ort-cpu (the default), or none: int8 activations, for TensorRT and QNN"
+    calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
     parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
     specs.add(calibration, "--runtime", help, default=ORT_CPU)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
@@ -73,8 +75,9 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         samples=options.samples,
         method=options.method,
         percentile=options.percentile,
-        activations=options.activations,
+        activations=int(options.activations) if options.activations.isdigit() else options.activations,
         max_loss=options.max_loss,
+        correct_bias=not options.no_bias_correction,
         keep_io=options.keep_io,
         runtime=options.runtime,
         opset_version=options.opset,

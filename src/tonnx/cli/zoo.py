@@ -107,7 +107,8 @@ def _engine(options: argparse.Namespace) -> Any:
     from tonnx.zoo.engines import LocalEngine, RayEngine
 
     if options.engine == "ray":
-        return RayEngine(options.address, options.jobs, upload=options.upload)
+        folder = str(Path(options.manifest).resolve().parent)
+        return RayEngine(options.address, options.jobs, upload=folder if options.upload else None)
     if options.address or options.upload:
         raise InvalidArgument("--address and --upload are for --engine ray")
     return LocalEngine(options.jobs)

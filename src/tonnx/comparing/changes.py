@@ -39,6 +39,9 @@ def changes(left: ir.Model, right: ir.Model) -> list[Change]:
     """Everything that is different; nothing for two files that compute the same in the same way by the same names."""
     matching = match(left.graph, right.graph)
     listed = [*_of_files(left, right), *_of_signatures(left, right, matching), *_of_graphs(left, right, matching)]
+    for key, function in left.functions.items():
+        if (other := right.functions.get(key)) is not None:
+            listed += _of_graphs(function.graph, other.graph, match(function.graph, other.graph))
     listed += _renamed(matching)
     return sorted(listed, key=lambda change: KINDS.index(change.kind))
 
@@ -57,11 +60,12 @@ def _of_files(left: ir.Model, right: ir.Model) -> Iterator[Change]:
 
 
 def _of_signatures(left: ir.Model, right: ir.Model, matching: Matching) -> Iterator[Change]:
-    given = {value: matching.values.get(value) for value in left.graph.inputs}
+    given = {value: matching.values.get(value) for value in left.graph.inputs if not value.is_initializer()}
+    theirs = [value for value in right.graph.inputs if not value.is_initializer()]
     results = dict(zip(left.graph.outputs, right.graph.outputs, strict=False))
     rest = left.graph.outputs[len(right.graph.outputs) :]
     for kind, pairs, others in (
-        ("input", given, right.graph.inputs),
+        ("input", given, theirs),
         ("output", results | dict.fromkeys(rest), right.graph.outputs),
     ):
         for one, other in pairs.items():
@@ -153,18 +157,21 @@ def _named(value: ir.Value | None) -> str:
 def _weight(one: ir.Value, other: ir.Value, before: np.ndarray, after: np.ndarray) -> str:
     """How much a weight changed; empty if it did not."""
     name = str(one.name) if one.name == other.name else f"{one.name} → {other.name}"
+    if before.dtype.kind == after.dtype.kind == "U" and before.shape == after.shape:
+        different = int((before != after).sum())
+        return f"{name}: {different} of {before.size} texts" if different else ""
     if before.dtype != after.dtype or before.shape != after.shape:
         return f"{name}: {before.dtype}{list(before.shape)} → {after.dtype}{list(after.shape)}"
     wide, other_wide = before.astype(np.float64), after.astype(np.float64)
-    different = ~((wide == other_wide) | (np.isnan(wide) & np.isnan(other_wide)))
-    if not different.any():
+    unequal = ~((wide == other_wide) | (np.isnan(wide) & np.isnan(other_wide)))
+    if not unequal.any():
         return ""
     if before.size <= 4:
         return f"{name}: {before.tolist()} → {after.tolist()}"
-    error = np.abs(other_wide - wide)[different]
+    error = np.abs(other_wide - wide)[unequal]
     norm = float(np.sqrt(np.square(wide).sum()))
     part = f", {100 * float(np.sqrt(np.square(error).sum())) / norm:.3g} % of its length" if norm else ""
-    return f"{name}: {int(different.sum())} of {before.size} numbers, by up to {float(error.max()):.3g}{part}"
+    return f"{name}: {int(unequal.sum())} of {before.size} numbers, by up to {float(error.max()):.3g}{part}"
 
 
 def _ends(left: ir.Graph, right: ir.Graph, matching: Matching) -> Iterator[Change]:

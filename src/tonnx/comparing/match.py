@@ -32,9 +32,11 @@ class Matching:
 
 
 def constant_of(value: ir.Value | None) -> np.ndarray | None:
-    """What an initializer or Constant node holds."""
-    tensor = None if value is None or value.is_graph_input() else ir.convenience.get_const_tensor(value)
-    return None if tensor is None or tensor.dtype == ir.DataType.STRING else tensor.numpy()
+    """What an initializer, also one that is an input, or a Constant node holds."""
+    tensor = None if value is None else ir.convenience.get_const_tensor(value)
+    if tensor is None:
+        return None
+    return tensor.numpy().astype(str) if tensor.dtype == ir.DataType.STRING else tensor.numpy()
 
 
 def match(left: ir.Graph, right: ir.Graph, outer: Mapping[ir.Value, ir.Value] | None = None) -> Matching:
@@ -62,7 +64,8 @@ def match(left: ir.Graph, right: ir.Graph, outer: Mapping[ir.Value, ir.Value] | 
 
 
 def _pair_inputs(left: Sequence[ir.Value], right: Sequence[ir.Value]) -> dict[ir.Value, ir.Value]:
-    """By name; those without a namesake in order."""
+    """By name; those without a namesake in order. An initializer that is an input is a weight."""
+    left, right = ([value for value in values if not value.is_initializer()] for values in (left, right))
     names = {value.name: value for value in right}
     pairs = {value: names[value.name] for value in left if value.name in names}
     taken = set(pairs.values())

@@ -11,19 +11,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnx.api.result import ExportResult
+from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
+from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_networks, write_networks
 from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
+from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tokens, store_variant, variant
 from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_parts, is_vision_language, read_picture
 from tonnx.run.features import LOG_MEL
-from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of
+from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json
 
 LAYOUTS = {"plain": "", "optimum": "onnx/"}
 """Where the files are: beside the settings, or where optimum and transformers.js look for them."""
@@ -54,7 +56,8 @@ class PackageResult:
         opset = next(iter(self.exports.values())).opset
         lines = [f"{self.folder}: {self.task}, opset {opset}"]
         if isinstance(self.proof, float):
-            lines.append(f"  [✓] used in batches of 1 and 3, within {self.proof:.2g} of the largest value")
+            used = "from text to picture" if self.task == TASK else "in batches of 1 and 3"
+            lines.append(f"  [✓] used {used}, within {self.proof:.2g} of the largest value")
         else:
             lines.append(f"  {self.proof}" if self.proof is not None else "  [!] not compared with the model")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes)])
@@ -130,6 +133,25 @@ class _Making:
     def _file(self, name: str) -> Path:
         return self.folder / f"{self.place}{name}"
 
+    def shrink(self, to: str, verify: bool) -> list[str]:
+        """The ONNX files with weights as integers; what that changes."""
+        is_generating = verify and self.step is not None and "encoder" not in self.manifest
+        vocabulary = int(getattr(self.model.config.get_text_config(decoder=True), "vocab_size", 0))
+        wanted = greedy_tokens(Package(self.folder), vocabulary) if is_generating else []
+        notes = []
+        for name in self.exports:
+            result = store_variant(self._file(name), to, verify)
+            size = f"{format_size(result.before)} → {format_size(result.after)}"
+            loss = f"; {result.losses[0]}" if result.losses else ""
+            notes.append(f"{variant(name, to)}: weights as {to}, {size}{loss}")
+        smaller = {self.place + name: variant(self.place + name, to) for name in self.exports}
+        for file in (MANIFEST, "genai_config.json"):
+            if (self.folder / file).is_file():
+                _write_json(self.folder / file, _renamed(read_json(self.folder / file), smaller))
+        if is_generating:
+            notes.append(agreement(wanted, greedy_tokens(Package(self.folder), vocabulary)))
+        return notes
+
     def prove(self, tokens: int) -> PackageProof | float:
         package = Package(self.folder)
         if self.step is not None:
@@ -147,6 +169,7 @@ def export_package(
     weights: str = "copy",
     verify: bool | str | float = True,
     tokens: int = 16,
+    to: str | None = None,
     trust_remote_code: bool = False,
     allow_pickle: bool = False,
     progress: Callable[[str], object] | None = None,
@@ -159,7 +182,7 @@ def export_package(
         tonnx.load("smollm-onnx").generate("Once upon")[0].text
 
     Args:
-        source: a folder with config.json, safetensors and tokenizer.
+        source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
         layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
@@ -167,35 +190,77 @@ def export_package(
             package has the checkpoint's safetensors, and all its ONNX files point into those.
         verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
             the model's.
+        to: ``"int8"`` or ``"int4"`` stores the weights so, as `tonnx.quantize` does, after the package was proven with
+            floats; the files are named as transformers.js looks for them. 4 bits are of opset 21 by default.
         trust_remote_code: run Python code that the checkpoint brings.
         allow_pickle: read weights from pickles, which can run code.
         progress: called with the name of each stage.
     """
     destination = Path(output)
-    _check(layout, weights, tokens, destination)
+    _check(layout, weights, tokens, destination, to)
     stage = progress or (lambda name: None)
     stage("look")
+    if is_pipeline(Path(source)):
+        _check_pipeline(task, to, weights)
+        return _export_pipeline(
+            Path(source), destination, stage, opset_version=opset_version, verify=verify, progress=progress
+        )
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     stage("load")
     model, extractor = checkpoint.load(), checkpoint.load_extractor()
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
-        options: dict[str, Any] = {"opset_version": opset_version, "verify": verify, "progress": progress}
+        opset = SMALL_OPSET if opset_version is None and to == "int4" else opset_version
+        options: dict[str, Any] = {"opset_version": opset, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
         making.write_files(**options)
         notes = _write_beside(making)
         stage("use")
         proof = making.prove(tokens) if verify is not False else None
-        with writing(destination):
-            if destination.exists():
-                shutil.rmtree(destination)
-            os.replace(making.folder, destination)
+        if to is not None:
+            stage("quantise")
+            notes += making.shrink(to, verify is not False)
+        _move(making.folder, destination)
     return PackageResult(destination, checkpoint.task, making.exports, proof, notes)
 
 
-def _check(layout: str, weights: str, tokens: int, destination: Path) -> None:
+def _export_pipeline(source: Path, destination: Path, stage: Callable[[str], object], **options: Any) -> PackageResult:
+    """A folder of diffusers: its networks one by one, then a picture through all of them."""
+    stage("load")
+    networks = load_networks(source)
+    with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
+        folder = Path(hidden) / destination.name
+        folder.mkdir()
+        exports = write_networks(source, folder, networks, **options)
+        with writing(folder):
+            _write_json(folder / MANIFEST, {"format": 1, "task": TASK, "file": "unet/model.onnx", "files": [*exports]})
+        stage("use")
+        proof = prove_networks(folder, networks) if options["verify"] is not False else None
+        _move(folder, destination)
+    return PackageResult(destination, TASK, exports, proof)
+
+
+def _move(folder: Path, destination: Path) -> None:
+    with writing(destination):
+        if destination.exists():
+            shutil.rmtree(destination)
+        os.replace(folder, destination)
+
+
+def _check_pipeline(task: str | None, to: str | None, weights: str) -> None:
+    if task not in (None, TASK):
+        raise InvalidArgument(f"the task {task} does not fit a folder of diffusers", hint=f"it is {TASK}")
+    if to is not None or weights != "copy":
+        raise InvalidArgument("of a folder of diffusers the weights are copied as floats", hint="tonnx quantize FILE")
+
+
+def _check(layout: str, weights: str, tokens: int, destination: Path, to: str | None) -> None:
+    if to is not None and to not in SUFFIXES:
+        raise InvalidArgument(f"to must be {' or '.join(SUFFIXES)}, not {to!r}")
+    if to is not None and weights == "reference":
+        raise InvalidArgument(f"weights as {to} are not those of the checkpoint", hint='weights="copy"')
     if weights not in ("copy", "reference"):
         raise InvalidArgument(f"weights of a package must be copy or reference, not {weights!r}")
     if layout not in LAYOUTS:
@@ -256,6 +321,13 @@ def _describe_input(making: _Making) -> list[str]:
     except NotUnderstood as error:
         return [f"[!] the package takes arrays, not pictures: preprocessor_config.json asks for {error}"]
     return []
+
+
+def _renamed(content: Any, names: dict[str, str]) -> Any:
+    """Settings that speak of files by other names."""
+    if isinstance(content, dict):
+        return {key: _renamed(part, names) for key, part in content.items()}
+    return names.get(content, content) if isinstance(content, str) else content
 
 
 def _write_json(file: Path, content: dict[str, Any]) -> None:

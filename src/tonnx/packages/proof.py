@@ -135,6 +135,8 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
     asked = WholeText(model) if package.decoder.whole_text else model
     if package.decoder.whole_text:
         tokens["attention_mask"] = torch.from_numpy(mask)
+    elif "position_ids" in package.decoder.inputs:  # generate counts from 0, where some models by themselves do not
+        tokens["position_ids"] = torch.arange(ids.shape[1]).repeat(len(ids), 1)
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
         wanted = asked(**question.read, **tokens)["logits"][:, -1].float().numpy()
     difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))

@@ -51,7 +51,7 @@ def store_unsigned(model: ir.Model) -> int:
         first, data, zero = _READERS[node.op_type]
         beside, weight = None if first is None else node.inputs[first], _weight(node, data)
         if weight is not None and (beside is None or beside.dtype == T.UINT8) and _is_shiftable(node, zero):
-            if _is_never_cut_off(node):
+            if _is_never_cut_off(node, data, zero):
                 continue
             slots += [weight, (node, zero)]
             weights.add(weight[0].inputs[weight[1]])
@@ -85,19 +85,22 @@ def _stored(value: ir.Value) -> ir.TensorProtocol | None:
     return ir.convenience.get_const_tensor(value)
 
 
-def _is_never_cut_off(node: ir.Node) -> bool:
-    """Whether DequantizeLinear reads weights with a scale for each channel, and pairs of them are small enough."""
-    integers, scale = node.inputs[0], node.inputs[1]
-    if node.op_type != "DequantizeLinear" or not _is_stored(integers) or scale is None or scale.shape is None:
-        return False
-    if scale.shape.rank() != 1 or any(user.op_type not in _LAYERS for user, _ in node.outputs[0].uses()):
-        return False
-    zero_point = node.inputs[2] if len(node.inputs) > 2 else None
+def _is_never_cut_off(node: ir.Node, data: int, zero: int) -> bool:
+    """Whether these are weights with a scale for each channel of a layer, and pairs of them are small enough."""
+    integers, zero_point = node.inputs[data], node.inputs[zero] if zero < len(node.inputs) else None
     if zero_point is not None and ((zeros := _stored(zero_point)) is None or zeros.numpy().any()):
         return False
-    tensor = None if integers is None else _stored(integers)
+    tensor = _stored(integers) if integers is not None and _is_stored(integers) else None
+    if tensor is None:
+        return False
+    if node.op_type == "MatMulInteger":
+        return len(tensor.shape) == 2 and are_safe(tensor.numpy(), 1)
+    scale = node.inputs[1]
+    if node.op_type != "DequantizeLinear" or scale is None or scale.shape is None or scale.shape.rank() != 1:
+        return False
     axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
-    return tensor is not None and are_safe(tensor.numpy(), axis)
+    layers = all(user.op_type in _LAYERS for user, _ in node.outputs[0].uses())
+    return layers and are_safe(tensor.numpy(), axis)
 
 
 def _is_shiftable(node: ir.Node, index: int) -> bool:

@@ -6,6 +6,7 @@ The network computes what is asked of its values: their ends, and some of them f
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
@@ -25,14 +26,31 @@ _TAKEN = 8192
 """About how many values of a tensor are counted at each run."""
 
 
-def histograms(model: ir.Model, names: Sequence[str], samples: Iterable[Feeds], opened: Open) -> dict[str, Histogram]:
-    """Of the values of these names, over all samples. The model is not changed."""
+@dataclass
+class Observed:
+    """What was seen of the values of a network."""
+
+    histograms: dict[str, Histogram]
+    means: dict[str, np.ndarray]
+    """Of each channel of what a layer multiplies."""
+
+
+def observe(
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int], samples: Iterable[Feeds], opened: Open
+) -> Observed:
+    """The histograms of some values over all samples, and the means of each index of an axis of others.
+
+    The model is not changed. ``names`` are the former, ``channels`` the axes of the latter.
+    """
     copy = model.clone()
-    probes = _probe(copy, names)
+    probes, averages = _probe(copy, names, channels)
     run = opened(copy)
     counted = {name: Histogram() for name in names}
+    means = {name: np.zeros(1) for name in channels}
     for number, feeds in enumerate(samples):
         results = run(feeds)
+        for name, average in averages.items():
+            means[name] = means[name] + (results[average].astype(np.float64) - means[name]) / (number + 1)
         for name, (low, high, some) in probes.items():
             ends = float(results[low]), float(results[high])
             if not np.isfinite(ends).all():
@@ -41,11 +59,13 @@ def histograms(model: ir.Model, names: Sequence[str], samples: Iterable[Feeds], 
                     why=f"the value {name} reaches from {ends[0]:g} to {ends[1]:g}",
                 )
             counted[name].add(results[some], *ends)
-    return counted
+    return Observed(counted, means)
 
 
-def _probe(model: ir.Model, names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
-    """Further outputs of the graph, by value: the least, the largest, and some of the numbers. No others are left."""
+def _probe(
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int]
+) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
+    """Outputs of the graph in the place of its own: the least, the largest, and some of the numbers; and the means."""
     graph = model.graph
     op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     values = ir.convenience.create_value_mapping(graph)
@@ -64,4 +84,10 @@ def _probe(model: ir.Model, names: Sequence[str]) -> dict[str, tuple[str, str, s
         low, high = (op.Identity(reduce(value, keepdims=0)) for reduce in (op.ReduceMin, op.ReduceMax))
         probes[name] = (str(low.name), str(high.name), str(some.name))
         graph.outputs.extend([low, high, some])
-    return probes
+    averages = {}
+    for name, axis in channels.items():
+        rank = len(dims_of(values[name]) or ())
+        mean = op.ReduceMean(values[name], [other for other in range(rank) if other != axis % rank], keepdims=0)
+        averages[name] = str(mean.name)
+        graph.outputs.append(mean)
+    return probes, averages

@@ -106,9 +106,9 @@ class _Conversion:
             if node.op_type in _BY_ATTRIBUTE and node.outputs and node.outputs[0] in halved:
                 self._change_attribute(node)
         for (node, index), dtype in wants.items():
-            value = node.inputs[index]
-            assert value is not None
-            node.replace_input_with(index, self.cast(value, dtype))
+            read = node.inputs[index]
+            assert read is not None
+            node.replace_input_with(index, self.cast(read, dtype))
         for body in bodies:
             self._outputs(body, self.half)
         if self.keep_io:

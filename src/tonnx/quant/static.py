@@ -29,14 +29,21 @@ class Written:
     """Of what it multiplies."""
 
 
-def write_static(model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step]) -> list[Written]:
-    """Let the chosen layers multiply integers. ``steps``: of values, by name; see `steps_needed`."""
+def write_static(
+    model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, np.ndarray]
+) -> list[Written]:
+    """Let the chosen layers multiply integers. ``steps``: of values, by name; see `steps_needed`.
+
+    ``means``: of each channel of what layers multiply, by the value's name. Biases make up for what rounded weights
+    change of the results' means then.
+    """
     op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
     rounded = rounded_values(layers)
     of = {value: steps[str(origin.name)] for value, origin in rounded.origins.items()}
     written = [
-        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of)) for layer in layers
+        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of, means))
+        for layer in layers
     ]
     for value, step in of.items():
         whole = value in rounded.whole
@@ -51,7 +58,18 @@ def steps_needed(layers: Sequence[Candidate]) -> list[str]:
     return list(dict.fromkeys(str(origin.name) for origin in rounded_values(layers).origins.values()))
 
 
-def _weights(op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step]) -> tuple[Stored, Step]:
+def channels_needed(layers: Sequence[Candidate]) -> dict[str, int]:
+    """The values whose means are worth to be known, and the axis of their channels: those of layers with a bias."""
+    return {
+        str(layer.x.name): 1 if layer.node.op_type == "Conv" else -1
+        for layer in layers
+        if layer.bias is not None and layer.x.shape is not None
+    }
+
+
+def _weights(
+    op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, np.ndarray]
+) -> tuple[Stored, Step]:
     """The weight and the bias as integers; the layer reads what they stand for."""
     weight, bias, step = layer.weight, layer.bias, steps[layer.x]
     assert weight.const_value is not None
@@ -60,10 +78,24 @@ def _weights(op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step]) -> t
     stored = replace(stored, zero_point=np.zeros(stored.scale.shape, np.int8))  # without one, Gemm is not fused
     layer.node.replace_input_with(1, stored_floats(op, str(weight.name), stored))
     if bias is not None and bias.const_value is not None:
-        integers = rounded_bias(bias.const_value.numpy(), stored.scale * step.scale)
+        shift = _shift(weight.const_value.numpy() - stored.floats(), layer, means.get(str(layer.x.name)))
+        integers = rounded_bias(bias.const_value.numpy() + shift, stored.scale * step.scale)
         if integers is not None:
             layer.node.replace_input_with(2, stored_floats(op, str(bias.name), integers))
     return stored, step
+
+
+def _shift(error: np.ndarray, layer: Candidate, means: np.ndarray | None) -> np.ndarray:
+    """By how much the mean of each channel of the result has changed with the weight; edges count like the middle."""
+    rows = np.moveaxis(error, layer.axis, 0)
+    if means is None:
+        return np.zeros(len(rows), np.float32)
+    if layer.node.op_type != "Conv":
+        return (rows @ means).astype(np.float32)
+    sums = rows.reshape(*rows.shape[:2], -1).sum(-1)
+    groups = len(means) // sums.shape[1]
+    of_group = means.reshape(groups, -1).repeat(len(rows) // groups, axis=0)
+    return np.asarray((sums * of_group).sum(1), np.float32)
 
 
 def _round(op: Builder, value: ir.Value, step: Step, readers: Sequence[tuple[ir.Node, int]], whole: bool) -> None:

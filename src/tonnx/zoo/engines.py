@@ -62,12 +62,12 @@ class RayEngine:
     jobs: int | None = None
     """How many run at once; None: as many as the cluster has processors for."""
     retries: int = 3
-    upload: bool = False
-    """Send the manifest's folder to the workers, where they do not see the same files."""
+    upload: str | None = None
+    """The manifest's folder, to be sent to workers that do not see the same files."""
 
     def __post_init__(self) -> None:
         self._started = not import_ray().is_initialized()
-        ray = enter_ray(self.address, self.jobs)
+        ray = enter_ray(self.address, self.jobs, self.upload)
         self.slots = self.jobs or max(1, int(ray.cluster_resources().get("CPU", 1)))
 
     def close(self) -> None:
@@ -106,8 +106,6 @@ class RayEngine:
         }
         if job.limits.memory is not None:
             options["memory"] = job.limits.memory
-        if self.upload:
-            options["runtime_env"] = {"working_dir": job.folder}
         function = _do_uploaded if self.upload else do
         return ray.remote(function).options(**options).remote(job, store, mark)
 
@@ -148,14 +146,21 @@ def import_ray() -> Any:
     return ray
 
 
-def enter_ray(address: str | None = None, cpus: int | None = None) -> Any:
-    """Ray, connected: to the cluster at the address, to that of RAY_ADDRESS, or to one that is started here."""
+def enter_ray(address: str | None = None, cpus: int | None = None, upload: str | None = None) -> Any:
+    """Ray, connected: to the cluster at the address, to that of RAY_ADDRESS, or to one that is started here.
+
+    ``upload``: a folder that every worker gets a copy of, and works in.
+    """
     ray = import_ray()
     if ray.is_initialized():
+        if upload is not None:
+            raise InvalidArgument("this process has entered a Ray cluster already", why="files are sent when it does")
         return ray
     address = address or os.environ.get("RAY_ADDRESS")
     here: dict[str, Any] = {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
     try:
+        if upload is not None:
+            here["runtime_env"] = {"working_dir": upload}
         ray.init(**here, log_to_driver=False, logging_level="error")
     except (ConnectionError, ValueError, RuntimeError) as error:
         what = f"the Ray cluster {address} cannot be reached" if address else "Ray cannot be started"

@@ -27,7 +27,8 @@ class Job:
     title: str
     """The row on the page: the model's name, and what of the matrix it is."""
     source: str
-    opset: int
+    opset: int | None
+    """None: the one that its target likes."""
     words: tuple[str, ...]
     """``tonnx`` and these words do it; where the file goes is added."""
     folder: str

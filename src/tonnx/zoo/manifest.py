@@ -81,7 +81,7 @@ class _Entry:
             settings = {**self._defaults(options), **self.entry}
             settings |= {key: value for key, value in variant.items() if key in (*_OWN, *options.names)}
             settings = {key: _filled(value, variant) for key, value in settings.items() if key != "matrix"}
-            for opset in self._opsets(settings.get("opset", DEFAULT)):
+            for opset in self._opsets(settings.get("opset", None if "target" in settings else DEFAULT)):
                 yield self._job(settings, variant, opset, options)
 
     def _command(self, model: str) -> str:
@@ -110,7 +110,10 @@ class _Entry:
             raise self.document.error((*self.place, "model"), f"{{{unknown[0]}}} is not in the matrix of this model")
         return matrix
 
-    def _opsets(self, asked: Any) -> list[int]:
+    def _opsets(self, asked: Any) -> Sequence[int | None]:
+        """None where the target says it."""
+        if asked is None:
+            return [None]
         opsets = asked if isinstance(asked, list) else [asked]
         for opset in opsets:
             if not isinstance(opset, int) or isinstance(opset, bool):
@@ -129,9 +132,9 @@ class _Entry:
         matrix = ("matrix",) if own and key not in self.entry else ()
         return self.document.error((*place, *matrix, key), what, hint)
 
-    def _job(self, settings: dict[str, Any], variant: Mapping[str, Any], opset: int, options: Options) -> Job:
+    def _job(self, settings: dict[str, Any], variant: Mapping[str, Any], opset: int | None, options: Options) -> Job:
         model = settings["model"]
-        words = [self._command(model), model, "--opset", str(opset)]
+        words = [self._command(model), model, *([] if opset is None else ["--opset", str(opset)])]
         for key in options.names:
             if key in settings:
                 try:
@@ -143,7 +146,7 @@ class _Entry:
         parts.pop("opset", None)
         title = " ".join([label, *(f"{key}={_shown(value)}" for key, value in parts.items())])
         return Job(
-            name=_NOT_IN_NAMES.sub("_", f"{title} opset{opset}").strip("._"),
+            name=_NOT_IN_NAMES.sub("_", title if opset is None else f"{title} opset{opset}").strip("._"),
             title=title,
             source=model,
             opset=opset,

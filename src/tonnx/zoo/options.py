@@ -43,7 +43,8 @@ class Options:
                 raise ValueError("it takes one value, not a list")
             values = [",".join(map(str, values))]
         texts = [_checked(action, one) for one in values]
-        return [word for text in texts for word in (flag, text)]
+        # What begins with a dash would be taken for an option of its own.
+        return [word for text in texts for word in ([f"{flag}={text}"] if text.startswith("-") else [flag, text])]
 
 
 def _is_list(action: argparse.Action, values: Sequence[Any]) -> bool:

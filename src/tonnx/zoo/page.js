@@ -63,7 +63,8 @@ function linked(row, text) {
 
 function drawCells(rows) {
   const figure = byId("figure").value;
-  const opsets = [...new Set(data.rows.map((row) => row.opset))].sort((a, b) => a - b);
+  const opsets = [...new Set(data.rows.map((row) => row.opset))].sort((a, b) => (a ?? 99) - (b ?? 99));
+  const named = (opset) => (opset === null ? "opset of the target" : `opset ${opset}`);
   const models = new Map();
   for (const row of rows) {
     if (!models.has(row.model)) models.set(row.model, {});
@@ -78,7 +79,7 @@ function drawCells(rows) {
   const table = byId("cells");
   table.replaceChildren();
   const head = table.createTHead().insertRow();
-  head.append(heading("model", "model", false), ...opsets.map((opset) => heading(`opset ${opset}`, `opset ${opset}`, true)));
+  head.append(heading("model", "model", false), ...opsets.map((opset) => heading(named(opset), `opset ${opset}`, true)));
   const body = table.createTBody();
   for (const [model, cells] of lines.slice(0, MOST)) {
     const line = body.insertRow();
@@ -108,7 +109,7 @@ function drawJobs(rows) {
     const line = body.insertRow();
     for (const [column, numeric] of columns) {
       const cell = element("td", null, { class: column === "status" ? look(row) : numeric ? "n" : "" });
-      const text = column in FIGURES ? show(row, column) : String(row[column]);
+      const text = column in FIGURES ? show(row, column) : String(row[column] ?? "–");
       cell.append(column === "model" || column === "status" ? linked(row, text) : text);
       line.append(cell);
     }

@@ -34,6 +34,8 @@ def do(job: Job, store: Store, fingerprint: str = "", stop: threading.Event | No
             words += ["--report", str(work / f"{job.name}.html")]
         ended = run_limited(["tonnx", *words], job.limits, cwd=job.folder, environment=environment, stop=stop)
         row = _row(job, ended) | {"fingerprint": fingerprint, "started": started, "host": socket.gethostname()}
+        if stop is not None and stop.is_set():
+            return row  # of a run that was stopped: what an earlier one left stays
         if row["status"] == OK and job.latency and output.endswith(".onnx"):
             row |= _latency(job, work / output, ended, stop)
         if row["status"] != OK:
@@ -103,6 +105,7 @@ def _figures(told: dict[str, Any]) -> Row:
     return {
         "size": told["size"],
         "nodes": nodes,
+        "opset": told["opset"],
         "operators": told.get("operators"),
         "difference": _difference(proof),
         "compared": bool(proof and proof["compared"]),

@@ -61,10 +61,8 @@ LIMITS = {
 """What a rule refuses, for those who want to know it before they try."""
 
 
-_NAN = "before opset 9 there is no Where, and NaN shows through the arithmetic in its place"
 _FLOATS = "below opset 13 its weights are floats, which ONNX Runtime quantises again"
 KNOWN = {
-    **{(name, 7): _NAN for name in ("digamma", "polygamma_0", "nanmedian", "nanmedian_all")},
     ("by_passes_channel_wise_abs_max_linear", 11): _FLOATS,
 }
 """What is wrong, by case and opset, and not ours or not worth a longer file; the proof finds these too."""

@@ -251,6 +251,7 @@ _FAKES: dict[Any, tuple[tuple[int, int], Any]] = {torch.ops.aten.bincount.defaul
 _FLOW = "control flow rewritten from its source"
 _SCRIPT = "TorchScript"
 _SYMBOLIC = "symbolic functions of custom operators"
+_TRAINING = "layers and functions that tonnx.quant recognises"
 _SIZES = "dynamic sizes"
 _RECORDER = "the recorder: without it torch.export captures"
 
@@ -266,6 +267,8 @@ PRIVATE = {
     "torch._C.ScriptModule": _SCRIPT,
     "torch._C.ScriptObject": _SCRIPT,
     "torch._C.TensorType": _SCRIPT,
+    "torch._C._VariableFunctions": _TRAINING,
+    "torch._C._nn": _TRAINING,
     "torch._C.Value": _SYMBOLIC,
     "torch._C._AutoDispatchBelowAutograd": _RECORDER,
     "torch._C._DisableTorchDispatch": _RECORDER,

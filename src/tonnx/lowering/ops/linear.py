@@ -12,7 +12,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, T
 from tonnx.lowering.ops.math import mul
 from tonnx.lowering.rules import lower
-from tonnx.lowering.values import is_float
+from tonnx.lowering.values import is_float, promote
 
 Number = int | float
 
@@ -126,7 +126,7 @@ Term = list[str]
 @lower("aten.einsum", unused="path")
 def einsum(op: Builder, equation: str, tensors: Sequence[ir.Value]) -> ir.Value:
     terms, result = _parse(equation, [op.rank(x) for x in tensors])
-    return contract(op, terms, result, tensors)
+    return contract(op, terms, result, promote(op, *tensors))  # torch multiplies, where it sums nothing
 
 
 def _parse(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:

@@ -8,7 +8,7 @@ from itertools import pairwise
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.ir.build import Builder, Size
+from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.shape import atleast_1d, atleast_2d, atleast_3d, meshgrid, movedim
 from tonnx.lowering.rules import lower
@@ -158,6 +158,18 @@ def tensor_split(op: Builder, x: ir.Value, sections: int, dim: int = 0) -> list[
 def tensor_split_at(op: Builder, x: ir.Value, indices: Sequence[Size], dim: int = 0) -> list[ir.Value]:
     axis = axis_of(op, x, dim)
     return [sizes.cut(op, x, axis, start, end) for start, end in pairwise([0, *indices, sizes.END])]
+
+
+@lower("aten.tensor_split.tensor_indices_or_sections", renamed="tensor_indices_or_sections=where")
+def tensor_split_by(op: Builder, x: ir.Value, where: ir.Value, dim: int = 0) -> list[ir.Value]:
+    """A vector says where to split, which the run may decide; a number says into how many parts, which it may not."""
+    count = op.size(where, 0) if op.rank(where) else where.const_value
+    if count is None or isinstance(count, ir.Value):
+        raise UnsupportedArgument("tensor_split into a number of parts that only the run knows")
+    if not isinstance(count, int):
+        return tensor_split(op, x, int(count.numpy()), dim)
+    places = op.cast(where, T.INT64)
+    return tensor_split_at(op, x, [op.Slice(places, [i], [i + 1], [0]) for i in range(count)], dim)
 
 
 @lower("aten.hsplit.int", dim=1)

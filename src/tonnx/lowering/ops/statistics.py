@@ -95,9 +95,8 @@ def histogramdd(
     density: bool = False,
 ) -> tuple[ir.Value, list[ir.Value]]:
     """How many points lie between the edges of each axis: a point is a row of coordinates."""
-    dims = op.size(x, -1)
+    (dims,) = sizes.known("histogramdd of points with a number of coordinates", op.size(x, -1))
     points = op.reshape(x, [op.product(op.sizes(x)[:-1]), dims])
-    assert isinstance(dims, int)
     wanted = [bins] * dims if isinstance(bins, int) else list(bins)
     edges, counts = [], op.constant(1.0, x.dtype) if weight is None else op.reshape(weight, [op.size(points, 0), 1])
     place = op.Expand(op.constant(True, T.BOOL), op.vector([op.size(points, 0), 1]))

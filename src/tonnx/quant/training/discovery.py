@@ -12,6 +12,8 @@ from tonnx.quant.training.functions import CLIPPED, RECURRENT, WEIGHTED, WITH_WE
 from tonnx.quant.training.interception import Naming, is_float
 from tonnx.quant.training.sites import Quantisation, Site
 
+_BATCH_NORMS = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d, torch.nn.SyncBatchNorm)
+
 
 @dataclass
 class _Call:
@@ -102,7 +104,7 @@ def _foldable(call: _Call, norm: _Call, root: torch.nn.Module) -> bool:
     module = root.get_submodule(norm.module)
     if call.kind not in WEIGHTED or norm.kind != "batch_norm" or (call.kind.startswith("conv_t") and call.groups != 1):
         return False
-    return isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and module.running_mean is not None
+    return isinstance(module, _BATCH_NORMS) and module.running_mean is not None
 
 
 def _defers(quantisation: Quantisation, site: Site, follower: Site) -> bool:

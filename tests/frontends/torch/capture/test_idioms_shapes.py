@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
 
+import tonnx
 from tests.frontends.torch.capture.test_idioms import Idiom, compare
 from tests.frontends.torch.capture.test_record import recorded
-from tonnx.frontends.torch.capture.patches.multiples import as_multiple
+from tonnx.frontends.torch.capture.patches.multiples import as_multiple, whole_quotient
 
 
 def mask_of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,3 +113,32 @@ def test_what_is_padded_to_a_multiple_is_written_as_one(size: Any, multiple: Any
     for n in range(1, 40):
         at = {H: sympy.Integer(n), W: sympy.Integer(2 * n + 3)}
         assert shorter.xreplace(at) == size.xreplace(at)
+
+
+QUOTIENTS = [
+    (FloorDiv(3 * H - 1, H), 2),
+    (FloorDiv(4 * H + 4, H + 1), 4),
+    (FloorDiv(3 * H + 3 * W - 1, H + W), 2),
+    (FloorDiv(3 * H + 1, H), None),
+    (FloorDiv(3 * H - 2, H), None),
+    (FloorDiv(3 * H + W, H), None),
+    (FloorDiv(H - 1, 4), None),
+    (FloorDiv(3 * (H - W) - 1, H - W), None),  # which may be negative
+]
+
+
+@pytest.mark.parametrize(("quotient", "number"), QUOTIENTS, ids=str)
+def test_a_number_of_equal_parts_is_plain(quotient: Any, number: int | None) -> None:
+    assert whole_quotient(quotient) == (quotient if number is None else number)
+    for n in range(1, 40) if number is not None else ():
+        assert quotient.xreplace({H: sympy.Integer(n), W: sympy.Integer(2 * n + 3)}) == number
+
+
+def test_parts_of_what_was_joined(tmp_path: Path) -> None:
+    class Both(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            one, other = torch.cat([x, 2 * x]).chunk(2)
+            return one - other
+
+    result = tonnx.export(Both(), torch.rand(2, 3), tmp_path / "net.onnx", dynamic_shapes=({0: "b"},))
+    assert not result.notes and result.capture == "recorder"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ class PlainModule(torch.nn.Module):
     def forward(self, *tensors: torch.Tensor) -> dict[str, Any]:
         args, kwargs = self.tonnx_call.with_tensors(tensors)
         # With the hooks of the model, which know its own arguments and results; below, nobody calls them again.
-        result = torch.nn.Module._call_impl(self.tonnx_model, *args, **kwargs)
+        result = _entry(type(self.tonnx_model))(self.tonnx_model, *args, **kwargs)
         return results_of(result, self.tonnx_call.names)
 
     def _call_impl(self, *tensors: torch.Tensor) -> dict[str, Any]:
@@ -33,6 +34,12 @@ class PlainModule(torch.nn.Module):
 
     def train(self, mode: bool = True) -> torch.nn.Module:
         return self.tonnx_model.train(mode)
+
+
+def _entry(kind: type[torch.nn.Module]) -> Callable[..., Any]:
+    """What a call of a module of this class runs: its own ``__call__``, where it has one, which may add arguments."""
+    own = kind.__mro__[: kind.__mro__.index(torch.nn.Module)]
+    return next((vars(part)["__call__"] for part in own if "__call__" in vars(part)), torch.nn.Module._call_impl)
 
 
 def original_of(module: torch.nn.Module) -> torch.nn.Module:

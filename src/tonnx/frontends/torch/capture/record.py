@@ -215,7 +215,8 @@ class _Recorder(TorchDispatchMode):
         tags = func.tags
         if _shaped_by_values(func) or _gives_number(func):
             settled = self._values.of((node_args, node_kwargs))
-            if settled is not None:
+            # Tensors that are made of no weights, such as the places in a mask of ones, are small only as a graph.
+            if settled is not None and (settled[1] or _gives_number(func)):
                 return self._computed(func, *settled)
         if torch.Tag.inplace_view in tags:
             self._keep_shape(fake_args[0])

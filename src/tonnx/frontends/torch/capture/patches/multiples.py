@@ -1,7 +1,8 @@
 """Sizes that are padded or cut to a multiple, as that multiple: ``h + (8 - h % 8) % 8`` is ``(h + 7) // 8 * 8``.
 
 Networks of windows pad in every block, and halve in every stage. Of the first form every stage has the size before it
-twice or thrice in it, so that sizes double with each; and torch does not see that the windows fit.
+twice or thrice in it, so that sizes double with each; and torch does not see that the windows fit. Nor does it see how
+many parts ``torch.cat([a, b]).chunk(2)`` has: ``(2 * n + n - 1) // n`` is 2.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ def multiples() -> Iterator[Patch]:
             "torch.fx.experimental.sym_node.SymNode", name, _computed, "sizes of padded tensors stay short",
             optional=True,
         )  # fmt: skip
+    yield Patch(
+        "torch.fx.experimental.sym_node.SymNode", "int_floordiv", _divided, "a number of equal parts is a plain one",
+        optional=True,
+    )  # fmt: skip
 
 
 def _computed(original: Any, node: Any, other: Any) -> Any:
@@ -30,10 +35,36 @@ def _computed(original: Any, node: Any, other: Any) -> Any:
     expression = result.expr
     if not expression.is_Add or not any(_remainder(term) for term in expression.args):
         return result
-    shorter = as_multiple(expression)
-    if shorter is expression:
-        return result
-    return type(result)(shorter, result.shape_env, result.pytype, result._hint, result.constant, result.fx_node)
+    return _written(result, as_multiple(expression))
+
+
+def _divided(original: Any, node: Any, other: Any) -> Any:
+    result = original(node, other)
+    return _written(result, whole_quotient(result.expr))
+
+
+def _written(number: Any, expression: Any) -> Any:
+    """The same number of torch's, written as another expression."""
+    if expression is number.expr:
+        return number
+    return type(number)(expression, number.shape_env, number.pytype, number._hint, number.constant, number.fx_node)
+
+
+def whole_quotient(quotient: Any) -> Any:
+    """The same quotient, where one size is a multiple of another, or one less than that: then it is a plain number."""
+    if not isinstance(quotient, FloorDiv) or quotient.args[1].is_Integer or not quotient.args[1].is_positive:
+        return quotient
+    number, divisor = quotient.args
+    factor = _leading(number) / _leading(divisor)
+    rest = sympy.expand(number - factor * divisor) if factor.is_Integer else None
+    return factor + rest if rest in (0, -1) else quotient
+
+
+def _leading(number: Any) -> Any:
+    """The coefficient of one of the terms that are no plain numbers: the same one for equal terms."""
+    coefficients = sympy.expand(number).as_coefficients_dict()
+    terms = sorted((term for term in coefficients if term != 1), key=str)
+    return coefficients[terms[0]] if terms else sympy.S.Zero
 
 
 def as_multiple(size: Any) -> Any:

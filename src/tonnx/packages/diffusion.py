@@ -1,0 +1,220 @@
+"""A folder of diffusers as ONNX files: text encoders, the network that removes noise, the autoencoder's two halves.
+
+Folders and names are those that optimum has, so that its pipelines find them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from tonnx.api.export import export
+from tonnx.api.result import ExportResult
+from tonnx.errors import InvalidModel, MissingDependency, TonnxError, VerificationFailed
+from tonnx.io.staging import writing
+from tonnx.packages.decoder import random_array
+from tonnx.proof.session import Session
+from tonnx.run.package import read_json
+
+INDEX, TASK = "model_index.json", "text-to-image"
+_RTOL = 1e-3
+_BATCH, _SIDE = 2, 8
+"""Of the example; the side is that of the latent picture."""
+
+
+@dataclass
+class Part:
+    """One file: its folder, the network, an example by input name, and what is dynamic in it."""
+
+    name: str
+    network: torch.nn.Module
+    example: dict[str, torch.Tensor]
+    axes: dict[str, dict[int, str]] = field(default_factory=dict)
+
+
+class TextEncoder(torch.nn.Module):
+    """The states of all tokens, those of every layer where the pipeline has several encoders, and what they pool to."""
+
+    def __init__(self, model: Any, every_layer: bool) -> None:
+        super().__init__()
+        self.model, self._every_layer = model, every_layer
+
+    def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        result = self.model(input_ids=input_ids, output_hidden_states=self._every_layer, return_dict=True)
+        named = {name: value for name, value in result.items() if torch.is_tensor(value)}
+        layers = result.hidden_states if self._every_layer else ()
+        return named | {f"hidden_states.{place}": layer for place, layer in enumerate(layers)}
+
+
+class Denoiser(torch.nn.Module):
+    """The noise of a latent picture, given a text and how far the drawing is."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self,
+        sample: torch.Tensor,
+        timestep: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        text_embeds: torch.Tensor | None = None,
+        time_ids: torch.Tensor | None = None,
+    ) -> dict[str, torch.Tensor]:
+        more = None if text_embeds is None else {"text_embeds": text_embeds, "time_ids": time_ids}
+        return {"out_sample": self.model(sample, timestep, encoder_hidden_states, added_cond_kwargs=more).sample}
+
+
+class VaeEncoder(torch.nn.Module):
+    """A picture as mean and spread of its latent one."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, sample: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"latent_parameters": self.model.encode(sample).latent_dist.parameters}
+
+
+class VaeDecoder(torch.nn.Module):
+    """A latent picture as one of pixels."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, latent_sample: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"sample": self.model.decode(latent_sample).sample}
+
+
+def is_pipeline(folder: Path) -> bool:
+    """Whether it is a folder of diffusers."""
+    return (folder / INDEX).is_file()
+
+
+def load_networks(folder: Path) -> dict[str, Any]:
+    """The networks that draw, by the names of their folders, in float32; pickles are not read."""
+    try:
+        import diffusers
+        import transformers
+    except ImportError as error:
+        hint = "pip install diffusers transformers"
+        raise MissingDependency("a folder with a model_index.json is loaded by diffusers", hint=hint) from error
+    index = {name: said for name, said in read_json(folder / INDEX).items() if isinstance(said, list) and said[-1]}
+    if not {"unet", "vae"} <= index.keys():
+        raise TonnxError(
+            f"there is no package for {folder}",
+            why=f"its {INDEX} has {', '.join(index) or 'no networks'}; a unet and a vae are needed",
+            hint="tonnx.export takes its parts one by one",
+        )
+    networks = {}
+    for name in sorted(name for name in index if name in ("unet", "vae") or name.startswith("text_encoder")):
+        library, kind = map(str, index[name])
+        owner = {"diffusers": diffusers, "transformers": transformers}.get(library)
+        if not hasattr(owner, kind):
+            raise InvalidModel(f"{name} is a {library}.{kind}, which is not installed", where=str(folder / INDEX))
+        try:
+            loaded = getattr(owner, kind).from_pretrained(
+                str(folder / name), local_files_only=True, use_safetensors=True
+            )
+        except Exception as error:  # whatever diffusers, transformers or safetensors raise
+            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+            why = f"{type(error).__name__}: {first}"[:300]
+            raise InvalidModel(f"{library} does not load {folder / name}", why=why) from error
+        networks[name] = loaded.float().eval()
+    return networks
+
+
+def parts_of(components: Mapping[str, Any]) -> Iterator[Part]:
+    """The files that the networks become."""
+    encoders = {name: part for name, part in components.items() if name.startswith("text_encoder")}
+    for name, encoder in encoders.items():
+        length = int(encoder.config.max_position_embeddings)
+        ids = torch.arange(_BATCH * length).reshape(_BATCH, length) % int(encoder.config.vocab_size)
+        network = TextEncoder(encoder, len(encoders) > 1).eval()
+        yield Part(name, network, {"input_ids": ids}, {"input_ids": {0: "batch"}})
+    yield _denoiser(components["unet"])
+    vae = components["vae"]
+    scale = 2 ** (len(vae.config.block_out_channels) - 1)
+    picture = random_array(_BATCH, vae.config.in_channels, _SIDE * scale, _SIDE * scale)
+    latent = random_array(_BATCH, vae.config.latent_channels, _SIDE, _SIDE)
+    moving = {0: "batch", 2: "height", 3: "width"}
+    yield Part("vae_encoder", VaeEncoder(vae).eval(), {"sample": picture}, {"sample": moving})
+    yield Part("vae_decoder", VaeDecoder(vae).eval(), {"latent_sample": latent}, {"latent_sample": moving})
+
+
+def _denoiser(unet: Any) -> Part:
+    config = unet.config
+    example = {
+        "sample": random_array(_BATCH, config.in_channels, _SIDE, _SIDE),
+        "timestep": torch.tensor(17),
+        "encoder_hidden_states": random_array(_BATCH, 7, config.cross_attention_dim),
+    }
+    axes = {"sample": {0: "batch", 2: "height", 3: "width"}, "encoder_hidden_states": {0: "batch", 1: "sequence"}}
+    if config.addition_embed_type == "text_time":
+        width = config.projection_class_embeddings_input_dim - 6 * config.addition_time_embed_dim
+        example |= {"text_embeds": random_array(_BATCH, width), "time_ids": random_array(_BATCH, 6).abs() * 100}
+        axes |= {"text_embeds": {0: "batch"}, "time_ids": {0: "batch"}}
+    return Part("unet", Denoiser(unet).eval(), example, axes)
+
+
+def write_networks(source: Path, folder: Path, networks: Mapping[str, Any], **options: Any) -> dict[str, ExportResult]:
+    """Write all files, and what belongs beside them; ``options`` are those of `tonnx.export`."""
+    results = {}
+    for part in parts_of(networks):
+        (folder / part.name).mkdir(parents=True)
+        file = f"{part.name}/model.onnx"
+        results[file] = export(
+            part.network, (), folder / file, kwargs=part.example, dynamic_axes=part.axes, **options
+        )
+    with writing(folder):
+        for name in sorted(os.listdir(source)):
+            has_weights = any((source / name).glob("*.safetensors")) or any((source / name).glob("*.bin"))
+            if (source / name).is_dir() and not has_weights:
+                shutil.copytree(source / name, folder / name)
+        for name in {file.split("/")[0] for file in results}:
+            origin = source / ("vae" if name.startswith("vae_") else name) / "config.json"
+            shutil.copyfile(origin, folder / name / "config.json")
+        shutil.copyfile(source / INDEX, folder / INDEX)
+    return results
+
+
+def prove_networks(folder: Path, networks: Mapping[str, Any]) -> float:
+    """One picture from text to pixels through all files and through the model: the largest difference of a stage."""
+    worst = 0.0
+    handed_on: dict[str, np.ndarray] = {}
+    for part in parts_of(networks):
+        example = {name: tensor[:1] if tensor.dim() else tensor for name, tensor in part.example.items()}
+        arrays = {name: handed_on.get(f"{part.name}.{name}", tensor.numpy()) for name, tensor in example.items()}
+        actual = Session(folder / part.name / "model.onnx").run(arrays)
+        with torch.no_grad():
+            wanted = part.network(**{name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
+        worst = max([worst, *(_difference(part.name, name, actual[name], wanted[name]) for name in actual)])
+        handed_on |= _handed_on(part.name, actual, networks)
+    return worst
+
+
+def _handed_on(name: str, actual: Mapping[str, np.ndarray], networks: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """What the next parts get: a text's states, and the latent picture."""
+    width = networks["unet"].config.cross_attention_dim
+    if name == "text_encoder" and actual["last_hidden_state"].shape[-1] == width:
+        return {"unet.encoder_hidden_states": actual["last_hidden_state"]}
+    return {"vae_decoder.latent_sample": actual["out_sample"]} if name == "unet" else {}
+
+
+def _difference(stage: str, name: str, actual: np.ndarray, wanted: torch.Tensor) -> float:
+    expected = wanted.float().numpy()
+    difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
+    if not difference <= _RTOL:
+        raise VerificationFailed(
+            f"{name} of {stage} differs from the model's by {difference:.2g} of the largest value",
+            where=f"{stage}/model.onnx, in a batch of 1",
+        )
+    return difference
