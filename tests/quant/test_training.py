@@ -19,6 +19,7 @@ from torch import nn
 
 import tonnx
 from tonnx.errors import InvalidArgument
+from tonnx.proof.trials.rounding import without_rounding
 from tonnx.quant import Config, calibrate, compare, constrain, freeze, prepare
 
 
@@ -169,7 +170,7 @@ def test_weights_of_few_bits_are_stored_in_four(tmp_path: Path) -> None:
     path = tmp_path / "net.onnx"
     tonnx.export(model, (x,), path, opset_version=21)
     weight = next(t for t in onnx.load(path).graph.initializer if list(t.dims) == [32, 64])
-    assert weight.data_type == onnx.TensorProto.UINT4
+    assert weight.data_type in (onnx.TensorProto.INT4, onnx.TensorProto.UINT4)
     assert compare(model, path, x).ok
     assert len(np.unique(onnx.numpy_helper.to_array(weight))) <= 8
 
@@ -184,6 +185,8 @@ def test_halves_are_rounded_as_asked(tmp_path: Path) -> None:
         path = tmp_path / f"{rounding}.onnx"
         tonnx.export(model.eval(), (x,), path, opset_version=13)
         assert compare(model, path, x).off_by_one == 0
+        smooth = without_rounding(str(path))  # in which neither form of rounding is left
+        assert smooth is not None and "Clip" in [n.op_type for n in smooth.graph.node if "input" in n.input]
 
 
 # What is the user's stays as it is

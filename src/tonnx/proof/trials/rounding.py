@@ -153,11 +153,12 @@ def _back(
 def _unrounded(name: str, makers: Mapping[str, onnx.NodeProto]) -> str:
     """Of ``Floor(x / s + 0.5) · s``, which is how halves are rounded up before QuantizeLinear: x; else the same."""
     source = name
-    for op_type in ("Mul", "Floor", "Add", "Div"):
+    for op_types in (("Mul",), ("Floor",), ("Add",), ("Div", "Mul")):
         maker = makers.get(source)
-        if maker is None or maker.op_type != op_type:
+        if maker is not None and maker.op_type in op_types:
+            source = maker.input[0]
+        elif "Mul" not in op_types:  # by a scale of 1 nothing is multiplied
             return name
-        source = maker.input[0]
     return source
 
 
