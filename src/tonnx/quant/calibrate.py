@@ -73,6 +73,8 @@ def _probe(
     probes = {}
     for name in names:
         value = values[name]
+        if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):  # some exporters write -1: any size
+            value.shape = ir.Shape([None] * len(value.shape or ()))
         flat = op.Reshape(value, [-1])
         step = op.Add(op.Mul(op.Div(op.Size(value), 2 * _TAKEN), 2), 1)  # odd: rows are mostly even
         dims = dims_of(value)

@@ -242,7 +242,7 @@ def _from_tensor(value: Any) -> np.ndarray:
 
 
 def _port(name: str, kind: str, shape: Sequence[Any]) -> Port:
-    return Port(name, numpy_dtype(kind), tuple(d if isinstance(d, int) else d or None for d in shape))
+    return Port(name, numpy_dtype(kind), tuple(d if isinstance(d, int) or d not in ("", "?") else None for d in shape))
 
 
 def _unranked(path: str | os.PathLike[str]) -> set[str]:
