@@ -39,8 +39,8 @@ MORE_SIZES: dict[str, Any] = {
     "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_n_heads": 8, "mamba_d_head": 8, "d_inner": 48,
     "d_head": 8, "mamba_d_state": 8, "layer_group_size": 2,
 }  # fmt: skip
-"""Those of rarer configurations, and of encoder-decoders. Sparse attention keeps all tokens: with random weights many
-have a score of 0, and which of those are kept is nobody's promise."""
+"""Those of rarer configurations, and of encoder-decoders. Sparse attention keeps all tokens: where it
+chooses, packages depart from the model (docs/generation.md)."""
 
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 OWN_SIZES: dict[str, dict[str, Any]] = {
