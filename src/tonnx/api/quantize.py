@@ -207,66 +207,92 @@ def quantize(
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
         progress: called with the name of each stage as it begins.
     """
-    form = None if to in HALVES else _form(to, block, symmetric)
-    calibration = None
     if activations == "dynamic" and (to != "int8" or data is not None):
         raise InvalidArgument("dynamic activations take to='int8' and no data")
-    if form is not None and activations != "dynamic":
-        calibration = _calibration(to, data, method, percentile, activations, samples, max_loss, metric)
-        calibration = None if calibration is None else replace(calibration, correct_bias=correct_bias)
+    if to in HALVES:
+        way = _Way(partial(_half, data=data, recipe=recipe, samples=samples, keep_io=keep_io), values=False)
+    else:
+        form = _form(to, block, symmetric)
+        calibration = _calibration(to, data, method, percentile, activations, samples, max_loss, metric, correct_bias)
+        if activations == "dynamic":
+            way = _Way(_dynamic, runtime)
+        elif calibration is not None:
+            way = _Way(partial(_static, how=calibration, recipe=recipe), runtime)
+        else:
+            way = _Way(partial(_weights, form=form))
     check_options(f, external_data, None, None)
-    patterns = [skip] if isinstance(skip, str) else list(skip)
     stages = Stages(progress)
     with reading.blaming(model):
         with stages("read"):
             read = reading.reader(model)
             original = read()
         _check_floats(original)
-        arrays = dict(inputs or {})
-        check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), arrays)
-        profile = runtime if calibration is not None or activations == "dynamic" else None
-        target = Target(original.opset_imports[""] if opset_version is None else opset_version, profile)
+        check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), dict(inputs or {}))
+        target = Target(original.opset_imports[""] if opset_version is None else opset_version, way.runtime)
         result = QuantizeResult(original, target.opset, notes=untested(), to=to)
         result.before = weight_bytes(original)
-        values: bool | int = FEW_VALUES
-        dynamic = form is not None and activations == "dynamic"
-        if dynamic:
-            with stages("quantise"):
-                _round_dynamically(result, patterns, target)
-            subject_of = partial(_in_floats, result, arrays)
-        elif form is None:
-            floats = file_subject(model, read, result, arrays)
-            with stages("emulate"):
-                _halve(result, floats, _samples(read, data, recipe, samples), patterns, target, keep_io)
-            subject_of = partial(half_subject, floats, result.model, to)
-            values = False  # other numbers may overflow where those at hand do not
-        elif calibration is None:
-            rounded = read()
-            with stages("quantise"):
-                _store(result, form, patterns, target)
-                _round_weights(rounded, result.layers)
-            subject_of = partial(file_subject, rounded, rounded.clone, result, arrays)
-        else:
-            with stages("calibrate"):
-                calibrated = _calibrate(result, read, calibration, patterns, target, recipe)
-            arrays = arrays or dict(calibrated.kept[0])
-            subject_of = partial(_in_floats, result, arrays)
+        patterns = [skip] if isinstance(skip, str) else list(skip)
+        subject_of = way.quantise(_Job(model, read, result, target, patterns, dict(inputs or {}), stages))
+        result.after = weight_bytes(result.model)
         provenance.stamp(result.model)
-        subject = None
-        if verify:
-            subject = subject_of()
-            if subject.reference is not None:
-                with stages("compare"):
-                    _measure(result, read(), subject)
-        deliver(result, f, stages, subject, external_data=external_data, runtime=profile, values=values)
+        subject = subject_of() if verify else None
+        if subject is not None and subject.reference is not None:
+            with stages("compare"):
+                _measure(result, read(), subject)
+        deliver(result, f, stages, subject, external_data=external_data, runtime=way.runtime, values=way.values)
         result.timings = stages.seconds
         return result
 
 
+@dataclass(frozen=True)
+class _Job:
+    """A model that was read, what is asked of it, and the result that is to be filled."""
+
+    model: Any
+    """As the user gave it."""
+    read: Callable[[], ir.Model]
+    result: QuantizeResult
+    target: Target
+    skip: Sequence[str]
+    inputs: dict[str, np.ndarray]
+    stages: Stages
+
+
+@dataclass(frozen=True)
+class _Way:
+    """One kind of smaller numbers."""
+
+    quantise: Callable[[_Job], Callable[[], Subject]]
+    """Fills the result, and gives what makes the model that its file is compared with."""
+    runtime: str | None = None
+    """The runtime that the file is fitted to."""
+    values: bool | int = FEW_VALUES
+    """Other draws that the proof tries; none of half precision, where they may overflow and those at hand do not."""
+
+
+def _weights(job: _Job, form: Form) -> Callable[[], Subject]:
+    """Weights alone as integers."""
+    rounded = job.read()
+    with job.stages("quantise"):
+        _store(job.result, form, job.skip, job.target)
+        _round_weights(rounded, job.result.layers)
+    return partial(file_subject, rounded, rounded.clone, job.result, job.inputs)
+
+
 def _calibration(
-    to: str, data: Any, method: str, percentile: float, bits: Any, samples: int | None, max_loss: Any, metric: Any
+    to: str,
+    data: Any,
+    method: str,
+    percentile: float,
+    bits: Any,
+    samples: int | None,
+    max_loss: Any,
+    metric: Any,
+    correct_bias: bool,
 ) -> Calibration | None:
-    """How to calibrate; None without data."""
+    """How to calibrate; None where nothing is."""
+    if bits == "dynamic":
+        return None
     if data is None:
         asked = {"max_loss": max_loss, "metric": metric, "samples": samples}
         asked |= {"method": None if method == AUTO else method, "activations": None if bits == 8 else bits}
@@ -280,45 +306,41 @@ def _calibration(
         raise InvalidArgument(f"activations have 8 or 16 bits, or are dynamic, not {bits!r}")
     if samples is not None and samples < 1:
         raise InvalidArgument(f"samples must be at least 1, not {samples}")
-    return Calibration(data, method, percentile, bits, samples, max_loss, metric)
+    return Calibration(data, method, percentile, bits, samples, max_loss, metric, correct_bias=correct_bias)
 
 
-def _calibrate(
-    result: QuantizeResult,
-    read: Callable[[], ir.Model],
-    how: Calibration,
-    skip: Sequence[str],
-    target: Target,
-    recipe: Any,
-) -> Calibrated:
-    """Put the quantised network into the result."""
-    result.notes += prepared(result.model)
-    calibrated = calibrate(result.model, read, how, skip, target, recipe)
-    result.model, result.calibrated = calibrated.model, calibrated
-    result.layers = [Layer(layer.weight, (), layer.stored) for layer in calibrated.layers]
-    result.layers += [Layer(name, (), None, why) for name, why in calibrated.floats.items()]
-    result.notes += finished(result.model, target)
-    result.after = weight_bytes(result.model)
-    return calibrated
+def _static(job: _Job, how: Calibration, recipe: Any) -> Callable[[], Subject]:
+    """Layers that multiply integers, in ranges that are found on data."""
+    result = job.result
+    with job.stages("calibrate"):
+        result.notes += prepared(result.model)
+        calibrated = calibrate(result.model, job.read, how, job.skip, job.target, recipe)
+        result.model, result.calibrated = calibrated.model, calibrated
+        result.layers = [Layer(layer.weight, (), layer.stored) for layer in calibrated.layers]
+        result.layers += [Layer(name, (), None, why) for name, why in calibrated.floats.items()]
+        result.notes += finished(result.model, job.target)
+    return partial(_in_floats, result, job.inputs or dict(calibrated.kept[0]))
 
 
-def _round_dynamically(result: QuantizeResult, skip: Sequence[str], target: Target) -> None:
-    """Let the products of the result's network multiply integers."""
-    if target.opset < SINCE_DYNAMIC:
-        raise InvalidArgument(f"dynamic activations need opset {SINCE_DYNAMIC}, not {target.opset}")
-    result.notes += prepared(result.model)
-    layers = candidates(result.model)
-    skipped = matched(skip, layers)
-    floats = {layer.name: layer.why for layer in layers}
-    floats |= {name: f"left out by {pattern}" for name, pattern in skipped.items()}
-    floats |= {layer.name: "only products are" for layer in layers if layer.node.op_type not in DYNAMIC_KINDS}
-    stored = write_dynamic(result.model, {name for name, why in floats.items() if not why})
-    if not stored:
-        raise InvalidArgument("there is no product that could multiply integers")
-    result.layers = [Layer(name, (), weight) for name, weight in stored.items()]
-    result.layers += [Layer(name, (), None, why) for name, why in floats.items() if why]
-    result.notes += finished(result.model, target)
-    result.after = weight_bytes(result.model)
+def _dynamic(job: _Job) -> Callable[[], Subject]:
+    """Products that multiply integers, in ranges that each run finds."""
+    result, opset = job.result, job.target.opset
+    if opset < SINCE_DYNAMIC:
+        raise InvalidArgument(f"dynamic activations need opset {SINCE_DYNAMIC}, not {opset}")
+    with job.stages("quantise"):
+        result.notes += prepared(result.model)
+        layers = candidates(result.model)
+        skipped = matched(job.skip, layers)
+        floats = {layer.name: layer.why for layer in layers}
+        floats |= {name: f"left out by {pattern}" for name, pattern in skipped.items()}
+        floats |= {layer.name: "only products are" for layer in layers if layer.node.op_type not in DYNAMIC_KINDS}
+        stored = write_dynamic(result.model, {name for name, why in floats.items() if not why})
+        if not stored:
+            raise InvalidArgument("there is no product that could multiply integers")
+        result.layers = [Layer(name, (), weight) for name, weight in stored.items()]
+        result.layers += [Layer(name, (), None, why) for name, why in floats.items() if why]
+        result.notes += finished(result.model, job.target)
+    return partial(_in_floats, result, job.inputs)
 
 
 def _in_floats(result: QuantizeResult, arrays: Mapping[str, np.ndarray]) -> Subject:
@@ -353,20 +375,17 @@ def _samples(
     return drawn
 
 
-def _halve(
-    result: QuantizeResult,
-    subject: Subject,
-    samples: Callable[[Mapping[str, np.ndarray]], Iterable[Mapping[str, np.ndarray]]],
-    skip: Sequence[str],
-    target: Target,
-    keep_io: bool,
-) -> None:
-    """Put the network in half precision into the result."""
-    if subject.reference is None:
+def _half(job: _Job, data: Any, recipe: Any, samples: int | None, keep_io: bool) -> Callable[[], Subject]:
+    """Half precision, but for what overflows or loses too much in it."""
+    result = job.result
+    floats = file_subject(job.model, job.read, result, job.inputs)
+    if floats.reference is None:
         raise InvalidArgument("half precision is emulated in ONNX Runtime, which does not run it", why=result.not_run)
-    result.halved = halve(result.model, result.to, samples(subject.example), skip, target, keep_io)
-    result.notes += result.halved.notes
-    result.after = weight_bytes(result.model)
+    with job.stages("emulate"):
+        drawn = _samples(job.read, data, recipe, samples)(floats.example)
+        result.halved = halve(result.model, result.to, drawn, job.skip, job.target, keep_io)
+        result.notes += result.halved.notes
+    return partial(half_subject, floats, result.model, result.to)
 
 
 def _form(to: str, block: int, symmetric: bool) -> Form:
@@ -397,7 +416,6 @@ def _store(result: QuantizeResult, form: Form, skip: Sequence[str], target: Targ
     dtypes = {value.dtype for value in model.graph.initializers.values()}
     if form.bits == 4 and not dtypes & {ir.DataType.INT4, ir.DataType.UINT4}:
         result.notes.append(f"4 bits take the space of 8 at this opset; ONNX has them from {SINCE} on")
-    result.after = weight_bytes(model)
 
 
 def _round_weights(model: ir.Model, layers: Sequence[Layer]) -> None:
