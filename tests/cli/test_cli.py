@@ -373,3 +373,14 @@ def test_as_a_process(at: Path, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["ok"]
     assert "python" in done.stderr and "process" in done.stderr
     assert (tmp_path / "a.onnx").exists()
+
+
+@pytest.mark.parametrize("option", ["--list", "--json"])
+def test_a_reader_that_has_read_enough(option: str) -> None:
+    """`tonnx … | head` is no fault of anybody."""
+    command = [sys.executable, "-m", "tonnx", "check", "--list", *([option] if option != "--list" else [])]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        told = process.stderr.read()
+    assert process.returncode == 0 and "fault" not in told and "Error" not in told

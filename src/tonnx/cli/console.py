@@ -103,6 +103,13 @@ class Console:
 
     def report(self, report: Report) -> None:
         """The result of a command that succeeded."""
+        try:
+            self._print_report(report)
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough; Python would try the rest once more when it ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def _print_report(self, report: Report) -> None:
         if self.json:
             _print_json({"ok": not report.failed, **report.data()})
         elif report.pieces is not None:
