@@ -53,6 +53,17 @@ class TonnxError(Exception):
             lines.append(f"  do:    {self.hint}")
         return "\n".join(lines)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """For other processes: by what it holds, since constructors take something else."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[TonnxError], args: tuple[object, ...], state: dict[str, object]) -> TonnxError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
 
 class InvalidArgument(TonnxError, ValueError):
     """An argument of a public function cannot be used as given."""

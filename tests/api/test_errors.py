@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,17 @@ from torch import nn
 from torch.export import Dim
 
 import tonnx
-from tonnx.errors import CaptureError, InvalidArgument, TonnxError, UnsupportedOp, VerificationFailed
+from tonnx.errors import (
+    Blocker,
+    CaptureError,
+    InvalidArgument,
+    MissingDependency,
+    Occurrence,
+    RetargetError,
+    TonnxError,
+    UnsupportedOp,
+    VerificationFailed,
+)
 from tonnx.lowering import rules
 
 
@@ -272,3 +283,21 @@ def test_the_tree() -> None:
     assert issubclass(InvalidArgument, ValueError)
     text = str(TonnxError("what", where="net.py:3", why="because", hint="this"))
     assert text == "what\n  where: net.py:3\n  why:   because\n  do:    this"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidArgument("what", where="where", why="why", hint="hint"),
+        MissingDependency("what", hint="pip install it"),
+        CaptureError("what", data_dependent=True),
+        UnsupportedOp([Occurrence("aten.rare", "body.0", "net.py:3")]),
+        RetargetError(9, [Blocker("/Clip", "Clip", "no such kernel", lowest_opset=11)], target="device"),
+        VerificationFailed("what", why="numbers"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_errors_reach_other_processes(error: TonnxError) -> None:
+    """A pool of workers hands them over by pickling."""
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is type(error) and str(copy) == str(error) and vars(copy) == vars(error)
