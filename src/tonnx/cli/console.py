@@ -132,7 +132,8 @@ class Console:
             return
         if trace:
             print(trace, file=sys.stderr)
-        print(f"error: {error}\n  see:   docs/{error.page}", file=sys.stderr)
+        see = f"\n  see:   docs/{error.page}" if error.page else ""
+        print(f"error: {error}{see}", file=sys.stderr)
 
     def usage(self, message: str, usage: str) -> None:
         """A command line that cannot be understood."""
