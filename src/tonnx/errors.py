@@ -39,9 +39,9 @@ class TonnxError(Exception):
         super().__init__(what)
 
     @property
-    def page(self) -> str | None:
-        """The entry about this kind of error, relative to the docs; an interrupt and a fault of tonnx have none."""
-        return None if type(self) is TonnxError else f"errors.md#{type(self).__name__.lower()}"
+    def page(self) -> str:
+        """The entry about this kind of error, relative to the docs."""
+        return f"errors.md#{type(self).__name__.lower()}"
 
     def __str__(self) -> str:
         lines = [self.what]

@@ -84,10 +84,10 @@ def _run(options: argparse.Namespace) -> int:
             report = options.run(options, console)
         console.report(report)
     except Terminated:
-        console.error(TonnxError("terminated"), debug=False)
+        console.error(TonnxError("terminated"), see=False)
         return TERMINATED
     except KeyboardInterrupt:
-        console.error(TonnxError("interrupted"), debug=False)
+        console.error(TonnxError("interrupted"), see=False)
         return INTERRUPTED
     except _Usage as error:
         console.usage(str(error), error.usage)

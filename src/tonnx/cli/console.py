@@ -122,8 +122,8 @@ class Console:
             if self.verbose and report.details is not None:
                 print(report.details())
 
-    def error(self, error: TonnxError, *, debug: bool) -> None:
-        """An error as what, where, why, do; the traceback only if it was asked for."""
+    def error(self, error: TonnxError, *, debug: bool = False, see: bool = True) -> None:
+        """An error as what, where, why, do, and with ``see`` where to read on; the traceback only if it was asked for."""
         trace = "".join(traceback.format_exception(error)) if debug else None
         if self.json:
             from tonnx.api.result import error_data
@@ -132,8 +132,8 @@ class Console:
             return
         if trace:
             print(trace, file=sys.stderr)
-        see = f"\n  see:   docs/{error.page}" if error.page else ""
-        print(f"error: {error}{see}", file=sys.stderr)
+        page = f"\n  see:   docs/{error.page}" if see else ""
+        print(f"error: {error}{page}", file=sys.stderr)
 
     def usage(self, message: str, usage: str) -> None:
         """A command line that cannot be understood."""
