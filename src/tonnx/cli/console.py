@@ -123,7 +123,7 @@ class Console:
                 print(report.details())
 
     def error(self, error: TonnxError, *, debug: bool = False, see: bool = True) -> None:
-        """An error as what, where, why, do, and with ``see`` where to read on; the traceback only if it was asked for."""
+        """An error as what, where, why, do, and where to read on (``see``); the traceback only if it was asked for."""
         trace = "".join(traceback.format_exception(error)) if debug else None
         if self.json:
             from tonnx.api.result import error_data
