@@ -375,10 +375,10 @@ def test_as_a_process(at: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.onnx").exists()
 
 
-@pytest.mark.parametrize("option", ["--list", "--json"])
-def test_a_reader_that_has_read_enough(option: str) -> None:
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
+def test_a_reader_that_has_read_enough(form: list[str]) -> None:
     """`tonnx … | head` is no fault of anybody."""
-    command = [sys.executable, "-m", "tonnx", "check", "--list", *([option] if option != "--list" else [])]
+    command = [sys.executable, "-m", "tonnx", "check", "--list", *form]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()

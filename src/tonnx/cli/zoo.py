@@ -65,7 +65,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.zoo.compare import Allowed, regressions
     from tonnx.zoo.manifest import read_manifest
     from tonnx.zoo.results import read_earlier
-    from tonnx.zoo.run import Wishes, run_zoo
+    from tonnx.zoo.run import Selection, run_zoo
     from tonnx.zoo.store import Store
 
     jobs = read_manifest(Path(options.manifest), _commands())
@@ -79,8 +79,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     before = read_earlier(options.against) if options.against else None
     engine = _engine(options)
     try:
-        wishes = Wishes(options.only, options.failed, options.force)
-        outcome = run_zoo(jobs, Store(options.output), engine, wishes, lambda step: console.line(_told(step)))
+        selection = Selection(options.only, options.failed, options.force)
+        outcome = run_zoo(jobs, Store(options.output), engine, selection, lambda step: console.line(_told(step)))
     finally:
         if hasattr(engine, "close"):
             engine.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -22,7 +23,7 @@ _GUESS = 15.0
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Selection:
     """Which jobs: those whose names match, those that failed, all of them again."""
 
     only: Sequence[str] = ()
@@ -63,15 +64,16 @@ def run_zoo(
     jobs: Sequence[Job],
     store: Store,
     engine: Engine,
-    wishes: Wishes | None = None,
+    selection: Selection | None = None,
     progress: Callable[[Step], None] | None = None,
 ) -> Outcome:
     """Do what is to be done. Rows are there as soon as jobs end; the page comes last, also when a run is stopped."""
+    selection = selection or Selection()
     earlier = read_rows(store)
-    chosen = _chosen(jobs, wishes or Wishes(), earlier)
+    chosen = _chosen(jobs, selection, earlier)
     sources = Sources()
     marks = {job.name: sources.fingerprint(job) for job in chosen}
-    todo = [job for job in chosen if _is_due(job, marks[job.name], earlier, wishes or Wishes(), store)]
+    todo = [job for job in chosen if _is_due(job, marks[job.name], earlier, selection, store)]
     outcome = Outcome({}, earlier, kept=len(chosen) - len(todo))
     store.write("manifest.json", _listing(jobs))
     journal = Journal(store, earlier)
@@ -95,22 +97,20 @@ def run_zoo(
 
 def _listing(jobs: Sequence[Job]) -> str:
     """The jobs of the manifest as it was read, for scripts that want to know which are missing."""
-    import json
-
     return json.dumps([{"job": job.name, "model": job.title, "opset": job.opset} for job in jobs], indent=1) + "\n"
 
 
-def _chosen(jobs: Sequence[Job], wishes: Wishes, earlier: Mapping[str, Row]) -> list[Job]:
+def _chosen(jobs: Sequence[Job], selection: Selection, earlier: Mapping[str, Row]) -> list[Job]:
     chosen = list(jobs)
-    for pattern in wishes.only:
+    for pattern in selection.only:
         if not any(_matches(job, pattern) for job in jobs):
             names = [*dict.fromkeys(job.title for job in jobs), *(job.name for job in jobs)]
             near = get_close_matches(pattern, names, n=3, cutoff=0.4)
             hint = f"is it {' or '.join(near)}?" if near else f"such as {names[0]}, or 'resnet*'"
             raise InvalidArgument(f"no job is called {pattern!r}", hint=hint)
-    if wishes.only:
-        chosen = [job for job in chosen if any(_matches(job, pattern) for pattern in wishes.only)]
-    if wishes.failed:
+    if selection.only:
+        chosen = [job for job in chosen if any(_matches(job, pattern) for pattern in selection.only)]
+    if selection.failed:
         chosen = [job for job in chosen if job.name in earlier and earlier[job.name]["status"] != OK]
     return chosen
 
@@ -119,9 +119,9 @@ def _matches(job: Job, pattern: str) -> bool:
     return fnmatchcase(job.name, pattern) or fnmatchcase(job.title, pattern) or job.title.split(" ")[0] == pattern
 
 
-def _is_due(job: Job, mark: str, earlier: Mapping[str, Row], wishes: Wishes, store: Store) -> bool:
+def _is_due(job: Job, mark: str, earlier: Mapping[str, Row], selection: Selection, store: Store) -> bool:
     row = earlier.get(job.name)
-    if row is None or wishes.force or wishes.failed or row.get("fingerprint") != mark:
+    if row is None or selection.force or selection.failed or row.get("fingerprint") != mark:
         return True
     if row["status"] in (TIMEOUT, MEMORY):  # it may have got more of what it lacked
         return row.get("limits") != [job.limits.seconds, job.limits.memory]
