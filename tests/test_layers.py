@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 LEVELS = (
     ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
+    ("tonnx.toml",),
     ("tonnx.targets",),  # data, and how it is read
     ("tonnx.ir",),
     ("tonnx.io",),
@@ -42,7 +43,7 @@ ONLY_FOR_TYPES = {
 }
 """Modules whose imports under TYPE_CHECKING do not count, and why."""
 
-WITHOUT_FRAMEWORK = ("errors", "stages", "ir", "io", "lowering", "passes", "legalise", "quant", "proof")
+WITHOUT_FRAMEWORK = ("errors", "stages", "toml", "ir", "io", "lowering", "passes", "legalise", "quant", "proof")
 WITH_FRAMEWORK = ("tonnx.quant.training",)
 """Rooms inside of those that are for one framework."""
 FRAMEWORKS = ("torch", "torchvision", "paddle")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,6 +26,15 @@ def root_of(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def did_you_mean(name: object, names: Iterable[str], otherwise: str | None = None) -> str | None:
+    """The hint of an error about a name that does not exist: those that are written nearly so, or ``otherwise``."""
+    from difflib import get_close_matches
+
+    words = list(names)
+    near = get_close_matches(str(name), words, n=1, cutoff=0.8) or get_close_matches(str(name), words, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
 
 class TonnxError(Exception):

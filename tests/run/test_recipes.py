@@ -52,7 +52,7 @@ def test_a_wrong_recipe_is_refused(data: object, message: str, tmp_path: Path) -
 )
 def test_an_unreadable_recipe(name: str, text: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(text)
-    with pytest.raises(tonnx.InvalidArgument, match=f"the recipe .*{name} is not readable"):
+    with pytest.raises(tonnx.InvalidArgument, match=f"{name} is not (readable|TOML)"):
         read_recipe(tmp_path / name)
 
 

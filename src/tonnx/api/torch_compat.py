@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,14 +120,11 @@ def _opsets(by_domain: Any) -> dict[str, int]:
 
 
 def _nearest(name: str) -> str | None:
-    import difflib
     import inspect
 
     from tonnx.api.export import export
 
-    arguments = [*inspect.signature(export).parameters, *_UNTIL_1_9, *_SINCE_1_10, *_ANSWERS]
-    close = difflib.get_close_matches(name, arguments, n=1)
-    return f"did you mean {close[0]!r}?" if close else None
+    return did_you_mean(name, {*inspect.signature(export).parameters, *_UNTIL_1_9, *_SINCE_1_10, *_ANSWERS})
 
 
 # Positional arguments

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, did_you_mean
 from tonnx.ir.size_expressions import SizeExpression, size_expression
 
 
@@ -45,11 +44,10 @@ def _dim_name(name: str, axis: Any, dim: Any) -> str:
 
 def unknown_axes_name(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> InvalidArgument:
     """``dynamic_axes`` has a name that the file will not have."""
-    close = difflib.get_close_matches(str(name), [*inputs, *outputs], n=1)
     return InvalidArgument(
         f"dynamic_axes names {name!r}, which is neither an input nor an output",
         why=f"inputs: {', '.join(inputs) or '(none)'}; outputs: {', '.join(outputs) or '(none)'}",
-        hint=f"did you mean {close[0]!r}?" if close else None,
+        hint=did_you_mean(name, [*inputs, *outputs]),
     )
 
 

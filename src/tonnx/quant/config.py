@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, cause_of
+from tonnx.errors import InvalidArgument, MissingDependency, cause_of, did_you_mean
 
 SCALES = ("max", "moving", "percentile", "learned")
 ROUNDINGS = ("even", "up")
@@ -97,9 +96,8 @@ class Config:
         candidates = list(names)
         for pattern in (*self.skip, *self.layers):
             if not any(matches(pattern, name) for name in candidates):
-                close = difflib.get_close_matches(pattern, candidates, n=3, cutoff=0.5)
                 where = "that the model runs" if complete else "of the model"
-                hint = f"did you mean {' or '.join(map(repr, close))}?" if close else f"there are: {_some(candidates)}"
+                hint = did_you_mean(pattern, candidates, f"there are: {_some(candidates)}")
                 raise InvalidArgument(f"{pattern!r} matches no layer {where}", hint=hint)
 
     def check_weights(self, weights: Mapping[str, bool]) -> None:
@@ -152,8 +150,7 @@ def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
 def _check_names(data: Mapping[str, Any], *, of: str, allowed: tuple[str, ...]) -> None:
     for name in data:
         if name not in allowed:
-            close = difflib.get_close_matches(str(name), allowed, n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(allowed)}"
+            hint = did_you_mean(name, allowed, f"there are: {', '.join(allowed)}")
             raise InvalidArgument(f"{of} has no setting {name!r}", hint=hint)
 
 

@@ -19,18 +19,16 @@ The steps themselves are plain functions with the options as keyword parameters:
 from __future__ import annotations
 
 import contextlib
-import difflib
 import inspect
 import json
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, MissingDependency, did_you_mean
+from tonnx.toml import read_toml
 
 METADATA_KEY = "tonnx.recipe"
 """Where a recipe lies in a model's metadata."""
@@ -154,8 +152,7 @@ def _step(item: Any, functions: Mapping[str, Callable[..., Any]], where: str) ->
         raise InvalidArgument(f"{where} must be one name with its options, not {item!r}")
     ((name, options),) = item.items()
     if name not in functions:
-        close = difflib.get_close_matches(str(name), functions, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else None
+        hint = did_you_mean(name, functions)
         raise InvalidArgument(f"{where}: there is no step {name!r}", why=f"known are {', '.join(functions)}", hint=hint)
     accepted = list(inspect.signature(functions[name]).parameters.values())[1:]
     if options is None:
@@ -189,8 +186,7 @@ def _read_file(path: Path) -> Any:
         except ImportError as error:
             raise MissingDependency("a YAML recipe needs PyYAML", hint="pip install pyyaml, or write TOML") from error
         return _parsed(path, yaml.safe_load, text, yaml.YAMLError)
-    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    return _parsed(path, toml.loads, text, toml.TOMLDecodeError)
+    return read_toml(path).data
 
 
 def _parsed(path: Path, parser: Callable[[str], Any], text: str, failure: type[Exception]) -> Any:

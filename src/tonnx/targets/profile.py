@@ -7,16 +7,14 @@ left that does not fit.
 
 from __future__ import annotations
 
-import difflib
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, did_you_mean
+from tonnx.toml import read_toml
 
 _FOLDER = Path(__file__).parent
 
@@ -78,17 +76,12 @@ def names() -> list[str]:
 def read_profile(name: str) -> Profile:
     """The profile of a target; an unknown name is answered with those that look like it."""
     if not isinstance(name, str) or name not in names():
-        near = difflib.get_close_matches(str(name).lower(), names(), n=3, cutoff=0.4)
         raise InvalidArgument(
             f"there is no target {name!r}",
             why=f"there are {', '.join(names())}",
-            hint=f"did you mean {' or '.join(near)}?" if near else None,
+            hint=did_you_mean(str(name).lower(), names()),
         )
-    try:
-        toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    except ImportError as error:
-        raise MissingDependency("targets are TOML files", hint="pip install tomli") from error
-    return _profile(name, toml.loads((_FOLDER / f"{name}.toml").read_text(encoding="utf-8")))
+    return _profile(name, read_toml(_FOLDER / f"{name}.toml").data)
 
 
 def _profile(name: str, data: Mapping[str, Any]) -> Profile:

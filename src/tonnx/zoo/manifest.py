@@ -14,10 +14,10 @@ from typing import Any
 
 from tonnx.errors import InvalidArgument
 from tonnx.ir.target import DEFAULT, Target
+from tonnx.toml import Document, Place, read_toml
 from tonnx.zoo.jobs import Job, Needs
 from tonnx.zoo.options import Options
 from tonnx.zoo.process import Limits
-from tonnx.zoo.toml import Document, Place, read_toml
 
 _OWN = ("opset", "time", "memory", "latency", "cpus", "gpus", "resources", "depends")
 """Keys that are the zoo's own; all others are options of the command."""

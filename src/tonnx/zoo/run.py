@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, did_you_mean
 from tonnx.zoo.engines import LOST, Engine
 from tonnx.zoo.jobs import Job
 from tonnx.zoo.page import write_page
@@ -105,8 +104,7 @@ def _chosen(jobs: Sequence[Job], selection: Selection, earlier: Mapping[str, Row
     for pattern in selection.only:
         if not any(_matches(job, pattern) for job in jobs):
             names = [*dict.fromkeys(job.title for job in jobs), *(job.name for job in jobs)]
-            near = get_close_matches(pattern, names, n=3, cutoff=0.4)
-            hint = f"is it {' or '.join(near)}?" if near else f"such as {names[0]}, or 'resnet*'"
+            hint = did_you_mean(pattern, names, f"such as {names[0]}, or 'resnet*'")
             raise InvalidArgument(f"no job is called {pattern!r}", hint=hint)
     if selection.only:
         chosen = [job for job in chosen if any(_matches(job, pattern) for pattern in selection.only)]

@@ -1,4 +1,4 @@
-"""TOML with places: what stands in a manifest, and on which line a key stands."""
+"""TOML with places: what stands in a file (a manifest, a recipe, a target), and on which line a key stands."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, did_you_mean
 
 _PART = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
 _HEADER = re.compile(rf"\s*(\[\[?)\s*({_PART}(?:\s*\.\s*{_PART})*)\s*\]")
@@ -42,17 +41,13 @@ class Document:
         """Raises for the first key that is none of ``allowed``, with those that are written nearly so."""
         for key in keys:
             if key not in allowed:
-                near = get_close_matches(key, allowed, n=3, cutoff=0.5)
-                hint = f"is it {' or '.join(near)}?" if near else f"there are {', '.join(sorted(allowed))}"
+                hint = did_you_mean(key, allowed, f"there are {', '.join(sorted(allowed))}")
                 raise self.error((*place, key), f"{of} has no key {key!r}", hint)
 
 
 def read_toml(path: Path) -> Document:
     """Read a file. A mistake of TOML itself is said with its line, too."""
-    try:
-        toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
-    except ImportError as error:
-        raise MissingDependency("reading TOML needs tomli before Python 3.11", hint="pip install tomli") from error
+    toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
