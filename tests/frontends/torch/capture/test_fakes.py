@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._dispatch.python import enable_python_dispatcher
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 
 import tonnx
@@ -80,6 +81,60 @@ def test_symbolic_sizes() -> None:
     with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode:
         results = [fakes.call(aten.relu.default, [fake], {}) for fake in (one, one, other)]
     assert [str(result.shape[0]) for result in results] == [str(fake.shape[0]) for fake in (one, one, other)]
+
+
+C, ROW = torch.ones(3), torch.ones(1, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (aten.relu.default, (X,)),
+        (aten.relu_.default, (X,)),
+        (aten.hardswish_.default, (X,)),
+        (aten.sigmoid.default, (X.int(),)),
+        (aten.isnan.default, (X,)),
+        (aten.clone.default, (X,)),
+        (aten.relu.default, (X.transpose(0, 1),)),
+        (aten.relu.default, (X[:, 1:],)),
+        (aten.add.Tensor, (X, X)),
+        (aten.add.Tensor, (X, X.double())),
+        (aten.add_.Tensor, (X, X)),
+        (aten.mul.Tensor, (X, ROW)),
+        (aten.mul.Tensor, (ROW, X)),
+        (aten.mul.Tensor, (X, X[:1])),
+        (aten.mul.Tensor, (X.int(), torch.tensor(1.5))),
+        (aten.where.self, (X > 0, X, torch.tensor(0.0))),
+        (aten.batch_norm.default, (X, C, C, C, C, False, 0.1, 1e-5, False)),
+        (aten.layer_norm.default, (X, [4])),
+        (aten.softmax.int, (X, -1, torch.float64)),
+    ],
+    ids=lambda one: str(one).partition(".")[2] if hasattr(one, "overloadpacket") else None,
+)
+def test_shapes_that_are_kept(operator: Any, arguments: Any) -> None:
+    fakes = Fakes(ShapeEnv(), has_sizes=True)
+
+    def faked(argument: Any) -> Any:
+        if not isinstance(argument, Tensor) or argument.numel() < X.numel():
+            return fakes.of_weight(argument) if isinstance(argument, Tensor) else argument
+        dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC, DimDynamic.STATIC])
+        return fakes.mode.from_tensor(argument.clone(), symbolic_context=dynamic)
+
+    taken = [faked(argument) for argument in arguments]
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode:
+        result = fakes.call(operator, taken, {})
+        with enable_python_dispatcher():
+            expected = operator(*taken)
+    assert str(form(result)) == str(form(expected))
+    assert (result is taken[0]) == (expected is taken[0])
+
+
+def test_an_operator_that_fails_at_the_example() -> None:
+    fakes = Fakes(ShapeEnv(), has_sizes=True)
+    dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC, DimDynamic.STATIC])
+    x, wrong = fakes.mode.from_tensor(X.clone(), symbolic_context=dynamic), fakes.of_weight(torch.ones(5))
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode, pytest.raises(RuntimeError, match="5"):
+        fakes.call(aten.batch_norm.default, [x, wrong, wrong, wrong, wrong, False, 0.1, 1e-5, False], {})
 
 
 def test_weights_that_share_memory() -> None:

@@ -19,10 +19,12 @@ import torch
 from tonnx.frontends.patching import restored
 
 _ATOMS = (str, bytes, int, float, complex, bool, type(None), range, type, types.ModuleType, types.CodeType)
-_PLAIN = frozenset(_ATOMS)
-"""Classes of most of what a model holds, asked for first: they hold nothing."""
 _CALLABLES = (types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+_LEAVES = frozenset((*_ATOMS, *_CALLABLES, torch.nn.Parameter, torch.dtype, torch.device))
+"""Classes of most of what a model holds, asked for first: they hold nothing that a run changes."""
 _CONTAINERS = (OrderedDict, dict, list, set, deque)
+_EMPTY: list[Any] = []
+"""The content of whatever is empty: a module has ten dicts for hooks, and hardly ever one inside."""
 _FOREIGN = ("torch", "numpy", "threading", "logging", "_thread")
 """Packages whose objects are left alone, but for modules: what they hold is not the model's state."""
 
@@ -39,9 +41,13 @@ class _Snapshot:
         left: list[Any] = [module]
         while left:
             thing = left.pop()
-            if id(thing) not in self._seen and not isinstance(thing, _ATOMS):
-                self._seen[id(thing)] = thing
-                left += [part for part in self._parts(thing) if type(part) not in _PLAIN]
+            if id(thing) in self._seen:
+                continue
+            self._seen[id(thing)] = thing
+            if type(thing) in _CONTAINERS and not thing:
+                self._containers.append((thing, _EMPTY))
+                continue
+            left += [part for part in self._parts(thing) if type(part) not in _LEAVES]
 
     def _parts(self, thing: Any) -> list[Any]:
         """What an object holds; remembered, if a run could change it."""
@@ -51,6 +57,8 @@ class _Snapshot:
             return content
         if isinstance(thing, torch.nn.Module):
             return [vars(thing)]
+        if isinstance(thing, _ATOMS):
+            return []
         if isinstance(thing, torch.Tensor):
             if type(thing) is torch.Tensor and thing.layout is torch.strided:  # parameters are not written in a run
                 self._tensors.append((thing, thing._version, thing.detach().clone()))
@@ -70,6 +78,8 @@ class _Snapshot:
 
     def put_back(self) -> None:
         for thing, content in self._containers:
+            if content is _EMPTY and not thing:
+                continue
             if not _same(_content(thing), content):
                 _refill(thing, content)
         for thing, slots in self._slots:

@@ -22,6 +22,7 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.except_blocks import handler_of
+from tonnx.frontends.torch.capture.patches.short_sizes import written_out
 from tonnx.frontends.torch.source import is_users, outside_the_model, shorten
 from tonnx.frontends.torch.versions import source_name
 
@@ -89,7 +90,7 @@ class Frozen:
         frame = self._spot() if expression is not None else None
         number = original(node, *rest)
         if frame is not None:
-            self.assumed.append((expression, number, line_of(frame, frame.f_lineno)))
+            self.assumed.append((written_out(node.shape_env, expression), number, line_of(frame, frame.f_lineno)))
         return number
 
     def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
@@ -98,7 +99,7 @@ class Frozen:
             return original(node, *rest)
         expression, outcome = node.expr, original(node, *rest)
         if expression.free_symbols:
-            self.decided.append((expression, outcome, spot_of(frame)))
+            self.decided.append((written_out(node.shape_env, expression), outcome, spot_of(frame)))
         return outcome
 
     def _value_asked(self, original: Any, env: Any, *rest: Any, **options: Any) -> Any:
@@ -114,7 +115,8 @@ class Frozen:
         if frame is None:  # first of all: torch itself compares a thousand times as often as models do
             return result
         if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
-            asked = relation(node.expr, other.expr, evaluate=False)
+            sizes = [written_out(node.shape_env, side.expr) for side in (node, other)]
+            asked = relation(*sizes, evaluate=False)
             self.decided.append((asked, bool(result.expr), spot_of(frame)))
         return result
 

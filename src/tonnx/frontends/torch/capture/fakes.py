@@ -1,7 +1,8 @@
 """The fake tensors of the recorder: of weights, and of results that a call like one before has.
 
 A network calls the same operators on tensors of the same form, layer by layer. What PyTorch says of the first such call
-holds for all of them, and is asked for once.
+holds for all of them, and is asked for once. Most operators keep the shape of what they work on: of those PyTorch is
+asked at the example's sizes, where it needs no algebra, and the symbols of the sizes stay where they were.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
 from tonnx.frontends.torch.versions import fake_mode
@@ -28,9 +30,38 @@ class _Form(NamedTuple):
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def sizes(self) -> tuple[Any, ...]:
+        """The sizes, as they can be compared."""
+        sizes: tuple[Any, ...] = self.key[0][: len(self.shape)]
+        return sizes
+
+    @property
+    def dense(self) -> bool:
+        """Whether the elements lie one behind the other, at all sizes and from the beginning of the memory."""
+        *strides, offset = self.key[0][len(self.shape) :]
+        step: Any = 1
+        for size, stride in zip(reversed(self.sizes), reversed(strides), strict=True):
+            if stride != step:
+                return False
+            step = step * size
+        return bool(offset == 0)
+
+    def fits(self, larger: _Form) -> bool:
+        """Whether it broadcasts to the shape of another, at all sizes."""
+        sizes = zip(reversed(self.sizes), reversed(larger.sizes), strict=False)
+        return all(size in (1, other) for size, other in sizes)
+
 
 class _NoKey(Exception):
     """An argument of which more than its form may matter."""
+
+
+_KEEP_SHAPE = frozenset(
+    "batch_norm group_norm hardswish hardswish_ instance_norm layer_norm log_softmax mish_ relu6 relu6_ rms_norm "
+    "softmax".split()
+)
+"""Operators without the tag of those that work element by element, whose result is like their first argument."""
 
 
 class Fakes:
@@ -40,6 +71,8 @@ class Fakes:
         self.mode = fake_mode(env)
         # What it remembers itself serves later captures, too; but symbols are those of one capture.
         self.mode.cache_enabled = self.mode.cache_enabled and not has_sizes
+        self._example_mode = fake_mode(None) if has_sizes else None
+        """Where sizes are those of the example; what it remembers serves all captures."""
         self._storages: dict[int, tuple[Any, Any]] = {}
         """By the address of a weight's memory: that, which lives on, and what stands for it."""
         self._forms: dict[int, tuple[torch.Tensor, _Form | None]] = {}
@@ -63,6 +96,8 @@ class Fakes:
     def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
         if not _gives_new_tensors(func):
+            if _writes_first(func) and self._like_operands(func, args, kwargs) is not None:
+                return args[0]
             return _asked(func, args, kwargs)
         try:
             key = func, self._key(args), self._key(kwargs)
@@ -71,6 +106,9 @@ class Fakes:
             return _asked(func, args, kwargs)
         if form is not None:
             return [self._made(part) for part in form] if isinstance(form, list) else self._made(form)
+        if (form := self._like_operands(func, args, kwargs)) is not None:
+            self._results[key] = form
+            return self._made(form)
         result = _asked(func, args, kwargs)
         many = isinstance(result, (list, tuple))
         forms = [self._form(part) for part in (result if many else [result])]
@@ -106,6 +144,47 @@ class Fakes:
             self._forms[id(tensor)] = tensor, form
         return form
 
+    def _like_operands(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> _Form | None:
+        """The form of a result that has the shape of the largest operand, if it can be told without algebra."""
+        if self._example_mode is None or not _keeps_shape(func) or kwargs.get("memory_format") is not None:
+            return None
+        try:
+            operands = [self._form(arg) for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
+            largest = max(filter(None, operands), key=lambda form: len(form.shape), default=None)
+            if largest is None or (func._schema.is_mutable and largest is not self._form(args[0])):
+                return None
+            by_element = torch.Tag.pointwise in func.tags
+            if not all(form and form.dense and (not by_element or form.fits(largest)) for form in operands):
+                return None
+            example_args, example_kwargs = self._at_example(args), self._at_example(kwargs)
+            sizes = self._at_example(list(largest.shape))
+        except _NoKey:
+            return None
+        with _disable_current_modes():
+            result = func(*example_args, **example_kwargs)
+            if list(result.shape) != sizes or not result.is_contiguous():
+                return None
+            dtype, device = result.dtype, result.device
+        return _Form((largest.key[0], dtype, device), largest.shape, largest.stride, dtype, device)
+
+    def _at_example(self, argument: Any) -> Any:
+        """An argument as it is at the sizes of the example."""
+        if isinstance(argument, torch.Tensor):
+            sizes, strides = self._at_example(list(argument.shape)), self._at_example(list(argument.stride()))
+            with torch._C._DisableTorchDispatch():
+                meta = torch.empty_strided(sizes, strides, dtype=argument.dtype, device="meta")
+            return FakeTensor(self._example_mode, meta, argument.device)
+        if isinstance(argument, list):
+            return [self._at_example(part) for part in argument]
+        if isinstance(argument, dict):
+            return {name: self._at_example(part) for name, part in argument.items()}
+        if not isinstance(argument, SYMBOLIC):
+            return argument
+        hint = argument.node.hint
+        if type(hint) not in (int, float, bool):
+            raise _NoKey  # a number that only the run knows
+        return hint
+
     def _made(self, form: _Form) -> torch.Tensor:
         with torch._C._DisableTorchDispatch():
             meta = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta")
@@ -122,6 +201,20 @@ def _asked(func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _number_key(number: Any) -> Any:
     return number.node.expr
+
+
+@cache
+def _keeps_shape(func: Any) -> bool:
+    """Whether the one result of an operator has the shape that its operands are broadcast to."""
+    keeps = torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in _KEEP_SHAPE
+    return func.namespace == "aten" and keeps and [str(result.type) for result in func._schema.returns] == ["Tensor"]
+
+
+@cache
+def _writes_first(func: Any) -> bool:
+    """Whether an operator writes its result over its first argument, and does nothing else."""
+    first, *others = func._schema.arguments
+    return first.name == "self" and first.is_write and not any(argument.is_write for argument in others)
 
 
 @cache

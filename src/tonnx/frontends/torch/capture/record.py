@@ -35,6 +35,7 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture.fakes import Fakes
+from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
 from tonnx.frontends.torch.source import (
@@ -84,7 +85,7 @@ class Recording:
 
     def tensors(self) -> list[torch.Tensor]:
         """The fake tensors of the graph, each as often as something of it refers to one."""
-        results = (node.meta["val"] for node in self.graph.nodes)
+        results = (node.meta.get("val") for node in self.graph.nodes)
         parts = (part for result in results for part in (result if isinstance(result, (list, tuple)) else [result]))
         return [part for part in parts if isinstance(part, torch.Tensor)]
 
@@ -307,7 +308,9 @@ class _Recorder(TorchDispatchMode):
             return int(expression)
         if expression.is_number:
             return float(expression)
-        if isinstance(expression, sympy.Symbol):
+        if (written_out := definitions(self.fakes.mode.shape_env).get(expression)) is not None:
+            node = self._expression(written_out)
+        elif isinstance(expression, sympy.Symbol):
             if expression not in self._homes:
                 raise Declined(f"the size {expression} belongs to no recorded tensor")
             node = self._call_node(torch.ops.aten.sym_size.int, self._homes[expression])

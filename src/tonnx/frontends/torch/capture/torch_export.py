@@ -57,7 +57,8 @@ class Exports:
     If a loop or branch is what a capture fails at, its function is rewritten for the next. A capture may also succeed
     although a loop's header fixed something: torch fixes n // 64 without fixing n. Or the example decided a branch on
     sizes, where other sizes would not: then those are captured, and what is general there serves for all. It serves,
-    too, if recording that loop or branch fails. Loops over a size that the recorder has met are rewritten at once.
+    too, if recording that loop or branch fails. Loops and branches on a size that the recorder has met are rewritten at
+    once.
     """
 
     def __init__(self, model: torch.nn.Module, call: ModelCall, trace: Tracer) -> None:
@@ -67,31 +68,41 @@ class Exports:
         self._dropped = _drop_broadcast(self._model, self._call)
         self._begin()
 
-    def _begin(self, loops: Iterable[Spot] = ()) -> None:
+    def _begin(self, loops: Iterable[Spot] = (), branches: Iterable[Spot] = ()) -> None:
         self._rewrites = Rewrites()
         self._first: CaptureError | None = None
         self._usable: _Exported | None = None
         self._looked_elsewhere = False
         rewritten = [self._rewrites.add(*spot, only=ITERATES) for spot in dict.fromkeys(loops)]
+        rewritten += [self._rewrites.add(*spot) for spot in dict.fromkeys(branches)]
         self._ahead = any(rewritten)
-        """Whether loops are rewritten before anything was tried without."""
+        """Whether loops and branches are rewritten before anything was tried without."""
         self.unfinished = self._ahead
         """Whether the next attempt has more rewritten."""
 
     def recorded(self) -> Captured:
         """The capture by tonnx's own recorder. Raises `Declined` where control flow would have to be rewritten, too."""
-        froze, calls, notes, questions = Frozen(), list[FunctionCall](), list[str](), list[str]()
+        froze = Frozen()
         try:
-            program: Any = _record(self._model, self._call, froze, calls, notes)
+            exported = self._recorded(self._call, froze)
         finally:
             self._begin(froze.spots)
-        one_sided = unsettled(self._model, self._call, program, froze, questions, self._trace)
-        if froze.spots or one_sided:
+        if exported.one_sided and not froze.spots:
+            general = self._elsewhere(exported.one_sided, froze, self._recorded)
+            self._begin(branches=[branch.spot for branch in exported.one_sided])
+            self._looked_elsewhere = self._ahead
+            exported = general or exported
+        if froze.spots or exported.one_sided:
             raise Declined("sizes decide a loop or a branch, or become plain numbers")
-        exported = _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, questions)
         captured = self._finished(exported, self.recorded)
         assert captured is not None
         return captured
+
+    def _recorded(self, call: ModelCall, froze: Frozen) -> _Exported:
+        calls, notes, open_questions = list[FunctionCall](), list[str](), list[str]()
+        program: Any = _record(self._model, call, froze, calls, notes)
+        one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
+        return _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, open_questions)
 
     def rewritten(self) -> Captured:
         """Captures until nothing more is to be rewritten."""
@@ -115,7 +126,8 @@ class Exports:
             spots = [*froze.spots, *spot_of_error(error.__cause__)]
         if not self._looked_elsewhere:
             self._looked_elsewhere = True
-            if (general := self._elsewhere([] if failed else exported.one_sided, froze)) is not None:
+            branches = [] if failed else exported.one_sided
+            if (general := self._elsewhere(branches, froze, self._exported)) is not None:
                 return self._finished(general, self._from_the_beginning)
         more = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
         if failed is not None and not any(more):
@@ -141,11 +153,13 @@ class Exports:
         notes = list(dict.fromkeys(self._rewrites.notes))
         return _Exported(program, froze, notes, calls, one_sided, open_questions)
 
-    def _elsewhere(self, one_sided: list[OneSided], froze: Frozen) -> _Exported | None:
+    def _elsewhere(
+        self, one_sided: list[OneSided], froze: Frozen, capture: Callable[[ModelCall, Frozen], _Exported]
+    ) -> _Exported | None:
         """The capture at sizes that take the other side, if that one serves for all."""
         for call in other_sizes(self._call, one_sided, froze):
             try:
-                exported = self._exported(call, elsewhere := Frozen())
+                exported = capture(call, elsewhere := Frozen())
             except CaptureError:  # the model fixes that size, too, or has no such
                 continue
             settled = not exported.one_sided and not elsewhere.spots

@@ -25,6 +25,7 @@ from tonnx.frontends.torch.capture.patches.numbers import python_numbers
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.shapes import shapes
+from tonnx.frontends.torch.capture.patches.short_sizes import short_sizes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
 from tonnx.frontends.torch.capture.settled_values import number_patches
@@ -114,6 +115,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from shapes()
     yield from python_numbers()
     yield from multiples()
+    yield from short_sizes()
     yield from ramps()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)

@@ -14,6 +14,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.capture.explain import RELATIONS, line_of
+from tonnx.frontends.torch.capture.patches.short_sizes import written_out
 from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
@@ -38,7 +39,9 @@ def truth(value: Any) -> bool | torch.Tensor:
         return truth(compared("ne", value, 0))
     if isinstance(value, torch.SymBool):
         answer = True if statically_known_true(value) else False if statically_known_false(value) else None
-        return as_tensor(value) if answer is None or _differs_when_small(value.node.expr, answer) else answer
+        if answer is None or _differs_when_small(value.node.expr, answer) or _differs_when_large(value, answer):
+            return as_tensor(value)
+        return answer
     return bool(value)
 
 
@@ -88,6 +91,23 @@ def _differs_when_small(expression: Any, answer: bool) -> bool:
         return False
     other = sympy.false if answer else sympy.true
     return any(expression.xreplace({symbol: sympy.Integer(n)}) == other for n in (0, 1))
+
+
+def _differs_when_large(condition: torch.SymBool, answer: bool) -> bool:
+    """Whether a condition is otherwise at a multiple of the example's sizes.
+
+    torch knows it then by what its own operators asked before, which the example has answered: a window is as large as
+    the picture, so that nothing is left beside it, and from there on no picture is larger.
+    """
+    env = condition.node.shape_env
+    expression, sizes = written_out(env, condition.node.expr), example_sizes(env)
+    if not isinstance(expression, sympy.Rel) or not expression.free_symbols <= sizes.keys():
+        return False
+    symbols = sorted(expression.free_symbols, key=str)
+    larger = [{symbol: factor * sizes[symbol] for symbol in symbols} for factor in (2, 3)]
+    larger += [{**sizes, symbol: 2 * sizes[symbol]} for symbol in symbols]
+    other = sympy.false if answer else sympy.true
+    return any(expression.xreplace(one) == other for one in larger)
 
 
 def negated(value: Any) -> Any:

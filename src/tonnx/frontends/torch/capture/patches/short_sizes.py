@@ -1,0 +1,95 @@
+"""Sizes that grow from layer to layer, each with a symbol of its own once it is long.
+
+A network of windows pads, divides and merges in every stage: the sizes of the last one are expressions of all those
+before, and PyTorch reasons about each of them at every operator. A quotient, remainder or limit that is long becomes
+a symbol whose definition is that expression; what is computed of it starts short again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import sympy
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
+from torch.utils._sympy.functions import FloorDiv
+from torch.utils._sympy.numbers import int_oo
+from torch.utils._sympy.value_ranges import ValueRanges
+
+from tonnx.frontends.patching import Patch
+from tonnx.frontends.torch.versions import example_sizes
+
+_SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
+_SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
+_CONSTRAINTS = "torch.fx.experimental.symbolic_shapes.DimConstraints"
+_DEFINITIONS: WeakKeyDictionary[ShapeEnv, dict[sympy.Symbol, sympy.Expr]] = WeakKeyDictionary()
+_SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Symbol]] = WeakKeyDictionary()
+
+
+def short_sizes() -> Iterator[Patch]:
+    reason = "torch's reasoning about sizes takes time that grows with their length"
+    for name in ("floordiv", "int_floordiv", "add", "sub"):
+        yield Patch(_SYM_NODE, name, _computed, reason, optional=True)
+    yield Patch(_SHAPE_ENV, "_maybe_guard_rel", _learned, "a size with a definition is not to be replaced")
+    yield Patch(_CONSTRAINTS, "add", _constrained, "torch.export asks which input such a size is of")
+
+
+def definitions(env: ShapeEnv) -> dict[sympy.Symbol, sympy.Expr]:
+    """The symbols that stand for expressions; those may contain others."""
+    return _DEFINITIONS.get(env, {})
+
+
+def written_out(env: ShapeEnv, expression: Any) -> Any:
+    """An expression of the sizes of inputs."""
+    defined = definitions(env)
+    while defined and expression.free_symbols & defined.keys():
+        expression = expression.xreplace(defined)
+    return expression
+
+
+def _computed(original: Any, node: Any, *others: Any) -> Any:
+    number = original(node, *others)
+    expression = number.expr
+    if number.pytype is not int or expression.is_Symbol or expression.is_Integer:
+        return number
+    short = _shortened(number.shape_env, expression)
+    if short is expression:
+        return number
+    return type(number)(short, number.shape_env, int, number._hint, number.constant, number.fx_node)
+
+
+def _shortened(env: ShapeEnv, expression: sympy.Expr) -> sympy.Expr:
+    """The same size with symbols in the place of quotients of sizes that have quotients in them."""
+    nested = {part: symbol for part in expression.atoms(FloorDiv) if (symbol := _symbol(env, part)) is not None}
+    return expression.xreplace(nested) if nested else expression
+
+
+def _symbol(env: ShapeEnv, quotient: Any) -> sympy.Symbol | None:
+    """The symbol of a quotient that is long, positive in the example, and has a value there."""
+    symbols = _SYMBOLS.setdefault(env, {})
+    if quotient in symbols:
+        return symbols[quotient]
+    if not quotient.args[0].has(FloorDiv) and not quotient.free_symbols & definitions(env).keys():
+        return None
+    value = quotient.xreplace(example_sizes(env))
+    if not value.is_Integer or value < 1:
+        return None
+    from torch._dynamo.source import ConstantSource
+
+    source = ConstantSource(f"__size_{len(symbols)}")
+    symbol: Any = env.create_symbol(int(value), source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
+    env.var_to_range[symbol] = ValueRanges(1, int_oo)
+    symbols[quotient] = symbol
+    _DEFINITIONS.setdefault(env, {})[symbol] = quotient
+    return symbol
+
+
+def _learned(original: Any, env: Any, relation: Any) -> Any:
+    defined = definitions(env)
+    return None if defined and relation.free_symbols & defined.keys() else original(env, relation)
+
+
+def _constrained(original: Any, constraints: Any, relation: Any) -> Any:
+    sources = constraints._dcp.symbol_to_source
+    return True if any(not sources.get(symbol) for symbol in relation.free_symbols) else original(constraints, relation)
