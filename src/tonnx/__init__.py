@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from tonnx.api.diff import DiffResult, diff
     from tonnx.api.export import export
     from tonnx.api.optimise import OptimiseResult, optimise
-    from tonnx.api.quantize import QuantizeResult, quantize
+    from tonnx.api.quantize import quantize
+    from tonnx.api.quantize_result import QuantizeResult
     from tonnx.api.result import ExportResult
     from tonnx.api.retarget import RetargetResult, retarget
     from tonnx.api.verify import VerifyResult, verify
@@ -65,7 +66,7 @@ _LATER = {
     "Package": "tonnx.run.package",
     "PackageResult": "tonnx.packages.export",
     "quantize": "tonnx.api.quantize",
-    "QuantizeResult": "tonnx.api.quantize",
+    "QuantizeResult": "tonnx.api.quantize_result",
     "report": "tonnx.reporting",
     "retarget": "tonnx.api.retarget",
     "RetargetError": "tonnx.errors",

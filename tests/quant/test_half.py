@@ -40,14 +40,16 @@ PLANTED: dict[str, tuple[onnx.ModelProto, np.ndarray]] = {
     "power": (model_of("a = Mul(x, c) bad = Pow(a, p) y = Mul(bad, d)", c=90, p=3, d=1e-5), X),
     "sum": (model_of("a = Mul(x, c) bad = Add(a, a) y = Mul(bad, d)", c=25000, d=1e-4), X),
     "quotient": (model_of("a = Sigmoid(x) bad = Div(c, a) y = Mul(bad, d)", c=60000, d=1e-5), X),
-    "matrix": (model_of("bad = MatMul(x, w) y = Mul(bad, d)", w=np.full((8, 8), 3e4), d=1e-4), X),
+    "matrix": (model_of("bad = MatMul(x, w) a = Relu(bad) y = Mul(a, d)", w=np.full((8, 8), 3e4), d=1e-4), X),
     "reduced sum": (
         model_of("a = Mul(x, x) b = Mul(a, c) bad = ReduceSum(b) y = Mul(bad, d)", "n, 2048", c=60, d=1e-4), WIDE,
     ),
     "mean of many": (model_of("a = Mul(x, x) b = Mul(a, c) bad = ReduceMean(b) y = Relu(bad)", "n, 2048", c=100), WIDE),
     "norm of many": (model_of("a = Mul(x, c) bad = ReduceL2(a) y = Relu(bad)", "n, 2048", c=20), WIDE),
     "convolution": (
-        model_of("bad = Conv(x, w) y = Mul(bad, d)", "n, 4, 6, 6", w=RNG.normal(0, 3e4, (2, 4, 3, 3)), d=1e-4), PICTURE,
+        model_of("bad = Conv(x, w) a = Relu(bad) y = Mul(a, d)", "n, 4, 6, 6",
+                 w=RNG.normal(0, 3e4, (2, 4, 3, 3)), d=1e-4),
+        PICTURE,
     ),
     "cancellation": (model_of("a = Add(x, c) bad = Sub(a, c) y = Relu(bad)", c=3000), X),
     "underflow": (model_of("bad = Mul(x, c) y = Mul(bad, d)", c=1e-9, d=1e9), X),

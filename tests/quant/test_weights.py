@@ -15,6 +15,7 @@ from torch import nn
 
 import tonnx
 from tonnx.cli import main
+from tonnx.proof import Session
 from tonnx.quant.integers import Form, by_channel, in_blocks
 
 RNG = np.random.default_rng(0)
@@ -141,6 +142,43 @@ def test_a_weight_that_stays(nodes: list[onnx.NodeProto], why: str) -> None:
 def test_a_weight_that_two_products_share() -> None:
     result = tonnx.quantize(model_of(W, PRODUCT, helper.make_node("MatMul", ["y", "w"], ["z"])), opset_version=21)
     assert [node.op_type for node in result.proto.graph.node] == ["DequantizeLinear", "MatMul", "MatMul"]
+
+
+MIX = RNG.standard_normal((6, 64)).astype(np.float32)
+
+
+def correlated(count: int) -> np.ndarray:
+    """Rows whose numbers say much of each other, as those between the layers of a network do."""
+    rows = RNG.standard_normal((count, 6)).astype(np.float32) @ MIX
+    return rows + 0.05 * RNG.standard_normal((count, 64)).astype(np.float32)
+
+
+@pytest.mark.parametrize(("to", "block", "symmetric"), [("int4", 32, True), ("int4", 0, False), ("int8", 16, True)])
+def test_data_lower_the_loss(to: str, block: int, symmetric: bool) -> None:
+    """On rows that were not calibrated with, to a quarter or less; for a Gemm of either form, and what follows it."""
+    second = RNG.standard_normal((48, 64)).astype(np.float32)
+    layers = [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Gemm", ["h", "v"], ["y"], transB=1)]
+    model = model_of(W, *layers)
+    model.graph.initializer.append(numpy_helper.from_array(second, "v"))
+    del model.graph.output[0]
+    options: dict[str, Any] = {"to": to, "block": block, "symmetric": symmetric, "opset_version": 21, "verify": False}
+    calibration, test = correlated(300), correlated(100)
+    wanted = test @ W @ second.T
+    errors = []
+    for data in ({}, {"data": calibration, "rounding": "gptq"}):
+        proto = tonnx.quantize(model, **options, **data).proto
+        errors.append(np.square(Session(proto.SerializeToString()).run({"x": test})["y"] - wanted).sum())
+    assert errors[1] < errors[0] / 4
+
+
+def test_data_are_run_again_where_moments_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(W, helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "w"], ["y"]))
+    options: dict[str, Any] = {"to": "int4", "data": correlated(100)}
+    whole = tonnx.quantize(model, **options)
+    assert whole.verification is not None and whole.verification.ok
+    monkeypatch.setattr("tonnx.quant.moments._HELD", 64 * 64 * 4)
+    parts = tonnx.quantize(model, **options, verify=False)
+    np.testing.assert_array_equal(*(r.layers[0].stored.integers for r in (whole, parts)))  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What `tonnx.export` takes, in words: the second half of its docstring, which is longer than a function should be."""
+"""What `tonnx.export` and `tonnx.quantize` take, in words: the second half of docstrings that are longer than a
+function should be.
+"""
 
 from __future__ import annotations
 
@@ -53,8 +55,9 @@ Args:
     recipe: what comes before and after the network, kept in the file for ``tonnx run``: a ready recipe's name, a
         TOML or YAML file, or a dict.
     embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.
-    runtime: whose gaps and habits the file works around: ``ort-cpu``, ONNX Runtime's CPU; or None, such as for
-        TensorRT or QNN, which want int8 weights with zero point 0. The result says what was done.
+    runtime: whose gaps and habits the file works around: ``ort-cpu``, ONNX Runtime's CPU; ``ort``, the same with
+        its own operators (com.microsoft) for attention with a cache, rotations and weights in blocks of integers; or
+        None, such as for TensorRT or QNN, which want int8 weights with zero point 0. The result says what was done.
     report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
     verbose: print the stages, the nodes and the result.
     verify: check, load and run the file, and compare it with the model, also at other sizes of every dynamic
@@ -67,6 +70,49 @@ Args:
     classic: other arguments that ``torch.onnx.export`` has or had, such as ``dynamo``, ``strip_doc_string`` or
         ``use_external_data_format``. What has no meaning here is accepted, and answered in the result's notes.
         Arguments after ``f`` may also come by position, in the classic order.
+"""
+
+QUANTIZE = """
+Args:
+    model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
+    f: where to write; None writes nothing.
+    to: ``int8``, ``int4``, ``fp16`` or ``bf16``. Tables that rows are gathered from have 8 bits in both kinds of
+        integers; convolutions stay floats in ``int4``. Nodes that overflow or lose too much in half precision are
+        found by emulation, on the data or on drawn inputs, and stay in float32.
+    block: how many numbers share a scale, along the axis that is summed over; 0: all of them. Convolutions have one
+        scale for each channel.
+    symmetric: False adds a zero point to each scale: closer for weights that lean to one side.
+    skip: patterns such as ``lm_head*``, of the names of weights or nodes that stay floats.
+    rounding: of weights alone: ``nearest``, or ``gptq``, which rounds matrices so that errors make up for each other
+        in what the data multiply them with. ``auto`` is ``gptq`` for ``int4`` with data; ``int8`` with data has layers
+        multiply integers unless this is ``gptq``.
+    data: samples to calibrate with: paths of pictures, ``.npy`` or ``.npz`` files, or folders of them; or an
+        iterable of arrays, tuples of arrays, or dicts of arrays by input name. With ``int8`` layers multiply integers
+        then.
+    recipe: how pictures become what the network takes, as in `tonnx.load`.
+    samples: how many rows of the data are looked at; all of them by default.
+    method: how ranges are chosen: ``mse``, ``minmax``, ``percentile``, ``entropy``; ``auto`` takes
+        ``minmax``, or ``mse`` where that has half the error of the outputs or less.
+    percentile: the share of values within the range that ``percentile`` chooses.
+    activations: bits of what layers multiply by their weights, 8 or 16; 16 need opset 21. ``dynamic``: products
+        round to 8 bits in a range that is found anew each time, without data.
+    max_loss: the layers that cost most stay floats until the error of the outputs, by their magnitude, is at most
+        this: 0.01 is 40 dB. With ``metric``: by how much that may fall.
+    metric: the user's own measure, larger is better: called with a function that runs the network on a dict of
+        arrays and gives a dict of arrays.
+    opset_version: of the file; that of the original by default. Blocks and 4 bits are written out before 21, where
+        4 bits take the space of 8.
+    correct_bias: biases make up for what rounded weights change of the means of a layer's results.
+    equalise: channels between two layers get the same range on both sides, by weights alone (cross-layer equalisation).
+    smooth: SmoothQuant: this power of the ranges of activations goes into the weights that they are multiplied by; 0.5
+        is usual. Where a normalisation or a layer makes them, the network has no more nodes for it.
+    keep_io: of half precision: inputs and outputs stay float32.
+    runtime: of networks that multiply integers: ``ort-cpu`` fits the file to ONNX Runtime's CPU, where activations
+        are uint8; None keeps int8, which TensorRT and QNN want.
+    inputs: arrays by input name for the proof and the loss; random ones that fit the input types otherwise.
+    verify: run the file beside the original with rounded weights, and that beside the original as it is.
+    external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+    progress: called with the name of each stage as it begins.
 """
 
 

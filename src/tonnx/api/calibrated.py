@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,14 @@ from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, optimise
 from tonnx.proof import Session
-from tonnx.quant.calibrate import Feeds, Observed, Run, observe
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes
+from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
+from tonnx.quant.rescale import equalise, places, smooth
 from tonnx.quant.search import Loss, Point, output_loss, until_met
 from tonnx.quant.static import Written, channels_needed, steps_needed, write_static
 from tonnx.run.model import Model
-from tonnx.run.samples import samples
 
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
@@ -43,16 +44,17 @@ SINCE_16 = 21
 class Calibration:
     """How ranges are found, and what they are found on."""
 
-    data: Any
     method: str = AUTO
     percentile: float = 99.99
     bits: int = 8
-    limit: int | None = None
-    """How many rows of the data are looked at; None: all."""
     max_loss: float | None = None
     metric: Callable[[Run], float] | None = None
     correct_bias: bool = True
     """Whether biases make up for what rounded weights change of the means."""
+    equalise: bool = False
+    """Whether channels between layers get ranges alike."""
+    smooth: float | None = None
+    """By which power of their ranges channels go from activations into weights."""
 
     def __post_init__(self) -> None:
         if self.method not in (AUTO, *METHODS):
@@ -63,6 +65,8 @@ class Calibration:
             raise InvalidArgument(f"max_loss must not be negative, not {self.max_loss!r}")
         if self.metric is not None and self.max_loss is None:
             raise InvalidArgument("metric needs max_loss: by how much it may fall")
+        if self.smooth is not None and not 0 < self.smooth < 1:
+            raise InvalidArgument(f"smooth must lie between 0 and 1, not {self.smooth!r}", hint="0.5 is usual")
 
 
 @dataclass
@@ -83,6 +87,7 @@ class Calibrated:
     """What is lost if this layer alone multiplies integers."""
     histograms: dict[str, Histogram] = field(default_factory=dict)
     bits: int = 8
+    notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """For people: the curve."""
@@ -128,9 +133,9 @@ def finished(model: ir.Model, target: Target) -> list[str]:
     return notes
 
 
-def calibrate(model: ir.Model, read: Callable[[], ir.Model], how: Calibration, skip: Sequence[str],
-              target: Target, recipe: Any) -> Calibrated:  # fmt: skip
-    """The network with integers in its layers. ``model`` is in the form of `prepared`, and is not changed."""
+def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[dict[str, np.ndarray]],
+              how: Calibration, skip: Sequence[str], target: Target) -> Calibrated:  # fmt: skip
+    """The network with integers in its layers. ``model`` is in the form of `prepared`; only its weights may change."""
     if how.bits == 16 and target.opset < SINCE_16:
         raise InvalidArgument(
             f"activations of 16 bits need opset {SINCE_16}, not {target.opset}", hint=f"opset_version={SINCE_16}"
@@ -143,11 +148,14 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], how: Calibration, s
     if not chosen:
         reasons = "; ".join(f"{name}: {why}" for name, why in list(floats.items())[:4])
         raise InvalidArgument("there is no layer that could multiply integers", why=reasons or "it has no such layer")
-    original = _opened(read())
-    source = model_of(read(), recipe)
-    keeper = _Keeper(samples(source, how.data, how.limit), original)
+    notes = _equalised(model) if how.equalise else []
+    if how.smooth is not None:
+        samples, more = _smoothed(model, samples, how.smooth)
+        notes += more
+    original = opened(read())
+    keeper = _Keeper(samples, original)
     channels = channels_needed(chosen) if how.correct_bias else {}
-    observed = observe(model, steps_needed(chosen), channels, keeper, _opened)
+    observed = observe(model, steps_needed(chosen), channels, keeper, opened)
     study = _Study(model, chosen, observed, how, target, keeper)
     method = study.best_method()
     curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
@@ -155,7 +163,33 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], how: Calibration, s
     final = [layer.name for layer in chosen if layer.name not in floats]
     result, written = study.written(final, method)
     kept, wanted = keeper.kept, keeper.wanted
-    return Calibrated(result, written, floats, method, kept, wanted, curve, sensitivity, observed.histograms, how.bits)
+    return Calibrated(result, written, floats, method, kept, wanted, curve, sensitivity, observed.histograms, how.bits,
+                      notes)  # fmt: skip
+
+
+def _equalised(model: ir.Model) -> list[str]:
+    """Notes of what was done."""
+    count = equalise(model)
+    return [f"channels of {count} values between layers were equalised"]
+
+
+def _smoothed(
+    model: ir.Model, samples: Iterator[dict[str, np.ndarray]], power: float
+) -> tuple[Iterator[dict[str, np.ndarray]], list[str]]:
+    """Smooth by the first samples, which are still among those that it gives; with notes of what was done."""
+    first, held = [], 0
+    for feeds in samples:
+        first.append(feeds)
+        held += sum(array.nbytes for array in feeds.values())
+        if len(first) == _KEPT or held > _KEPT_BYTES:
+            break
+    between = [place for place in places(model) if all(layer.node.op_type != "Conv" for layer in place.readers)]
+    if between:
+        axes = {str(place.value.name): place.axis for place in between}
+        smooth(model, between, largest(model, axes, first, opened), power)
+    products = sum(layer.node.op_type != "Conv" and not layer.why for layer in candidates(model))
+    note = f"{sum(len(place.readers) for place in between)} of {products} products read smoothed channels"
+    return chain(first, samples), [note]
 
 
 def model_of(model: ir.Model, recipe: Any) -> Model:
@@ -165,7 +199,8 @@ def model_of(model: ir.Model, recipe: Any) -> Model:
     return Model(Session(write.to_bytes(model)), None if recipe is None else read_recipe(recipe))
 
 
-def _opened(model: ir.Model) -> Run:
+def opened(model: ir.Model) -> Run:
+    """What runs the model in ONNX Runtime."""
     return Session(write.to_bytes(model)).run
 
 
@@ -214,7 +249,7 @@ class _Study:
         """Such a copy, and the bytes of its weights."""
         copy, _ = self.written(names, method)
         finished(copy, Target(max(self.target.opset, 13), ORT_CPU))
-        return _opened(copy), weight_bytes(copy)
+        return opened(copy), weight_bytes(copy)
 
     def loss(self) -> Loss:
         """By the outputs, or by the user's metric."""

@@ -17,8 +17,8 @@ from tonnx.ir.target import Target
 from tonnx.proof import Session
 from tonnx.proof.compare import default_tolerance
 from tonnx.proof.subject import Subject
-from tonnx.quant.calibrate import Feeds
 from tonnx.quant.half import HALVES, SINCE, Emulation, to_half
+from tonnx.quant.observe import Feeds
 
 _TOLERANCES = {"fp16": 0.01, "bf16": 0.05}
 """Errors of a node's results by their magnitude; rounding alone comes to 0.0003 and 0.002."""

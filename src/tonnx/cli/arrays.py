@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tonnx.cli.console import Console
 from tonnx.errors import InvalidArgument, MissingDependency, first_line
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
@@ -50,6 +52,16 @@ def arrays_for(model: str | Path, paths: Sequence[str]) -> dict[str, np.ndarray]
     if len(arrays) == len(unnamed) == len(names) and not set(arrays) & set(names):
         return dict(zip(names, arrays.values(), strict=True))
     return arrays
+
+
+def of_two_files(options: argparse.Namespace, console: Console) -> dict[str, Any]:
+    """The arguments of the functions behind commands that `specs.add_files` gave their options."""
+    return {
+        "inputs": arrays_for(options.model, options.inputs),
+        "verify": not options.no_verify,
+        "external_data": options.external_data,
+        "progress": console.stage,
+    }
 
 
 def _numpy(file: Path) -> np.ndarray | dict[str, np.ndarray] | list[np.ndarray]:

@@ -112,7 +112,10 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
         "--capture", choices=("auto", "record", "export", "script", "trace"), default="auto",
         help="how a PyTorch model becomes a graph: recorded, torch.export, torch.jit.script or .trace; auto chooses",
     )  # fmt: skip
-    help = f"whose gaps and habits the file works around: {ORT_CPU}, the default, or none, as for TensorRT or QNN"
+    help = (
+        f"whose gaps and habits the file works around: {ORT_CPU}, the default; ort, with ONNX Runtime's own operators; "
+        "or none, as for TensorRT or QNN"
+    )
     specs.add(making, "--runtime", help, default=ORT_CPU)
     making.add_argument("--no-params", action="store_true", help="leave the weights out: they become inputs")
     making.add_argument(
@@ -179,7 +182,8 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
         options.model,
         options.output,
         task=options.task,
-        opset_version=DEFAULT if options.opset is None else options.opset,
+        opset_version=options.opset,
+        runtime=options.runtime,
         layout=options.layout,
         weights=str(weights),
         verify=False if options.no_verify else options.verify,

@@ -6,6 +6,7 @@ Examples:
   tonnx quantize net.onnx --to fp16 --keep-io -o net-fp16.onnx
   tonnx quantize model.onnx --to int8 -o model-int8.onnx
   tonnx quantize llm.onnx --to int4 --block 64 --skip 'lm_head*' -o llm-int4.onnx
+  tonnx quantize llm.onnx --to int4 --data tokens.npz -o llm-int4.onnx
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from tonnx.ir.target import ORT_CPU
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx quantize``."""
-    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    specs.add_files(parser)
     parser.add_argument("--to", choices=("int8", "int4", "fp16", "bf16"), default="int8", help="the smaller numbers")
     parser.add_argument(
         "--block", type=int, default=32, metavar="N", help="numbers that share a scale; 0: all along the axis"
@@ -29,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--skip", action="append", default=[], metavar="PATTERN", help="names of weights or nodes that stay floats"
     )
+    parser.add_argument(
+        "--rounding", choices=("auto", "nearest", "gptq"), default="auto",
+        help="of weights alone; gptq: so that they make up for each other on the data; auto: gptq with int4 and data",
+    )  # fmt: skip
     calibration = parser.add_argument_group("layers that multiply integers")
     calibration.add_argument(
         "--data", action="append", metavar="PATH", help="samples: pictures, .npy or .npz files, or folders of them"
@@ -49,19 +53,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     help = "ort-cpu (the default), or none: int8 activations, for TensorRT and QNN"
     calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
+    calibration.add_argument("--equalise", action="store_true", help="channels between layers get ranges alike")
+    calibration.add_argument(
+        "--smooth", type=float, metavar="POWER",
+        help="SmoothQuant: a power of the activations' ranges goes into the weights; 0.5 is usual",
+    )  # fmt: skip
     parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
     specs.add(calibration, "--runtime", help, default=ORT_CPU)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
-    help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
-    specs.add(parser, "--inputs", help)
-    specs.add(parser, "--external-data")
-    parser.add_argument("--no-verify", action="store_true", help="do not run the file and the original")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Quantise, report."""
     from tonnx.api.quantize import quantize
-    from tonnx.cli.arrays import arrays_for
+    from tonnx.cli.arrays import of_two_files
 
     result = quantize(
         options.model,
@@ -70,6 +75,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         block=options.block,
         symmetric=not options.asymmetric,
         skip=options.skip,
+        rounding=options.rounding,
         data=options.data,
         recipe=options.recipe,
         samples=options.samples,
@@ -78,12 +84,11 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         activations=int(options.activations) if options.activations.isdigit() else options.activations,
         max_loss=options.max_loss,
         correct_bias=not options.no_bias_correction,
+        equalise=options.equalise,
+        smooth=options.smooth,
         keep_io=options.keep_io,
         runtime=options.runtime,
         opset_version=options.opset,
-        inputs=arrays_for(options.model, options.inputs),
-        verify=not options.no_verify,
-        external_data=options.external_data,
-        progress=console.stage,
+        **of_two_files(options, console),
     )
     return Report(str(result), result.data)

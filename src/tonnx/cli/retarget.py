@@ -17,24 +17,19 @@ from tonnx.ir.target import CANON, OLDEST
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx retarget``."""
-    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    specs.add_files(parser)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help=f"{OLDEST} to {CANON}; or what the target likes")
     specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
     specs.add(parser, "--size", "a dynamic dimension that gets a fixed size; x.2=224 is the axis 2 of x")
-    help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
-    specs.add(parser, "--inputs", help)
-    specs.add(parser, "--external-data")
     parser.add_argument(
         "--weights", choices=("copy", "reference"), default="copy",
         help="reference: the file points into the original's data file, in its folder or below",
     )  # fmt: skip
-    help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does; none, the default, leaves it as it is"
-    specs.add(parser, "--runtime", help)
+    help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does, ort with its own operators"
+    specs.add(parser, "--runtime", f"{help}; none, the default, leaves it as it is")
     parser.add_argument(
         "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
     )
-    parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")
     specs.add(parser, "--rtol")
     specs.add(parser, "--atol")
 
@@ -42,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace, console: Console) -> Report:
     """Retarget, report."""
     from tonnx.api.retarget import retarget
-    from tonnx.cli.arrays import arrays_for
+    from tonnx.cli.arrays import of_two_files
 
     if options.opset is None and options.target is None:
         options.fail("one of --opset and --target is needed")
@@ -52,14 +47,11 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         options.output,
         target=options.target,
         sizes=dict(options.size),
-        inputs=arrays_for(options.model, options.inputs),
-        verify=not options.no_verify,
         rtol=options.rtol,
         atol=options.atol,
-        external_data=options.external_data,
         weights=options.weights,
         runtime=options.runtime,
         report=options.report,
-        progress=console.stage,
+        **of_two_files(options, console),
     )
     return Report(str(result), result.data)

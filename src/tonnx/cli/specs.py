@@ -104,7 +104,7 @@ def runtime(text: str) -> str | None:
     try:
         return Target(runtime=None if text == "none" else text).runtime
     except InvalidArgument as error:
-        raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu or none") from None
+        raise argparse.ArgumentTypeError(f"{error.what}; it is ort-cpu, ort or none") from None
 
 
 def target(text: str) -> str:
@@ -237,3 +237,13 @@ _SHARED: dict[str, dict[str, Any]] = {
 def add(group: argparse._ActionsContainer, name: str, help: str = "", **more: Any) -> None:
     """An option that other commands have, too; ``help`` where it is said in other words."""
     group.add_argument(name, **_SHARED[name] | ({"help": help} if help else {}) | more)
+
+
+def add_files(parser: argparse.ArgumentParser) -> None:
+    """What every command has that makes one ONNX file of another and proves it; `arrays.of_two_files` reads it."""
+    parser.add_argument("model", metavar="MODEL", help="the ONNX file to read")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    help = "real values for the proof: data.npz, x.npy, or x=file.npy; random ones that fit the types otherwise"
+    add(parser, "--inputs", help)
+    add(parser, "--external-data")
+    parser.add_argument("--no-verify", action="store_true", help="do not run both files and compare them")

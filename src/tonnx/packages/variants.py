@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tonnx.api.quantize import QuantizeResult, quantize
+from tonnx.api.quantize import quantize
+from tonnx.api.quantize_result import QuantizeResult
 from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.package import Package
 

@@ -60,6 +60,14 @@ class Stored:
             numbers = numbers - self._spread(self.zero_point.astype(np.int32))
         return np.asarray(numbers.astype(self.scale.dtype) * self._spread(self.scale))
 
+    def by_number(self) -> tuple[np.ndarray, np.ndarray]:
+        """The scale and the zero point of each of the integers, as float32."""
+        scale = self._spread(self.scale).astype(np.float32)
+        if self.zero_point is None:
+            return np.broadcast_to(scale, self.integers.shape), np.zeros(self.integers.shape, np.float32)
+        points = self._spread(self.zero_point.astype(np.float32))
+        return np.broadcast_to(scale, self.integers.shape), np.broadcast_to(points, self.integers.shape)
+
     def _spread(self, by_block: np.ndarray) -> np.ndarray:
         """One number for each of the integers."""
         if not self.block:
@@ -75,8 +83,11 @@ class Stored:
         return self.scale.nbytes + (self.integers.size * bits + 7) // 8 + (points * bits + 7) // 8
 
 
-def in_blocks(array: np.ndarray, axis: int, form: Form) -> Stored:
-    """Blocks of ``form.block`` numbers along an axis; the last may be shorter. All along it if there is one block."""
+def in_blocks(array: np.ndarray, axis: int, form: Form, importance: np.ndarray | None = None) -> Stored:
+    """Blocks of ``form.block`` numbers along an axis; the last may be shorter. All along it if there is one block.
+
+    ``importance``: of the square errors at each index of the axis, where they do not count alike.
+    """
     length = array.shape[axis]
     block = min(form.block or length, length)
     count = -(-length // block)
@@ -84,7 +95,12 @@ def in_blocks(array: np.ndarray, axis: int, form: Form) -> Stored:
     padded = np.zeros((*rows.shape[:-1], count * block), np.float32)
     padded[..., :length] = rows
     blocks = padded.reshape(*rows.shape[:-1], count, block)
-    integers, scale, zero_point = _rounded(blocks, form, array.dtype)
+    weights = None
+    if importance is not None:
+        weights = np.zeros(count * block, np.float32)
+        weights[:length] = importance
+        weights = weights.reshape(count, block)
+    integers, scale, zero_point = _rounded(blocks, form, array.dtype, importance=weights)
     whole = integers.reshape(padded.shape)[..., :length]
     points = None if zero_point is None else np.moveaxis(zero_point, -1, axis)
     return Stored(np.moveaxis(whole, -1, axis), np.moveaxis(scale, -1, axis), points, axis, block)
@@ -100,7 +116,11 @@ def by_channel(array: np.ndarray, axis: int, form: Form) -> Stored:
 
 
 def _rounded(
-    blocks: np.ndarray, form: Form, dtype: np.dtype, least_scale: np.ndarray | None = None
+    blocks: np.ndarray,
+    form: Form,
+    dtype: np.dtype,
+    least_scale: np.ndarray | None = None,
+    importance: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The blocks are along the last axis. The range is the one with the least square error of those that are tried."""
     best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
@@ -112,7 +132,7 @@ def _rounded(
         steps = np.rint(blocks / scale[..., None].astype(np.float32)) + zero_point[..., None]
         integers = np.clip(steps, low, high)
         error = (integers - zero_point[..., None]) * scale[..., None].astype(np.float32) - blocks
-        squares = np.einsum("...i,...i->...", error, error)
+        squares = np.einsum("...i,...i->...", error, error if importance is None else error * importance)
         if best is None:
             best, least = (integers, scale, zero_point), squares
             continue

@@ -91,10 +91,11 @@ def name_nodes(model: ir.Model) -> None:
 
 def candidates(model: ir.Model) -> list[Candidate]:
     """The layers of the main graph, in order, with those that have to stay as they are."""
-    return [candidate for node in model.graph if (candidate := _candidate(node)) is not None]
+    return [candidate for node in model.graph if (candidate := candidate_of(node)) is not None]
 
 
-def _candidate(node: ir.Node) -> Candidate | None:
+def candidate_of(node: ir.Node) -> Candidate | None:
+    """The node as a layer, if it is one."""
     if node.domain != "" or (node.op_type not in KINDS and node.op_type not in _ELSEWHERE):
         return None
     if node.op_type in _ELSEWHERE:

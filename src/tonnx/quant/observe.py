@@ -62,6 +62,28 @@ def observe(
     return Observed(counted, means)
 
 
+def largest(
+    model: ir.Model, channels: Mapping[str, int], samples: Iterable[Feeds], opened: Open
+) -> dict[str, np.ndarray]:
+    """The largest magnitude at each index of an axis of some values. The model is not changed."""
+    copy = model.clone()
+    graph = copy.graph
+    op = Builder(graph, names=Names(names_in(copy)), opset=copy.opset_imports[""])
+    values = ir.convenience.create_value_mapping(graph)
+    graph.outputs.clear()
+    probes = {}
+    for name, axis in channels.items():
+        others = [other for other in range(len(dims_of(values[name]) or ())) if other != axis]
+        probes[name] = op.ReduceMax(op.Abs(values[name]), others, keepdims=0)
+        graph.outputs.append(probes[name])
+    run = opened(copy)
+    seen = {name: np.zeros(1, np.float32) for name in channels}
+    for feeds in samples:
+        results = run(feeds)
+        seen = {name: np.maximum(seen[name], results[str(probe.name)]) for name, probe in probes.items()}
+    return seen
+
+
 def _probe(
     model: ir.Model, names: Sequence[str], channels: Mapping[str, int]
 ) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tonnx.quant.calibrate import Feeds, Run
+from tonnx.quant.observe import Feeds, Run
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,14 @@ import onnx_ir as ir
 from tonnx.errors import InvalidArgument
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.rewrite import names_in, replace_node, use_instead
+from tonnx.quant.gptq import by_moments
 from tonnx.quant.integers import Form, Stored, by_channel, in_blocks
+from tonnx.quant.moments import Moments
 from tonnx.quant.qdq import stored_floats, stored_parts
 
 T = ir.DataType
+ROUNDINGS = ("nearest", "gptq")
+"""Each number for itself; or so that they make up for each other in what the data multiply them with."""
 SINCE = 21
 """The first opset that has blocks and 4 bits."""
 _SMALLEST = 1024  # numbers; of less there is nothing to gain
@@ -49,8 +53,13 @@ class _Reading:
     channels: bool = False
 
 
-def store_weights(model: ir.Model, form: Form, skip: Sequence[str] = ()) -> list[Layer]:
-    """Replace the weights of the main graph that are worth it. ``skip``: patterns of the names of weights or nodes."""
+def store_weights(
+    model: ir.Model, form: Form, skip: Sequence[str] = (), moments: Moments | None = None
+) -> list[Layer]:
+    """Replace the weights of the main graph that are worth it. ``skip``: patterns of the names of weights or nodes.
+
+    ``moments``: of what they are multiplied with; matrices are rounded by these then.
+    """
     layers = []
     used: set[str] = set()
     op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
@@ -64,7 +73,8 @@ def store_weights(model: ir.Model, form: Form, skip: Sequence[str] = ()) -> list
         if pattern is not None:
             used.add(pattern)
         why = f"left out by {pattern}" if pattern is not None else _objection(value, readings, form)
-        stored = None if why else _stored(tensor.numpy(), readings[0], form)
+        seen = None if why or moments is None else _moments(moments, value, readings[0])
+        stored = None if why else _stored(tensor.numpy(), readings[0], form, seen)
         layers.append(Layer(str(value.name), nodes, stored, why))
         if stored is not None:
             _replace(op, value, stored, nodes, gathered=readings[0].operator == "Gather")
@@ -111,7 +121,23 @@ def _objection(value: ir.Value, readings: list[_Reading], form: Form) -> str:
     return "" if np.isfinite(array.astype(np.float32)).all() else "not finite"
 
 
-def _stored(array: np.ndarray, reading: _Reading, form: Form) -> Stored:
+def _moments(moments: Moments, value: ir.Value, reading: _Reading) -> np.ndarray | None:
+    """Of all that a matrix is multiplied with from the left."""
+    if reading.operator not in ("MatMul", "Gemm") or value.shape is None or value.shape.rank() != 2:
+        return None
+    if any(index != 1 for _, index in value.uses()):
+        return None
+    factors = [node.inputs[0] for node, _ in value.uses() if not _is_transposed(node)]
+    return moments.of([str(factor.name) for factor in factors if factor is not None])
+
+
+def _is_transposed(node: ir.Node) -> bool:
+    return "transA" in node.attributes and bool(node.attributes["transA"].as_int())
+
+
+def _stored(array: np.ndarray, reading: _Reading, form: Form, moments: np.ndarray | None) -> Stored:
+    if moments is not None:
+        return by_moments(array, reading.axis, form, moments)
     if reading.channels:
         return by_channel(array, reading.axis, form)
     if reading.operator == "Gather":

@@ -22,6 +22,7 @@ from tonnx.errors import TonnxError
 from tonnx.ir.schema import attribute_type
 from tonnx.proof.judge import open_session
 from tonnx.proof.session import Session
+from tonnx.proof.trials import written_out
 from tonnx.proof.trials.saturation import Exact, exact_form
 from tonnx.proof.upward import load_proto
 
@@ -89,12 +90,14 @@ def _rms(values: np.ndarray) -> float:
 def without_rounding(model: str | os.PathLike[str] | bytes) -> onnx.ModelProto | None:
     """The model with each way to integers and back replaced by a cut at the ends of their range."""
     proto = load_proto(model, weights=False)
-    if not _quantises(proto.graph):
+    stepped = _quantises(proto.graph)
+    if not stepped and not written_out.rounds(proto.graph):
         return None
     if not isinstance(model, bytes):
         onnx.load_external_data_for_model(proto, os.path.dirname(os.path.abspath(os.fspath(model))))
     opset = next((entry.version for entry in proto.opset_import if entry.domain in ("", "ai.onnx")), 0)
-    return proto if _unround(proto.graph, opset, {}) else None
+    changed = _unround(proto.graph, opset, {}) if stepped else written_out.unround(proto.graph)
+    return proto if changed else None
 
 
 def _quantises(graph: onnx.GraphProto) -> bool:
