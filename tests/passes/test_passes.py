@@ -101,6 +101,51 @@ CASES: dict[str, tuple[list[Any], Build, str]] = {
     "conv + batch norm": (PICTURE, lambda op, x: normed(op, op.Conv(x, W)), "Conv"),
     "gemm + batch norm": (MATRIX, lambda op, x: op.BatchNormalization(
         op.Gemm(x, M, V), V, V, V, np.abs(V) + 1), "Gemm"),
+    # factors after a layer
+    "conv · [C,1,1]": (PICTURE, lambda op, x: op.Mul(B.reshape(6, 1, 1), op.Conv(x, W, B)), "Conv"),
+    "conv / number": (PICTURE, lambda op, x: op.Div(op.Conv(x, W), np.float32(3)), "Conv"),
+    "conv · [C,1,1] + number": (PICTURE, lambda op, x: op.Conv(x, W) * B.reshape(6, 1, 1) + np.float32(3), "Conv"),
+    "conv + batch norm · number": (PICTURE, lambda op, x: normed(op, op.Conv(x, W)) * np.float32(3), "Conv"),
+    "matmul · vector": (["n", 2, 5], lambda op, x: op.MatMul(x, M) * V, "MatMul"),
+    "gemm · vector": (MATRIX, lambda op, x: op.Gemm(x, M.T.copy(), V, transB=1) * V, "Gemm"),
+    "conv · along the width": (PICTURE, lambda op, x: op.Conv(x, W) * floats(6), "Conv Mul"),
+    "conv / nothing": (PICTURE, lambda op, x: op.Relu(op.Neg(op.Abs(op.Div(op.Conv(x, W), np.float32(0))))),
+                       "Abs Conv Div Neg Relu"),
+    "number / conv": (PICTURE, lambda op, x: op.Div(np.float32(3), op.Abs(op.Conv(x, W)) + 1.0), "Abs Add Conv Div"),
+    "conv whose weight another reads · number": (
+        PICTURE, lambda op, x: (lambda w: op.Conv(x, w) * np.float32(3) + op.ReduceSum(op.Conv(x, w, pads=[1] * 4)))(
+            weight(op, W)), "Add Conv Conv Mul ReduceSum"),
+    # linear layers of one sequence
+    "queries and keys": (["n", 2, 5], lambda op, x: op.Mul(
+        op.Reshape(op.MatMul(x, M) + V, [-1, 2, 2, 2]), op.Reshape(op.MatMul(x, floats(5, 4)) + V, [-1, 2, 2, 2])),
+        "Gemm Gemm Mul Reshape Reshape Reshape"),
+    "one of them": (["n", 2, 5], lambda op, x: op.Reshape(op.MatMul(x, M) + V, [-1, 4]), "Add MatMul Reshape"),
+    "one is not reshaped": (["n", 2, 5], lambda op, x: op.Mul(
+        op.MatMul(x, M) + V, op.Reshape(op.MatMul(x, floats(5, 4)) + V, [1, -1, 2, 4])),
+        "Add Add MatMul MatMul Mul Reshape"),
+    # what only moves numbers
+    "reshape of a reshape read twice": (PICTURE, lambda op, x: (lambda y: op.Mul(
+        op.Reshape(y, [-1]), op.Reshape(y, [-1, 1])))(op.Reshape(x, [-1, 8])), "Mul Reshape Reshape"),
+    "transpose of ones, reshape": (
+        ["n", 1, 5], lambda op, x: op.Reshape(op.Transpose(x, perm=[1, 0, 2]), [-1, 5]) * 2.0, "Mul Reshape"),
+    "reshape, transpose of ones": ([2, 6], lambda op, x: op.Transpose(op.Reshape(x, [2, 1, 6]), perm=[1, 0, 2]) * 2.0,
+                                   "Mul Reshape"),
+    "unsqueeze, squeeze": (["n", 5, "h"], lambda op, x: op.Squeeze(op.Unsqueeze(x, [1]), [1]) * 2.0, "Mul"),
+    "transpose of more, reshape": (["n", 2, 5], lambda op, x: op.Reshape(op.Transpose(x, perm=[1, 0, 2]), [-1, 5]),
+                                   "Reshape Transpose"),
+    "two sizes that are not known": (["n", "h", 5], lambda op, x: op.Squeeze(op.Reshape(x, op.Concat(
+        op.Shape(x), [1], axis=0)), [3]) * 2.0, "Mul"),
+    "slice of two axes": (PICTURE, lambda op, x: op.Slice(op.Slice(x, [0], [9], [2], [2]), [1], [7], [-1]) * 2.0,
+                          "Mul Slice"),
+    "slice of one axis twice": (PICTURE, lambda op, x: op.Slice(op.Slice(x, [0], [9], [2], [2]), [1], [7], [-2]) * 2.0,
+                                "Mul Slice Slice"),
+    "slice up to the end": (PICTURE, lambda op, x: op.Slice(x, [0], [8], [3]) * 2.0, "Mul"),
+    "slice backwards": (PICTURE, lambda op, x: op.Slice(x, [7], [-9], [3], [-1]) * 2.0, "Mul Slice"),
+    # operands that change nothing
+    "add zeros": (PICTURE, lambda op, x: op.Add(x, np.zeros((3, 1, 1), np.float32)) * 2.0, "Mul"),
+    "add a weight of zeros": (
+        PICTURE, lambda op, x: op.Relu(x + weight(op, np.zeros((3, 1, 1), np.float32))), "Add Relu"),
+    "zeros that broadcast": (["n", 1, 4], lambda op, x: op.Relu(x + np.zeros((3, 1), np.float32)), "Add Relu"),
     # batch axes that were joined for a product
     "batches joined and taken apart": (HEADS, lambda op, x: op.reshape(flat_product(op, x, x), op.sizes(x)), "MatMul"),
     "taken apart otherwise": (HEADS, lambda op, x: op.Reshape(flat_product(op, x, x), [-1, 1, 5, 5]),
@@ -131,6 +176,11 @@ CASES: dict[str, tuple[list[Any], Build, str]] = {
     "square of a reciprocal": (
         MATRIX, lambda op, x: (lambda y: op.Mul(y, y))(op.Reciprocal(op.Exp(x))), "Exp Mul Reciprocal"),
     # constants
+    "filled shape": (MATRIX, lambda op, x: op.Expand(x, op.Where(op.Equal(op.ConstantOfShape(
+        weight(op, np.array([2]))), 1.0), op.constant(np.array([2, 5])), op.constant(np.array([1, 5])))) * 2.0,
+        "Expand Mul"),
+    "elements": (MATRIX, lambda op, x: x + op.GatherElements(
+        weight(op, floats(1, 9)), np.array([[0, -1, 2, 3, 4]]), axis=1), "Add"),
     "large step to a small one": (
         MATRIX, lambda op, x: x + op.ReduceMean(
             weight(op, floats(5, 1)) * weight(op, floats(1, 20_000)), [1], keepdims=0), "Add"),

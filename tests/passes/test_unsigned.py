@@ -294,7 +294,7 @@ def test_the_runtime_is_chosen(runtime: str | None, kind: str, zero: int) -> Non
 
 
 def test_a_runtime_that_is_not_known() -> None:
-    with pytest.raises(tonnx.TonnxError, match=r"no runtime profile 'tensorrt'[\s\S]*'ort-cpu', or None"):
+    with pytest.raises(tonnx.TonnxError, match=r"no runtime profile 'tensorrt'[\s\S]*'ort-cpu' or 'ort', or None"):
         tonnx.export(nn.ReLU(), torch.ones(1), runtime="tensorrt")
 
 

@@ -177,12 +177,15 @@ class _Proof:
 
     def _verification(self, model: ir.Model, path: Path) -> Verification:
         from tonnx.io import write
+        from tonnx.ir.restrictions import restriction_of
         from tonnx.proof import Verification, prove
         from tonnx.proof.trials.chance import random_outputs, without_dropout
         from tonnx.proof.trials.precision import lowered_outputs
         from tonnx.proof.trials.thresholds import thresholds
 
         subject, random, lowered = self.subject, random_outputs(model), lowered_outputs(model)
+        if (restriction := restriction_of(model)) is not None:
+            subject = replace(subject, restriction=restriction)
         dropless = without_dropout(model) if subject.no_dropout is not None else None
         if dropless is None:
             return prove(

@@ -158,12 +158,15 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
     from tonnx.legalise import legalise
     from tonnx.legalise.conformity import require
     from tonnx.passes import clean_up, fit_opset, fit_profile, optimise
+    from tonnx.quant.packed import keep_packed
 
     free = request.may_change_weights
     fold = request.do_constant_folding and free
     history = History()
     history.record("lowered", model)
     with stages("optimise"):
+        if fold:
+            keep_packed(model)  # before folding, which would undo it
         optimised = optimise(
             model,
             fold=fold,

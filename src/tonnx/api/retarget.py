@@ -120,7 +120,8 @@ def retarget(
         external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
         weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
             below; ``copy`` writes them anew.
-        runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does; None leaves it as it is.
+        runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does, ``ort`` with its own operators
+            (at opset 23 and above there are more that it sees); None leaves it as it is.
         report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
         progress: called with the name of each stage as it begins.
     """

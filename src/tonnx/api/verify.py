@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import onnx_ir as ir
 from tonnx.api.intake import is_of
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.io import read as reading
+from tonnx.ir.restrictions import OneTextAfterPast, restriction_of
 from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
 from tonnx.proof.data import difference_data, verification_data
 from tonnx.proof.examples import first_that_runs, random_examples
@@ -181,12 +182,13 @@ def verify(
     path, where = _checked_file(Path(onnx_path)), _checked_reproducer(reproducer)
     stages = Stages(progress)
     with stages("read"):
-        signature, lowered, notes = _read(path)
+        signature, lowered, restriction, notes = _read(path)
     with stages("model"):
         subject = _Question(model, args, kwargs, params, signature).subject().within(rtol, atol)
         check_fit(signature, subject.example)
     with stages("verify"):
-        proof = prove(path, subject, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
+        asked = replace(subject, restriction=restriction)
+        proof = prove(path, asked, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
     result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
     _tell_weights(result, subject)
     if not result.foreign and (locate or (locate is None and not proof.ok)):
@@ -220,13 +222,13 @@ def _checked_reproducer(wanted: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def _read(path: Path) -> tuple[Signature, frozenset[str], list[str]]:
-    """The file's inputs and outputs, the outputs whose precision was lowered, and what the user should know."""
+def _read(path: Path) -> tuple[Signature, frozenset[str], OneTextAfterPast | None, list[str]]:
+    """The file's inputs and outputs, the outputs whose precision was lowered, sizes, and what the user should know."""
     model = reading.reader(path)()
     signature, notes = Signature.of(model), [*_checker(path), *untested()]
     if any(value.dtype == ir.DataType.DOUBLE for value in model.graph.outputs):
         reading.infer(model)
-    return signature, lowered_outputs(model), notes
+    return signature, lowered_outputs(model), restriction_of(model), notes
 
 
 def _checker(path: Path) -> list[str]:

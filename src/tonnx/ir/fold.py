@@ -18,6 +18,9 @@ Attributes = Mapping[str, Any]
 LIMIT = 1 << 16
 """Elements. What is larger stays a node, so that folding never inflates a file."""
 
+_FILLED = 1 << 10
+"""Elements of one number that are written down; more of them are what ConstantOfShape is for."""
+
 _QUANTISED = 1 << 10
 """Elements. Fewer integers of 8 bits are taken for numbers, not for weights."""
 
@@ -120,6 +123,17 @@ def _quantize(x: Array, scale: Array, zero: Array | None = None, axis: int = 1, 
     return np.clip(np.rint(x / scale) + zero.astype(np.float32), limits.min, limits.max).astype(zero.dtype)
 
 
+def _filled(shape: Array, value: ir.TensorProtocol | None = None) -> Array | None:
+    if np.prod(shape.astype(np.float64)) > _FILLED:
+        return None
+    number = np.zeros(1, np.float32) if value is None else value.numpy()
+    return np.full(tuple(int(size) for size in shape), number.reshape(-1)[0], number.dtype)
+
+
+def _gather_elements(x: Array, indices: Array, axis: int = 0) -> Array:
+    return np.take_along_axis(x, np.where(indices < 0, indices + x.shape[axis], indices), axis)
+
+
 _WHOLE = (np.int8, np.uint8, np.int16, np.uint16)
 
 _TABLE: dict[str, Callable[..., Array | None]] = {
@@ -159,6 +173,11 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "And": np.logical_and,
     "Or": np.logical_or,
     "Not": np.logical_not,
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+    "BitwiseNot": np.bitwise_not,
+    "BitShift": lambda x, y, direction: (np.left_shift if direction == "LEFT" else np.right_shift)(x, y),
     "Where": np.where,
     "Concat": lambda *parts, axis: np.concatenate(parts, axis=axis),
     "Reshape": _reshape,
@@ -166,6 +185,8 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Unsqueeze": _unsqueeze,
     "Slice": _slice,
     "Gather": lambda x, indices, axis=0: np.take(x, indices, axis=axis),
+    "GatherElements": _gather_elements,
+    "ConstantOfShape": _filled,
     "Transpose": lambda x, perm=None: np.transpose(x, perm),
     "Expand": lambda x, shape: x * np.ones(tuple(int(s) for s in shape), dtype=x.dtype),
     "Range": _range,

@@ -17,7 +17,9 @@ DEFAULT = 18
 
 ORT_CPU = "ort-cpu"
 """The profile of ONNX Runtime's CPU kernels; see `tonnx.passes.runtime`."""
-RUNTIMES = (ORT_CPU,)
+ORT = "ort"
+"""The same, and ONNX Runtime's own operators (com.microsoft): such a file runs nowhere else."""
+RUNTIMES = (ORT_CPU, ORT)
 
 # The first IR version that was released together with an opset (from onnx's own table of versions).
 _IR_VERSIONS = {

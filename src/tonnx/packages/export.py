@@ -14,6 +14,8 @@ from typing import Any
 from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
+from tonnx.ir.restrictions import MICROSOFT, restriction_of
+from tonnx.ir.target import ORT_CPU
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
 from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_networks, write_networks
@@ -118,7 +120,8 @@ class _Making:
         self.manifest["file"] = self.place + [*self.exports][-1]
         if (step := self.step) is not None:
             handed = {"state": step.handed_on, "one_token": step.one_token, "first_position": step.first_position}
-            self.manifest |= {**handed, "whole_text": step.whole_text}
+            restricted = restriction_of([*self.exports.values()][-1].model) is not None
+            self.manifest |= {**handed, "whole_text": step.whole_text, "one_text_after_past": restricted}
 
     def copy_weights(self) -> list[str]:
         """The checkpoint's weights beside the ONNX files: runtimes look for them there only."""
@@ -165,6 +168,7 @@ def export_package(
     *,
     task: str | None = None,
     opset_version: int | None = None,
+    runtime: str | None = ORT_CPU,
     layout: str = "plain",
     weights: str = "copy",
     verify: bool | str | float = True,
@@ -185,6 +189,7 @@ def export_package(
         source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
         output: the folder to write; it must not exist, or be an older package.
         task: what it is for; by default what the config says.
+        runtime: as of `tonnx.export`; ``"ort"`` writes ONNX Runtime's own operators where they fit.
         layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
         weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
             package has the checkpoint's safetensors, and all its ONNX files point into those.
@@ -202,9 +207,8 @@ def export_package(
     stage("look")
     if is_pipeline(Path(source)):
         _check_pipeline(task, to, weights)
-        return _export_pipeline(
-            Path(source), destination, stage, opset_version=opset_version, verify=verify, progress=progress
-        )
+        options: dict[str, Any] = {"opset_version": opset_version, "runtime": runtime, "verify": verify}
+        return _export_pipeline(Path(source), destination, stage, **options, progress=progress)
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     stage("load")
     model, extractor = checkpoint.load(), checkpoint.load_extractor()
@@ -212,11 +216,12 @@ def export_package(
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
         opset = SMALL_OPSET if opset_version is None and to == "int4" else opset_version
-        options: dict[str, Any] = {"opset_version": opset, "verify": verify, "progress": progress}
+        options = {"opset_version": opset, "runtime": runtime, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
         making.write_files(**options)
         notes = _write_beside(making)
+        notes += [note for each in making.exports.values() for note in each.notes if MICROSOFT in note]
         stage("use")
         proof = making.prove(tokens) if verify is not False else None
         if to is not None:

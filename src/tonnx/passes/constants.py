@@ -2,8 +2,9 @@
 
 Small constants were folded while building. Here it is the weights' turn: a transposed or reshaped weight stays a view
 of the framework's memory; a result that would make the file larger than its inputs is only a step to others, and so is
-one whose weight is read elsewhere as well, since it would be stored twice. A weight that stays in a file of its own is
-only read in another shape.
+one whose weight is read elsewhere as well, since it would be stored twice. All of them together may add a little to the
+file: a table of positions that is gathered from a smaller one. A weight that stays in a file of its own is only read in
+another shape.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _SAME_BYTES = ("Reshape", "Squeeze", "Unsqueeze")
 
 SMALL = 1 << 16
 """Bytes that may be added to the file without a second thought."""
+_SHARE = 32
+"""All results that are larger than what they are made of may add this part of the weights' bytes to the file."""
 _BETWEEN = 1 << 24
 """Bytes of a result that is not stored itself, but of which something smaller may follow."""
 
@@ -31,6 +34,7 @@ def fold_constants(model: ir.Model, spare: int = SMALL) -> int:
     graph = model.graph
     folded = 0
     between: dict[ir.Value, _Constant] = {}
+    growth = _stored(graph) // _SHARE if spare else 0
     for node in list(graph):
         if node.domain != "" or len(node.outputs) != 1 or not node.inputs:
             continue
@@ -38,16 +42,38 @@ def fold_constants(model: ir.Model, spare: int = SMALL) -> int:
         if constant is None:
             continue
         result = constant.array
-        if result.nbytes > constant.stored_already + spare:
+        if _widens(node) and constant.stored_already == 0:
             if result.nbytes <= _BETWEEN:
                 between[node.outputs[0]] = constant
             continue
+        if (excess := result.nbytes - constant.stored_already) > spare:
+            if result.nbytes <= _BETWEEN and (excess > growth or not _is_last(node)):
+                between[node.outputs[0]] = constant
+                continue
+            if excess > growth:
+                continue
+            growth -= excess
         folded_value = _initializer(graph, node, result)
         if facts.stays_in_file(node.inputs[0]):
             facts.REFERENCE[folded_value.const_value] = facts.REFERENCE[node.inputs[0].const_value]  # type: ignore
         replace_node(node, [folded_value])
         folded += 1
     return folded
+
+
+def _stored(graph: ir.Graph) -> int:
+    """Bytes of the weights."""
+    tensors = (value.const_value for value in graph.initializers.values())
+    return sum(tensor.nbytes for tensor in tensors if tensor is not None)
+
+
+def _is_last(node: ir.Node) -> bool:
+    """Whether what reads the node needs more than constants: nothing smaller follows of it."""
+    return any(
+        value is not None and value.const_value is None and value is not node.outputs[0]
+        for user in node.outputs[0].uses()
+        for value in user.node.inputs
+    ) or node.outputs[0].is_graph_output()
 
 
 @dataclass(frozen=True)
@@ -76,13 +102,22 @@ def _evaluate(node: ir.Node, between: Mapping[ir.Value, _Constant]) -> _Constant
             if len(value.uses()) == 1 or tensor.nbytes <= SMALL:
                 stored_already += tensor.nbytes
             arrays.append(tensor.numpy())
-    if stored_already == 0:
+    if stored_already == 0 and not _widens(node) and between.keys().isdisjoint(node.inputs):
         return None
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
         return None
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     result = fold(node.op_type, arrays, attributes, limit=None)
+    if result is None and _widens(node):
+        assert arrays[0] is not None
+        result = arrays[0].astype(ir.DataType(attributes["to"]).numpy())
     return None if result is None else _Constant(result, stored_already)
+
+
+def _widens(node: ir.Node) -> bool:
+    """Whether integers get more bits: weights, of which sums may be wanted, as torchao does beside its products."""
+    to = node.attributes["to"].value if node.op_type == "Cast" else None  # a word before opset 6
+    return isinstance(to, int) and ir.DataType(to).is_integer()
 
 
 def _initializer(graph: ir.Graph, node: ir.Node, array: np.ndarray) -> ir.Value:

@@ -1,38 +1,99 @@
-"""Batch normalisation folded into the weights of the convolution or linear layer before it.
+"""Factors and offsets after a layer that go into its weights: exact up to rounding, and one node less to run.
 
-In inference BatchNormalization is y = (x - mean) · gamma / sqrt(var + eps) + beta, one factor and one offset a channel,
-and a convolution or matrix product takes both into its weights. Exact up to rounding, and one node less to run.
+1. BatchNormalization: in inference it is y = (x - mean) · gamma / sqrt(var + eps) + beta, one factor and one offset a
+   channel, and a convolution or matrix product takes both.
+2. Mul or Div by a constant with one number, or one a channel: the scale of a layer.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.infer import constant
+from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import replace_node
 
+_LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+_RANGE = (2.0**-40, 2.0**40)
+"""Factors beyond it may take weights, or what they are multiplied by, out of the range of their dtype."""
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE)  # a smaller one may overflow, or lose the digits that it has
+
+
+@dataclass(frozen=True)
+class _Affine:
+    """What a node does to each channel: (x - mean) · factor + beta."""
+
+    factor: np.ndarray
+    mean: np.ndarray | float = 0.0
+    beta: np.ndarray | float = 0.0
+
 
 def fuse_conv_bn(model: ir.Model) -> Counter[str]:
-    """Fold every BatchNormalization that follows a layer of its own; returns how many by the layer's operator."""
+    """Fold every factor that follows a layer of its own; gives how many BatchNormalizations, by the layer's operator.
+
+    Products count as "", whatever the layer.
+    """
     graph = model.graph
     fused: Counter[str] = Counter()
     for node in list(graph):
-        if node.op_type != "BatchNormalization" or node.domain != "" or len(node.outputs) != 1:
+        if node.domain != "" or node.op_type not in ("BatchNormalization", "Mul", "Div") or len(node.outputs) != 1:
             continue
-        if "training_mode" in node.attributes and node.attributes["training_mode"].as_int():
-            continue
-        layer = node.inputs[0].producer() if node.inputs[0] is not None else None
-        if layer is not None and _fuse(graph, layer, node):
-            fused[layer.op_type] += 1
+        is_norm = node.op_type == "BatchNormalization"
+        for place in (0,) if is_norm or node.op_type == "Div" else (0, 1):
+            between = node.inputs[place]
+            layer = between.producer() if between is not None else None
+            if layer is None or between is None or not _has_weight_of_its_own(graph, layer, between):
+                continue
+            affine = _normalisation(node) if is_norm else _scale(layer, node, between, node.inputs[1 - place])
+            if affine is not None and _fuse(graph, layer, node, affine):
+                fused[layer.op_type if is_norm else ""] += 1
+                break
     return fused
 
 
-def _channel_axis(layer: ir.Node) -> int | None:
+def _has_weight_of_its_own(graph: ir.Graph, layer: ir.Node, between: ir.Value) -> bool:
+    if layer.domain != "" or layer.graph is not graph or len(between.uses()) != 1 or between.is_graph_output():
+        return False
+    return len(layer.inputs) > 1 and not facts.stays_in_file(layer.inputs[1])
+
+
+def _normalisation(norm: ir.Node) -> _Affine | None:
+    if "training_mode" in norm.attributes and norm.attributes["training_mode"].as_int():
+        return None
+    statistics = [constant(value) for value in norm.inputs[1:5]]
+    if any(array is None for array in statistics):
+        return None
+    gamma, beta, mean, variance = (np.asarray(array, dtype=np.float64) for array in statistics)
+    epsilon = norm.attributes["epsilon"].as_float() if "epsilon" in norm.attributes else 1e-5
+    return _Affine(gamma / np.sqrt(variance + epsilon), mean, beta)
+
+
+def _scale(layer: ir.Node, node: ir.Node, between: ir.Value, operand: ir.Value | None) -> _Affine | None:
+    """A product with a constant, if that has one number a channel and no other reader needs the layer's weight."""
+    if layer.op_type not in _LAYERS:
+        return None
+    array, dims, weight = constant(operand), dims_of(between), layer.inputs[1]
+    if array is None or dims is None or weight is None or len(weight.uses()) != 1 or weight.dtype not in _FLOATS:
+        return None
+    channels = len(dims) - 1 if layer.op_type in ("Gemm", "MatMul") else 1
+    shape = (1,) * (len(dims) - array.ndim) + array.shape
+    if len(shape) != len(dims) or any(size != 1 for axis, size in enumerate(shape) if axis != channels):
+        return None
+    if shape[channels] not in (1, dims[channels]) or between.dtype != operand.dtype:  # type: ignore[union-attr]
+        return None
+    factor = array.reshape(-1).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        factor = 1 / factor if node.op_type == "Div" else factor
+    size = np.abs(factor[factor != 0])
+    return _Affine(factor) if ((size > _RANGE[0]) & (size < _RANGE[1])).all() else None
+
+
+def _channel_axis(layer: ir.Node, weight: np.ndarray) -> int | None:
     """The axis of the weight that runs over the output channels."""
     if layer.op_type == "Conv":
         return 0
@@ -43,40 +104,36 @@ def _channel_axis(layer: ir.Node) -> int | None:
         plain = all(layer.attributes[a].as_float() == 1.0 for a in ("alpha", "beta") if a in layer.attributes)
         transposed = "transB" in layer.attributes and layer.attributes["transB"].as_int()
         return (0 if transposed else 1) if plain else None
+    if layer.op_type == "MatMul":
+        return 1 if weight.ndim == 2 else None
     return None
 
 
-def _fuse(graph: ir.Graph, layer: ir.Node, norm: ir.Node) -> bool:
-    between = norm.inputs[0]
-    assert between is not None
-    if layer.domain != "" or layer.graph is not graph or len(between.uses()) != 1 or between.is_graph_output():
+def _fuse(graph: ir.Graph, layer: ir.Node, node: ir.Node, affine: _Affine) -> bool:
+    between = layer.outputs[0]
+    own = layer.inputs[2] if len(layer.inputs) > 2 else None
+    weight, bias = constant(layer.inputs[1]), constant(own) if own is not None else np.zeros(1)
+    axis = _channel_axis(layer, weight) if weight is not None else None
+    if weight is None or bias is None or axis is None or (layer.op_type == "Gemm" and bias.ndim > 1):
         return False
-    if len(layer.inputs) < 2 or facts.stays_in_file(layer.inputs[1]):
+    moves = own is not None or node.op_type == "BatchNormalization"
+    if moves and layer.op_type == "MatMul":
         return False
-    weight, statistics = constant(layer.inputs[1]), [constant(v) for v in norm.inputs[1:5]]
-    bias = constant(layer.inputs[2]) if len(layer.inputs) > 2 and layer.inputs[2] is not None else np.zeros(1)
-    if weight is None or bias is None or any(s is None for s in statistics):
-        return False
-    axis = _channel_axis(layer)
-    if axis is None or (layer.op_type == "Gemm" and bias.ndim > 1):
-        return False
-    gamma, beta, mean, variance = (np.asarray(s, dtype=np.float64) for s in statistics)
-    epsilon = norm.attributes["epsilon"].as_float() if "epsilon" in norm.attributes else 1e-5
-    factor = gamma / np.sqrt(variance + epsilon)
     along = [1] * weight.ndim
     along[axis] = -1
-    wide = factor.astype(np.result_type(weight.dtype, np.float32))  # float64 would double the memory and the time
+    wide = affine.factor.astype(np.result_type(weight.dtype, np.float32))  # float64 would double memory and time
     new_weight = (weight * wide.reshape(along)).astype(weight.dtype, copy=False)
-    new_bias = ((bias.astype(np.float64) - mean) * factor + beta).astype(weight.dtype)
-    names = [layer.inputs[1].name, norm.inputs[2].name]  # type: ignore[union-attr]
-    layer.replace_input_with(1, _weight(graph, layer.inputs[1], f"{names[0]}", new_weight))
-    if len(layer.inputs) < 3:
-        layer.resize_inputs(3)
-    layer.replace_input_with(2, _weight(graph, None, f"{names[0]}.bias", new_bias))
+    name = layer.inputs[1].name  # type: ignore[union-attr]
+    layer.replace_input_with(1, _weight(graph, layer.inputs[1], f"{name}", new_weight))
+    if moves:
+        new_bias = ((bias.astype(np.float64) - affine.mean) * affine.factor + affine.beta).astype(weight.dtype)
+        if len(layer.inputs) < 3:
+            layer.resize_inputs(3)
+        layer.replace_input_with(2, _weight(graph, None, f"{name}.bias", new_bias))
     forget(between)
-    name = norm.outputs[0].name
-    replace_node(norm, [between])
-    if not between.is_graph_output():  # it holds what the norm gave, and is called so
+    name = node.outputs[0].name
+    replace_node(node, [between])
+    if not between.is_graph_output():  # it holds what the node gave, and is called so
         between.name = name
     return True
 

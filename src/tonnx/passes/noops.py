@@ -1,9 +1,10 @@
-"""Nodes that change nothing, and pairs of them that undo each other.
+"""Nodes that change nothing, and those that only move numbers (`tonnx.passes.moves`).
 
 1. Identity; Cast to the dtype it has; Transpose that keeps the order; Reshape, Expand or Tile to the shape it has;
-   Slice of everything; Concat or Sum of one; Pad by nothing; Dropout in inference; Add 0, Sub 0, Mul 1, Div 1, Pow 1.
+   Slice of everything; Concat or Sum of one; Pad by nothing; Dropout in inference; Add 0, Sub 0, Mul 1, Div 1, Pow 1,
+   And True, Or False.
+   Weights of a model count as what they may become: adding a parameter of zeros stays.
 2. Expand before what broadcasts by itself.
-3. Transpose of a Transpose becomes one; Reshape of a Reshape (or Squeeze, Unsqueeze, Flatten) becomes one.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.infer import constant, dims_of, same_dim
+from tonnx.ir.infer import constant, dims_of, same_dim, same_dims
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import all_graphs, names_in, replace_node
+from tonnx.passes.moves import join_moves, names_the_output
 
-_UNIT = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1}
-_RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
+_UNIT = {"Add": 0, "Sub": 0, "Mul": 1, "Div": 1, "Pow": 1, "And": True, "Or": False}
 _BROADCASTING = frozenset("Add Sub Mul Div Pow Max Min Where Equal Less Greater And Or Xor".split())
 _FAR = 2**31 - 1
 
@@ -26,35 +28,31 @@ def remove_noops(model: ir.Model) -> int:
     """Remove what changes nothing; returns how many nodes went."""
     removed = 0
     names = Names(names_in(model))
+    opset, has_functions, main = model.opset_imports.get("", 0), bool(model.functions), None
     for graph in all_graphs(model):
-        builder = Builder(graph, names=names, opset=model.opset_imports.get("", 0))
+        # Bodies have no initializers of their own before IR 4, and functions, which are younger, never.
+        place = {"constants_as_nodes": main is not None} if has_functions else {"parent": main}
+        builder = Builder(graph, names=names, opset=opset, **place)
+        main = main or builder
         for node in list(graph):
             if node.domain != "" or not node.inputs or node.inputs[0] is None or node.graph is None:
                 continue
             source = _passes_through(node)
-            if source is not None and not _names_the_output(node, source):
+            if source is not None and not names_the_output(node, source):
                 if source.shape is None:
                     source.shape = node.outputs[0].shape
                 if node.op_type == "Expand" and not _same_shape(node):
                     forget(node.outputs[0])
                 replace_node(node, [source])
                 removed += 1
-            elif _merged(builder, node):
+            elif join_moves(builder, node):
                 removed += 1
     return removed
 
 
-def _names_the_output(node: ir.Node, source: ir.Value) -> bool:
-    """An Identity that gives an input or a constant the name of an output has to stay."""
-    if not node.outputs[0].is_graph_output():
-        return False
-    producer = source.producer()
-    return producer is None or source.is_graph_output() or producer.graph is not node.graph
-
-
 def _same_shape(node: ir.Node) -> bool:
     before, after = dims_of(node.inputs[0]), dims_of(node.outputs[0])
-    return before is not None and after is not None and len(before) == len(after) and all(map(same_dim, before, after))
+    return before is not None and after is not None and same_dims(before, after)
 
 
 def _passes_through(node: ir.Node) -> ir.Value | None:
@@ -113,54 +111,44 @@ def _whole_slice(node: ir.Node) -> bool:
     starts, ends = parts[0], parts[1]
     steps = parts[3] if len(parts) > 3 else np.ones(1)
     assert starts is not None and ends is not None and steps is not None
-    return bool((starts == 0).all() and (ends >= _FAR).all() and (steps == 1).all())
+    if not (steps == 1).all() or not (starts == 0).all():
+        return False
+    return all(end >= size for end, size in zip(ends.reshape(-1), _sliced_sizes(node, parts), strict=False))
+
+
+def _sliced_sizes(node: ir.Node, parts: list[np.ndarray | None]) -> list[int]:
+    """The sizes along the axes of a Slice; the largest there is where they are not known."""
+    dims = dims_of(node.inputs[0]) or []
+    axes = range(len(parts[0].reshape(-1))) if len(parts) < 3 else parts[2].reshape(-1)  # type: ignore[union-attr]
+    sizes = [dims[axis] if -len(dims) <= axis < len(dims) else None for axis in axes]
+    return [dim if isinstance(dim, int) else _FAR for dim in sizes]
 
 
 def _unit_operand(node: ir.Node) -> ir.Value | None:
     unit = _UNIT[node.op_type]
-    pairs = [(0, 1), (1, 0)] if node.op_type in ("Add", "Mul") else [(0, 1)]
+    pairs = [(0, 1), (1, 0)] if node.op_type in ("Add", "Mul", "And", "Or") else [(0, 1)]
     for kept, other in pairs:
         x, number = node.inputs[kept], node.inputs[other]
-        if x is None or number is None or number.const_value is None or number.const_value.size != 1:
+        if x is None or number is None or (number.shape and "axis" in node.attributes):  # before opset 7
             continue
-        array = constant(number)
-        assert array is not None
-        ranks = [None if v.shape is None else v.shape.rank() for v in (x, number)]
-        # A unit of higher rank would still change the shape.
-        if array.reshape(-1)[0] == unit and None not in ranks and ranks[1] <= ranks[0]:  # type: ignore[operator]
+        if _is_all(number, unit) and _leaves_shape(number, x):
             return x
     return None
 
 
-def _merged(op: Builder, node: ir.Node) -> bool:
-    """Join a node with the one before it, when nobody else reads that one."""
-    if node.op_type not in ("Transpose", "Reshape"):
+def _is_all(value: ir.Value, number: int) -> bool:
+    tensor = value.const_value
+    if tensor is None or tensor.size == 0 or facts.stays_in_file(value):
         return False
-    x = node.inputs[0]
-    before = x.producer() if x is not None else None
-    if before is None or before.domain != "" or before.graph is not node.graph:
+    if tensor.size > 1 and value in facts.WEIGHT:
         return False
-    if not before.inputs or before.inputs[0] is None:
+    array = constant(value)
+    return array is not None and array.flat[0] == number and bool((array == number).all())
+
+
+def _leaves_shape(operand: ir.Value, x: ir.Value) -> bool:
+    """Whether broadcasting with an operand leaves ``x`` as it is."""
+    own, dims = dims_of(operand), dims_of(x)
+    if own is None or dims is None or len(own) > len(dims):
         return False
-    if node.op_type == "Transpose" and before.op_type == "Transpose":
-        first, second = before.attributes.get("perm"), node.attributes.get("perm")
-        if first is None or second is None:
-            return False
-        perm = [first.as_ints()[p] for p in second.as_ints()]
-        source = before.inputs[0]
-        with op.at(node):
-            joined = source if perm == sorted(perm) else op.Transpose(source, perm=perm)
-        if joined is source and _names_the_output(node, source):
-            return False
-        replace_node(node, [joined])
-        return True
-    if node.op_type == "Reshape" and before.op_type in _RESHAPING and len(x.uses()) == 1:  # type: ignore[union-attr]
-        if len(node.inputs) < 2:  # its shape is an attribute, before opset 5
-            return False
-        target = constant(node.inputs[1])
-        if x.is_graph_output() or target is None or (target == 0).any() or "allowzero" in node.attributes:  # type: ignore[union-attr]
-            return False
-        with op.at(node):
-            replace_node(node, [op.Reshape(before.inputs[0], node.inputs[1], _shape=dims_of(node.outputs[0]))])
-        return True
-    return False
+    return all(size == 1 or same_dim(size, dim) for size, dim in zip(own, dims[len(dims) - len(own) :], strict=True))

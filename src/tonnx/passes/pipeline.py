@@ -8,18 +8,22 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from tonnx.ir.rewrite import no_collection
-from tonnx.ir.target import ORT_CPU
+from tonnx.passes.attention import recognise_caches
 from tonnx.passes.batches import keep_batches
 from tonnx.passes.bias import fuse_bias
 from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
 from tonnx.passes.conv_bn import fuse_conv_bn as fuse
+from tonnx.passes.counting import pick_nothing
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.padded_pool import keep_padding_before_pool
+from tonnx.passes.projections import join_projections
 from tonnx.passes.reciprocals import divide
-from tonnx.passes.runtime import fit_kernels
+from tonnx.passes.rms_norm import recognise_rms_norms
+from tonnx.passes.rotary import recognise_rotations
+from tonnx.passes.runtime import fit_kernels, fit_operators
 
 
 @dataclass
@@ -53,24 +57,33 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     report.notes += fit_kernels(model, runtime)  # before folding, which casts the weights
     changes["no-ops"] += remove_noops(model)  # before merging, so that what they hid becomes equal
     changes["common subexpressions"] += merge_common(model)
+    changes["picks of everything"] += pick_nothing(model)
     changes["reciprocals"] += divide(model)
     if fold:
         changes["batches"] += keep_batches(model)
         changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
         changes["padding"] += fuse_padding(model)
         changes["biases"] += fuse_bias(model)  # before batch normalisations, which follow a layer with its bias
+        changes["biases"] += join_projections(model)
     if fuse_conv_bn:
         fused = fuse(model)  # after folding, which turns computed statistics into plain ones
+        if products := fused.pop("", 0):
+            changes["factors"] += products
+            changes["biases"] += fuse_bias(model) if fold else 0  # those that come after the factor
         changes["batch normalisations"] += fused.total()
         for layer, count in fused.items():
             plural = "s" if count != 1 else ""
             report.notes.append(
                 f"folded {count} BatchNormalization{plural} into {layer} (fuse_conv_bn=False keeps them)"
             )
+    changes["normalisations"] += recognise_rms_norms(model)  # after folding: Gemma's weights are 1 + what is stored
+    changes["rotations"] += recognise_rotations(model)
+    changes["caches"] += recognise_caches(model)
     if share:
         changes["equal initializers"] += merge_equal_initializers(model)
-    if runtime == ORT_CPU:
+    if runtime is not None:
         changes["padding"] += keep_padding_before_pool(model)  # late, when no Pad changes any more
+    report.notes += fit_operators(model, runtime)  # last: they hide what the others look for
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
 

@@ -9,9 +9,12 @@ from collections import Counter
 
 import onnx_ir as ir
 
-from tonnx.ir.target import ORT_CPU
+from tonnx.ir.target import ORT
+from tonnx.passes.attention import flatten_heads
+from tonnx.passes.contrib import use_contrib_operators
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
+from tonnx.passes.matmul_nbits import use_matmul_nbits
 from tonnx.passes.nibbles import store_nibbles
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
@@ -22,7 +25,7 @@ _KEEPS = "(runtime=None keeps them as they are)"
 
 def fit_kernels(model: ir.Model, runtime: str | None) -> list[str]:
     """Element types that the runtime has kernels for. Before constants are folded: casts of weights go with them."""
-    touched = use_ort_kernels(model) if runtime == ORT_CPU else Counter()
+    touched = use_ort_kernels(model) if runtime is not None else Counter()
     return [f"for ONNX Runtime's CPU: {_told(touched)} {_KEEPS}"] if touched else []
 
 
@@ -34,15 +37,29 @@ def fit_profile(model: ir.Model, profile: Profile | None) -> list[str]:
 
 def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
     """What depends on the asked opset: older versions of an operator have fewer kernels, and other integers."""
+    if runtime is not None and flatten_heads(model):
+        remove_dead(model)
     return fit_kernels(model, runtime) + _fit_integers(model, runtime)
+
+
+def fit_operators(model: ir.Model, runtime: str | None) -> list[str]:
+    """The runtime's own operators. At CANON: below opset 23 there is no Attention left to see."""
+    counts = use_contrib_operators(model) if runtime == ORT else Counter()
+    named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
+    note = f"for ONNX Runtime, operators of com.microsoft: {named} (runtime='ort-cpu' keeps ONNX's own)"
+    return [note] if counts else []
 
 
 def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
     """Integers that the runtime's kernels multiply without saturating; some opsets have none of them."""
-    count = store_unsigned(model) if runtime == ORT_CPU else 0
+    products = use_matmul_nbits(model) if runtime == ORT else 0
+    plural = "s" if products != 1 else ""
+    told = [f"for ONNX Runtime, {products} product{plural} with blocks of integers: MatMulNBits of com.microsoft"]
+    count = store_unsigned(model) if runtime is not None else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
-    notes = [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
-    if nibbles := store_nibbles(model) if runtime == ORT_CPU else 0:
+    notes = told if products else []
+    notes += [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
+    if nibbles := store_nibbles(model) if runtime is not None else 0:
         remove_dead(model)
         plural = "s of 4 bits or fewer are" if nibbles != 1 else " of 4 bits or fewer is"
         notes.append(f"for ONNX Runtime's CPU, {nibbles} weight{plural} stored in 4 bits {_KEEPS}")
@@ -51,15 +68,15 @@ def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
     """All of it, for a finished model at any opset."""
-    if runtime == ORT_CPU:
+    if runtime is not None:
         keep_padding_before_pool(model)
-    return fit_opset(model, runtime)
+    return fit_operators(model, runtime) + fit_opset(model, runtime)
 
 
 def fitted(model: ir.Model, runtime: str) -> ir.Model | None:
     """A copy of a finished model for a runtime; None if that has nothing to change."""
     copy = model.clone()
-    changed = keep_padding_before_pool(copy) if runtime == ORT_CPU else 0
+    changed = keep_padding_before_pool(copy)
     return copy if fit_runtime(copy, runtime) or changed else None
 
 

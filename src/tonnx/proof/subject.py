@@ -10,6 +10,7 @@ import numpy as np
 
 from tonnx.errors import CaptureError
 from tonnx.ir.facts import VALUE, Fact
+from tonnx.ir.restrictions import OneTextAfterPast
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.trace import Trace
@@ -46,6 +47,8 @@ class Subject:
     saturates: Callable[[], str | None] | None = None
     """Names the framework whose integer kernels the reference uses, if they saturate on this processor."""
     framework: str = ""
+    restriction: OneTextAfterPast | None = None
+    """Sizes that the file's operators do not take: what is tried is not of those."""
     state: Callable[[], Mapping[str, np.ndarray]] | None = None
     """The weights that the model has now, by its own names."""
     trace: Callable[[], Trace] | None = None

@@ -69,6 +69,7 @@ class Decoder:
         self._picture_token = manifest.get("image_token")
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
+        self._one_text_after_past = bool(manifest.get("one_text_after_past"))
         self._first_position = int(manifest.get("first_position", 0))
         self.whole_text = bool(manifest.get("whole_text"))
         """Whether the file has no state, and is given all tokens at every step."""
@@ -106,7 +107,8 @@ class Decoder:
 
     def step(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Scores after the last of some more tokens, and the state. ``mask`` is of all tokens up to them."""
-        if not self._one_token or ids.shape[1] == 1:
+        is_split = self._one_token or (self._one_text_after_past and len(ids) > 1 and mask.shape[1] > ids.shape[1])
+        if not is_split or ids.shape[1] == 1:
             return self._run(ids, mask, state)
         scores, first = np.empty(0), mask.shape[1] - ids.shape[1]
         for place in range(ids.shape[1]):

@@ -71,6 +71,7 @@ def prove(
     and other draws are tried as far as it goes; never left out are the example, one other size of every dynamic
     dimension, and one other draw.
     """
+    subject = _within_restriction(subject, seed)
     dims = symbol_sizes(subject.example, subject.dynamic)
     began, used = time.perf_counter(), time.process_time()
     expected = None if subject.reference is None else _run_once(subject.reference, subject.example)
@@ -99,8 +100,18 @@ def prove(
     trials, tied = prover.together(trials, dims, seed, expected) if sizes else (trials, [])
     if all(trial.skipped is not None for trial in trials):
         raise VerificationFailed("ONNX Runtime does not run the model", why=trials[0].skipped)
-    told = tuple(filter(None, (*remarks, session.remark, *tied, *budget.told())))
+    restricted = "" if subject.restriction is None else f"right where {subject.restriction}"
+    told = tuple(filter(None, (*remarks, session.remark, restricted, *tied, *budget.told())))
     return Verification(tuple(trials), session.brought_up_by, failing=failing, remarks=told)
+
+
+def _within_restriction(subject: Subject, seed: int) -> Subject:
+    """The subject with an example that the file's operators take."""
+    dims = symbol_sizes(subject.example, subject.dynamic)
+    if subject.restriction is None or subject.restriction.allows(dims):
+        return subject
+    nearest = subject.restriction.nearest(dims)
+    return replace(subject, example=_drawn(subject, nearest[0], seed, 0)) if nearest else subject
 
 
 def _is_needed(kind: int, trials: Sequence[Trial], dims: Sizes, values: bool | int) -> bool:
@@ -137,11 +148,19 @@ def _more_values(
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
     limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
-    assignments = other_sizes(dims, subject.limits, limit, batch)
+    assignments = _permitted(subject, other_sizes(dims, subject.limits, limit, batch))
     # Those that change most dimensions come first: one of them may be all that there is time for.
     assignments.sort(key=lambda sizes: -sum(sizes[symbol] != size for symbol, size in dims.items()))
     for index, sizes in enumerate(assignments):
         yield _label(sizes, dims), sizes, _drawn(subject, sizes, seed, index)
+
+
+def _permitted(subject: Subject, assignments: list[Sizes]) -> list[Sizes]:
+    """The sizes that the file's operators take; of others, what comes nearest."""
+    if subject.restriction is None:
+        return assignments
+    nearest = [each for sizes in assignments for each in subject.restriction.nearest(sizes)]
+    return [sizes for place, sizes in enumerate(nearest) if sizes not in nearest[:place]]
 
 
 def _label(sizes: Sizes, dims: Sizes) -> str:
@@ -257,7 +276,7 @@ class _Prover:
         def judge(assignments: list[Sizes]) -> list[Trial]:
             return [
                 self.invented(_label(sizes, dims), sizes, _drawn(subject, sizes, seed, len(trials) + index), usual)
-                for index, sizes in enumerate(assignments)
+                for index, sizes in enumerate(_permitted(subject, assignments))
             ]
 
         return settle(trials, dims, subject.limits, judge)

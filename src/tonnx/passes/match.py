@@ -1,0 +1,48 @@
+"""What passes that look for patterns of several nodes ask of a graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from tonnx.ir.infer import constant
+
+Operands = tuple[ir.Value | None, ir.Value | None]
+
+
+def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that makes a value, if it is one of these operators of ONNX."""
+    node = None if value is None else value.producer()
+    return node if node is not None and node.domain == "" and node.op_type in op_types else None
+
+
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or what it is when left out."""
+    return node.attributes[name].value if name in node.attributes else default
+
+
+def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
+    """The one node that reads a value, if it is one of these operators and nobody outside reads it."""
+    uses = value.uses()
+    if len(uses) != 1 or value.is_graph_output():
+        return None
+    node = next(iter(uses)).node
+    return node if node.domain == "" and node.op_type in op_types and node.graph is value.graph else None
+
+
+def is_private(value: ir.Value) -> bool:
+    """Whether one node reads it, and nobody outside."""
+    return len(value.uses()) == 1 and not value.is_graph_output()
+
+
+def number_in(value: ir.Value | None) -> float | None:
+    """The one number that a constant holds."""
+    array = constant(value)
+    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+
+
+def orders(node: ir.Node) -> tuple[Operands, Operands]:
+    """The operands of an operator that takes them in any order, both ways round."""
+    first, second = node.inputs[:2]
+    return (first, second), (second, first)
