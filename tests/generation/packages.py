@@ -11,6 +11,7 @@ import multiprocessing
 import resource
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +141,14 @@ def image_processor(family: str) -> Any:
     return getattr(transformers, name)(**PROCESSORS.get(family, {"size": SIDE, "crop_size": SIDE}))
 
 
-def run_case(case: str) -> str:
+def run_case(case: str, **options: Any) -> str:
+    """What comes of a package; ``options`` are those of `tonnx.export_package`."""
     import transformers
 
     import tonnx
     from tonnx.errors import TonnxError
 
+    options = {"opset_version": OPSET, "tokens": TOKENS} | options
     kind, family = case.split(":")
     try:
         model = model_of(kind, family)
@@ -159,25 +162,34 @@ def run_case(case: str) -> str:
                 getattr(transformers, name)(**settings).save_pretrained(Path(folder) / "source")
             if kind == "IMAGE_TEXT_TO_TEXT":
                 image_processor(family).save_pretrained(Path(folder) / "source")
-            options = {"task": KINDS[kind][0], "opset_version": OPSET, "tokens": TOKENS}
-            result = tonnx.export_package(Path(folder) / "source", Path(folder) / "package", **options)
+            source, package = Path(folder) / "source", Path(folder) / "package"
+            result = tonnx.export_package(source, package, task=KINDS[kind][0], **options)
         except TonnxError as error:
             return f"refused: {line(error)}; {(error.why or '')[:200]}".replace("|", "/").replace("\n", " ")
         except Exception as error:
             return f"fails: {line(error)}"
     remarks = [remark for remark in ("one token at a time", "from the beginning") if remark in str(result.notes)]
-    return ", ".join(["ok", *remarks])
+    return ", ".join(["ok", *remarks, *_own_operators(result)])
 
 
-def _child(case: str, results: Any) -> None:
+def _own_operators(result: Any) -> list[str]:
+    """How many operators of ONNX Runtime there are, by name."""
+    counts: Counter[str] = Counter()
+    for export in result.exports.values():
+        counts.update(node.op_type for node in export.model.graph if node.domain == "com.microsoft")
+    return [f"{count} {name}" for name, count in counts.items()]
+
+
+def _child(case: str, options: dict[str, Any], results: Any) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-    results.put(run_case(case))
+    results.put(run_case(case, **options))
 
 
-def in_fork(case: str) -> str:
+def in_fork(case: str, **options: Any) -> str:
+    """`run_case` in a process of its own, forked when everything is imported."""
     forks = multiprocessing.get_context("fork")
     results = forks.Queue()
-    process = forks.Process(target=_child, args=(case, results))
+    process = forks.Process(target=_child, args=(case, options, results))
     process.start()
     process.join()
     return results.get() if process.exitcode == 0 else f"fails: ends with {process.exitcode} ({SECONDS} s at most)"
