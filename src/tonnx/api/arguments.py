@@ -1,6 +1,4 @@
-"""What `tonnx.export` and `tonnx.quantize` take, in words: the second half of docstrings that are longer than a
-function should be.
-"""
+"""What the functions of the API take, in words: the second half of docstrings longer than a function should be."""
 
 from __future__ import annotations
 
@@ -113,6 +111,44 @@ Args:
     verify: run the file beside the original with rounded weights, and that beside the original as it is.
     external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
     progress: called with the name of each stage as it begins.
+"""
+
+RETARGET = """
+Args:
+    model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
+    opset: 1 to 26. Below 7 the file is proven at opset 7, brought up by onnx's own version converter.
+        May be left out if there is a ``target``, which chooses one.
+    f: where to write; None writes nothing.
+    target: what the file is for, by name, as `tonnx.export` takes it.
+    sizes: dynamic dimensions that get a fixed size: ``{"batch": 1}``, or ``{"x.2": 224}`` for an axis of an input.
+    inputs: arrays by input name for the proof; random ones that fit the input types otherwise.
+    verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
+    rtol, atol: tolerances, by default those of each output's dtype.
+    external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+    weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
+        below; ``copy`` writes them anew.
+    runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does, ``ort`` with its own operators
+        (at opset 23 and above there are more that it sees); None leaves it as it is.
+    report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
+    progress: called with the name of each stage as it begins.
+"""
+
+PACKAGE = """
+Args:
+    source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
+    output: the folder to write; it must not exist, or be an older package.
+    task: what it is for; by default what the config says.
+    runtime: as of `tonnx.export`; ``"ort"`` writes ONNX Runtime's own operators where they fit.
+    layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
+    weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
+        package has the checkpoint's safetensors, and all its ONNX files point into those.
+    verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
+        the model's.
+    to: ``"int8"`` or ``"int4"`` stores the weights so, as `tonnx.quantize` does, after the package was proven with
+        floats; the files are named as transformers.js looks for them. 4 bits are of opset 21 by default.
+    trust_remote_code: run Python code that the checkpoint brings.
+    allow_pickle: read weights from pickles, which can run code.
+    progress: called with the name of each stage.
 """
 
 

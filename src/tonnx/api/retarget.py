@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import InlinePass
 
+from tonnx.api.arguments import RETARGET, documented
 from tonnx.api.deliver import add_page, deliver
 from tonnx.api.request import check_options, read_weights
 from tonnx.api.result import Result, format_size
@@ -82,6 +83,7 @@ class RetargetResult(Result):
         }
 
 
+@documented(RETARGET)
 def retarget(
     model: str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model,
     opset: int | None = None,
@@ -106,24 +108,6 @@ def retarget(
         result = tonnx.retarget("model.onnx", 11, "model-11.onnx")
         print(result)
         tonnx.retarget("model.onnx", f="model-trt.onnx", target="tensorrt-8.6")
-
-    Args:
-        model: a path, the file's bytes, an ``onnx.ModelProto`` or an onnx-ir model. It is not changed.
-        opset: 1 to 26. Below 7 the file is proven at opset 7, brought up by onnx's own version converter.
-            May be left out if there is a ``target``, which chooses one.
-        f: where to write; None writes nothing.
-        target: what the file is for, by name, as `tonnx.export` takes it.
-        sizes: dynamic dimensions that get a fixed size: ``{"batch": 1}``, or ``{"x.2": 224}`` for an axis of an input.
-        inputs: arrays by input name for the proof; random ones that fit the input types otherwise.
-        verify: run both models in ONNX Runtime and compare; also at other sizes of dynamic dimensions.
-        rtol, atol: tolerances, by default those of each output's dtype.
-        external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
-        weights: ``reference`` leaves them in the data file of the original, which has to lie in the folder of ``f`` or
-            below; ``copy`` writes them anew.
-        runtime: ``ort-cpu`` fits the file to ONNX Runtime's CPU, as `tonnx.export` does, ``ort`` with its own operators
-            (at opset 23 and above there are more that it sees); None leaves it as it is.
-        report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
-        progress: called with the name of each stage as it begins.
     """
     if opset is None and target is None:
         raise InvalidArgument("neither an opset nor a target is given", hint="opset=17, or target='tensorrt-8.6'")

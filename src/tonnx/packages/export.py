@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tonnx.api.arguments import PACKAGE, documented
 from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
@@ -162,6 +163,7 @@ class _Making:
         return prove_encoder(package, self.model, self.extractor)
 
 
+@documented(PACKAGE)
 def export_package(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],
@@ -184,22 +186,6 @@ def export_package(
 
         tonnx.export_package("SmolLM-135M", "smollm-onnx")
         tonnx.load("smollm-onnx").generate("Once upon")[0].text
-
-    Args:
-        source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
-        output: the folder to write; it must not exist, or be an older package.
-        task: what it is for; by default what the config says.
-        runtime: as of `tonnx.export`; ``"ort"`` writes ONNX Runtime's own operators where they fit.
-        layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
-        weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
-            package has the checkpoint's safetensors, and all its ONNX files point into those.
-        verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
-            the model's.
-        to: ``"int8"`` or ``"int4"`` stores the weights so, as `tonnx.quantize` does, after the package was proven with
-            floats; the files are named as transformers.js looks for them. 4 bits are of opset 21 by default.
-        trust_remote_code: run Python code that the checkpoint brings.
-        allow_pickle: read weights from pickles, which can run code.
-        progress: called with the name of each stage.
     """
     destination = Path(output)
     _check(layout, weights, tokens, destination, to)
