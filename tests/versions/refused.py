@@ -48,7 +48,6 @@ REFUSED = [
     ("torch", [(2, 10)], (2, 13), "test_idioms.py::test_sizes_in_functions_of_python[RoundedUpToAStride]", _PART),
     ("torch", _TO_2_10, (2, 13), "test_higher_order.py::test_higher_order[map]", "fixes the length that map goes over"),
     ("torch", _TO_2_10, (2, 13), "test_higher_order.py::test_higher_order[flex_attention]", "fixes sizes in vmap"),
-    ("torch", [(2, 8)], (2, 10), "test_record.py::test_right[sizes, dynamic]", "is not recorded"),
     ("torch", [(2, 8)], (2, 10), "test_linalg.py::test_linalg[vmap]", _VMAP),
     ("torch", [(2, 8)], (2, 10), "test_linalg.py::test_linalg[grouped]", "has no _grouped_mm for the CPU"),
     ("torch", [(2, 8)], (2, 10), "test_create.py::test_create[a diagonal that is a size]", "fixes the size in triu"),
