@@ -94,6 +94,14 @@ def baddbmm(
     return _weighted_sum(op, x, op.ReduceSum(products, [0], keepdims=0) if summed else products, beta, alpha)
 
 
+@lower("aten.inner")
+def inner(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
+    """Over the last axis of both; a number multiplies all of the other."""
+    if 0 in (op.rank(x), op.rank(other)):
+        return op.Mul(x, other)
+    return tensordot(op, x, other, [-1], [-1])
+
+
 @lower("aten.tensordot")
 def tensordot(
     op: Builder, x: ir.Value, other: ir.Value, dims_self: Sequence[int], dims_other: Sequence[int]
