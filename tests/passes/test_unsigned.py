@@ -27,9 +27,12 @@ RNG = np.random.default_rng(0)
 INT8, UINT8, FLOAT, INT32 = TensorProto.INT8, TensorProto.UINT8, TensorProto.FLOAT, TensorProto.INT32
 
 WEIGHT = RNG.integers(-128, 128, (4, 4)).astype(np.int8)
-FILTER = RNG.integers(-128, 128, (2, 4, 1, 1)).astype(np.int8)
+# Pairs fit from row to row, not within a row.
+FITS = np.array([[100, 100, 90, -9], [20, 28, -120, 127], [-100, 64, 1, 2], [5, 64, 2, 126]], np.int8)
+FILTER = RNG.integers(80, 128, (2, 4, 1, 1)).astype(np.int8)
 CONSTANTS = {
-    "w": WEIGHT, "filter": FILTER, "s": np.float32(0.02), "z": np.int8(0), "minus": np.int8(-3), "ub": np.uint8(100),
+    "w": WEIGHT, "fits": FITS, "turned": FITS.T.copy(),
+    "filter": FILTER, "s": np.float32(0.02), "z": np.int8(0), "minus": np.int8(-3), "ub": np.uint8(100),
     "steps": np.linspace(0.01, 0.04, 4, dtype=np.float32), "zeros": np.zeros(4, np.int8), "low": np.int8(-100),
     "high": np.int8(90), "rows": np.array([2, 0]), "yes": np.array(True), "three": np.int64(3), "s2": np.ones(2, "f"),
 }  # fmt: skip
@@ -145,6 +148,15 @@ CASES: dict[str, tuple[onnx.ModelProto, int, set[str]]] = {
         file([node("ConvInteger", "x filter ub", "y")], (UINT8, [1, 4, 5, 5]), {"y": INT32}), 0, {"filter"}),
     "QLinearMatMul": (
         file([node("QLinearMatMul", "x s ub w s z s ub", "y")], (UINT8, [3, 4]), {"y": UINT8}), 1, set()),
+    "pairs that fit": (file([d("fits s z", "d"), mul("x d", "y")], REAL, {"y": FLOAT}), 0, {"fits", "z"}),
+    "pairs that fit only if they are others": (
+        file([d("fits s z", "d"), node("Gemm", "x d", "y", transB=1)], REAL, {"y": FLOAT}), 1, set()),
+    "pairs that fit, turned": (
+        file([d("turned s z", "d"), node("Gemm", "x d", "y", transB=1)], REAL, {"y": FLOAT}), 0, {"turned", "z"}),
+    "pairs that fit in one layer only": (
+        file([d("fits s z", "d"), mul("x d", "h"), node("Gemm", "h d", "y", transB=1)], REAL, {"y": FLOAT}), 1, set()),
+    "pairs that fit, QLinearMatMul": (
+        file([node("QLinearMatMul", "x s ub fits s z s ub", "y")], (UINT8, [3, 4]), {"y": UINT8}), 0, {"fits", "z"}),
     "QLinearConv": (
         file([node("QLinearConv", "x s ub filter s2 zz s ub", "y")], (UINT8, [1, 4, 5, 5]), {"y": UINT8},
              zz=np.zeros(2, np.int8)), 1, set()),

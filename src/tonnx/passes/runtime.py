@@ -13,6 +13,7 @@ from tonnx.ir.target import ORT
 from tonnx.passes.attention import flatten_heads
 from tonnx.passes.contrib import use_contrib_operators
 from tonnx.passes.dead import remove_dead
+from tonnx.passes.integer_relu import clip_integers
 from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
 from tonnx.passes.matmul_nbits import use_matmul_nbits
 from tonnx.passes.nibbles import store_nibbles
@@ -55,6 +56,8 @@ def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
     products = use_matmul_nbits(model) if runtime == ORT else 0
     plural = "s" if products != 1 else ""
     told = [f"for ONNX Runtime, {products} product{plural} with blocks of integers: MatMulNBits of com.microsoft"]
+    if runtime is not None and clip_integers(model):  # before integers are shifted, together with these
+        remove_dead(model)
     count = store_unsigned(model) if runtime is not None else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
     notes = told if products else []

@@ -24,7 +24,8 @@ Slot = tuple[ir.Node, int]
 """An input of a node, by its place."""
 
 _SHIFT = np.uint8(128)
-_LAYERS = ("Conv", "Gemm", "MatMul")
+_PRODUCTS = (("Gemm", 1), ("MatMul", 1), ("MatMulInteger", 1), ("QLinearMatMul", 3))
+"""Layers that are products of matrices, and where each has its weight."""
 _READERS: dict[str, tuple[int | None, int, int]] = {
     "DequantizeLinear": (None, 0, 2),
     "MatMulInteger": (0, 1, 3),
@@ -86,21 +87,26 @@ def _stored(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def _is_never_cut_off(node: ir.Node, data: int, zero: int) -> bool:
-    """Whether these are weights with a scale for each channel of a layer, and pairs of them are small enough."""
+    """Whether these are weights of layers, with zero points of 0, and pairs of them are small enough."""
     integers, zero_point = node.inputs[data], node.inputs[zero] if zero < len(node.inputs) else None
     if zero_point is not None and ((zeros := _stored(zero_point)) is None or zeros.numpy().any()):
         return False
     tensor = _stored(integers) if integers is not None and _is_stored(integers) else None
     if tensor is None:
         return False
-    if node.op_type == "MatMulInteger":
-        return len(tensor.shape) == 2 and are_safe(tensor.numpy(), 1)
-    scale = node.inputs[1]
-    if node.op_type != "DequantizeLinear" or scale is None or scale.shape is None or scale.shape.rank() != 1:
-        return False
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
-    layers = all(user.op_type in _LAYERS for user, _ in node.outputs[0].uses())
-    return layers and are_safe(tensor.numpy(), axis)
+    readers = node.outputs[0].uses() if node.op_type == "DequantizeLinear" else [(node, data)]
+    axes = {_axis_of_channels(user, index, len(tensor.shape)) for user, index in readers}
+    axis = axes.pop() if len(axes) == 1 else None
+    return axis is not None and are_safe(tensor.numpy(), axis)
+
+
+def _axis_of_channels(layer: ir.Node, index: int, rank: int) -> int | None:
+    """Which axis of a weight a layer does not sum up over; None if this is no weight of one."""
+    if layer.op_type in ("Conv", "QLinearConv"):
+        return 0 if index == (1 if layer.op_type == "Conv" else 3) else None
+    if rank != 2 or (layer.op_type, index) not in _PRODUCTS:
+        return None
+    return 0 if "transB" in layer.attributes and layer.attributes["transB"].as_int() else 1
 
 
 def _is_shiftable(node: ir.Node, index: int) -> bool:
