@@ -2,7 +2,8 @@
 
 QuantizeLinear → DequantizeLinear → Relu → Conv leaves the Conv without integers: ONNX Runtime looks for a
 DequantizeLinear before a layer, through pools and reshapes, but not through a Relu. With QuantizeLinear → Clip →
-DequantizeLinear → Conv both layers multiply integers. Where no integer stands for less than zero, Relu does nothing, and is left out.
+DequantizeLinear → Conv both layers multiply integers. Where no integer stands for less than zero, Relu does nothing,
+and is left out.
 """
 
 from __future__ import annotations
