@@ -10,7 +10,7 @@ about as much.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -118,12 +118,14 @@ def _unround(graph: onnx.GraphProto, opset: int, outer: Mapping[str, onnx.Tensor
             if attribute.type == onnx.AttributeProto.GRAPH:
                 changed |= _unround(attribute.g, opset, constants)
         before = len(nodes)
-        maker = makers.get(node.input[0]) if node.input else None
+        maker, cuts = makers.get(node.input[0]) if node.input else None, []
         while maker is not None and maker.op_type in _BETWEEN:
+            cuts.append(maker)
             maker = makers.get(maker.input[0])
         if maker is not None and maker.op_type == "QuantizeLinear":
             if node.op_type == "DequantizeLinear":
-                _back(graph, node, maker, _unrounded(maker.input[0], makers), constants, opset)
+                bounds = _bounds(maker, cuts, constants)
+                _back(graph, node, _unrounded(maker.input[0], makers), bounds, opset)
                 changed = True
             elif node.op_type == "MatMulInteger" and node.input[1] in constants:
                 nodes += _product(graph, node, maker, constants)
@@ -137,15 +139,9 @@ def _unround(graph: onnx.GraphProto, opset: int, outer: Mapping[str, onnx.Tensor
 
 
 def _back(
-    graph: onnx.GraphProto,
-    node: onnx.NodeProto,
-    maker: onnx.NodeProto,
-    source: str,
-    constants: Mapping[str, onnx.TensorProto],
-    opset: int,
+    graph: onnx.GraphProto, node: onnx.NodeProto, source: str, bounds: tuple[float, float] | None, opset: int
 ) -> None:
     """DequantizeLinear of what was quantised: the number itself, within the range."""
-    bounds = _bounds(maker, constants)
     del node.input[:], node.attribute[:]
     node.input.append(source)
     node.op_type = "Identity" if bounds is None else "Clip"
@@ -189,8 +185,13 @@ def _cut(graph: Any, node: onnx.NodeProto, bounds: tuple[float, float], opset: i
             node.input.append(graph.initializer[-1].name)
 
 
-def _bounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> tuple[float, float] | None:
-    """What the smallest and the largest integer mean; None where each channel has its own, or the run tells."""
+def _bounds(
+    node: onnx.NodeProto, cuts: Sequence[onnx.NodeProto], constants: Mapping[str, onnx.TensorProto]
+) -> tuple[float, float] | None:
+    """What the smallest and the largest integer mean, cut at ends of their own as well, as a Relu of integers is.
+
+    None where each channel has its own, or the run tells.
+    """
     if len(node.input) < 3 or any(name not in constants for name in node.input[1:3]):
         return None
     scale, zero = (constants[name] for name in node.input[1:3])
@@ -198,4 +199,13 @@ def _bounds(node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]) -> 
         return None
     step, place = (float(numpy_helper.to_array(part).reshape(-1)[0]) for part in (scale, zero))
     low, high = _RANGES[zero.data_type]
+    for cut in cuts:
+        ends = [_number(constants.get(name)) for name in cut.input[1:3]]
+        least, most = {"Clip": (*ends, None, None), "Max": (*ends, None), "Min": (None, *ends)}[cut.op_type][:2]
+        low, high = max(low, low if least is None else least), min(high, high if most is None else most)
     return (low - place) * step, (high - place) * step
+
+
+def _number(tensor: onnx.TensorProto | None) -> int | None:
+    array = None if tensor is None else numpy_helper.to_array(tensor)
+    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
