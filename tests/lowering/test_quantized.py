@@ -156,7 +156,8 @@ def test_quantised_as_it_goes(name: str) -> None:
     result = tonnx.export(make(), x, dynamic_axes=axes)
     assert result.verification is not None and result.verification.ok
     assert kind in {node.op_type for node in result.model.graph}
-    signed = [value.const_value for value in result.model.graph.initializers.values() if value.dtype == ir.DataType.INT8]
+    weights = result.model.graph.initializers.values()
+    signed = [value.const_value for value in weights if value.dtype == ir.DataType.INT8]
     # Beside uint8, others would saturate on some processors.
     assert all(tensor is not None and are_safe(tensor.numpy(), 1) for tensor in signed)
 
