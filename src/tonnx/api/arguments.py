@@ -110,6 +110,7 @@ Args:
     inputs: arrays by input name for the proof and the loss; random ones that fit the input types otherwise.
     verify: run the file beside the original with rounded weights, and that beside the original as it is.
     external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.
+    report: also write a page about the file, with its layers by what each costs: True beside it, or the path.
     progress: called with the name of each stage as it begins.
 """
 

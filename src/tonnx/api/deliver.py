@@ -89,8 +89,11 @@ def _to_object(result: Result, f: Any, stages: Stages, proof: _Proof | None) -> 
             result.size = write.write(result.model, f)
 
 
-def add_page(result: Result, wanted: bool | str | os.PathLike[str]) -> None:
-    """Write the page about a file that was delivered: beside it if ``wanted`` is True, else there."""
+def add_page(result: Result, wanted: bool | str | os.PathLike[str], **more: Any) -> None:
+    """Write the page about a file that was delivered: beside it if ``wanted`` is True, else there.
+
+    ``more``: what `tonnx.report` takes besides.
+    """
     from tonnx.reporting import report
 
     assert result.path is not None
@@ -99,6 +102,7 @@ def add_page(result: Result, wanted: bool | str | os.PathLike[str]) -> None:
         None if isinstance(wanted, bool) else os.fspath(wanted),
         timings=result.timings,
         verification=result.verification,
+        **more,
     )
     result.notes.append(f"report: {page}")
 

@@ -20,7 +20,7 @@ import onnx_ir as ir
 
 from tonnx.api.arguments import QUANTIZE, documented
 from tonnx.api.calibrated import AUTO, Calibration, calibrate, finished, model_of, opened, prepared, weight_bytes
-from tonnx.api.deliver import FEW_VALUES, deliver
+from tonnx.api.deliver import FEW_VALUES, add_page, deliver
 from tonnx.api.halved import half_subject, halve
 from tonnx.api.quantize_result import QuantizeResult, joined, losses_between
 from tonnx.api.request import check_options
@@ -43,6 +43,7 @@ from tonnx.quant.layers import candidates, matched
 from tonnx.quant.moments import Moments
 from tonnx.quant.observe import Feeds, Run
 from tonnx.quant.weights import ROUNDINGS, SINCE, Layer, store_weights
+from tonnx.reporting.quantised import Quantised
 from tonnx.run.samples import samples as samples_of
 from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
@@ -82,6 +83,7 @@ def quantize(
     inputs: Mapping[str, np.ndarray] | None = None,
     verify: bool = True,
     external_data: bool | None = None,
+    report: bool | str | os.PathLike[str] = False,
     progress: Progress | None = None,
 ) -> QuantizeResult:
     """Make the numbers of any ONNX model smaller, and say what that costs.
@@ -128,6 +130,7 @@ class _Request:
     inputs: Mapping[str, np.ndarray] | None
     verify: bool
     external_data: bool | None
+    report: bool | str | os.PathLike[str]
     progress: Progress | None
 
     @property
@@ -144,6 +147,8 @@ def _run(asked: _Request) -> QuantizeResult:
     """From the request to the proven file."""
     way = _way(asked)
     check_options(asked.f, asked.external_data, None, None)
+    if asked.report and not isinstance(asked.f, (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
     stages, inputs = Stages(asked.progress), dict(asked.inputs or {})
     with reading.blaming(asked.model):
         with stages("read"):
@@ -165,7 +170,17 @@ def _run(asked: _Request) -> QuantizeResult:
         deliver(result, asked.f, stages, subject, external_data=asked.external_data, runtime=way.runtime,
                 values=way.values)  # fmt: skip
         result.timings = stages.seconds
+        if asked.report:
+            add_page(result, asked.report, quantised=_looked_at(result, read, inputs))
         return result
+
+
+def _looked_at(result: QuantizeResult, read: Callable[[], ir.Model], inputs: Mapping[str, np.ndarray]) -> Quantised:
+    """What a page needs to know besides the file."""
+    calibrated = result.calibrated
+    samples = [inputs] if calibrated is None and inputs else [] if calibrated is None else calibrated.kept
+    curve = [] if calibrated is None else calibrated.data()["curve"]
+    return Quantised(read(), samples, curve, {layer.name: layer.why for layer in result.layers if layer.why})
 
 
 def _way(asked: _Request) -> _Way:

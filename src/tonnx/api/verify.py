@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.api.intake import is_of
+from tonnx.api.quantisation import Quantisation, quantisation_of
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.io import read as reading
 from tonnx.ir.restrictions import OneTextAfterPast, restriction_of
@@ -48,6 +49,8 @@ class VerifyResult:
     """Says so if the file holds the weights of another model: then no node of it is to blame."""
     differences: list[Difference] = field(default_factory=list)
     """The difference at every value that both have, if that was asked for or something differs."""
+    quantisation: Quantisation | None = None
+    """Of a quantised file beside its float original: what of the difference is quantisation, and what is not."""
     notes: list[str] = field(default_factory=list)
     timings: dict[str, float] = field(default_factory=dict)
 
@@ -103,6 +106,8 @@ class VerifyResult:
     def __str__(self) -> str:
         verb = "computes" if self.ok else "does NOT compute"
         lines = [f"{self.path} {verb} what the {self.framework} model computes"]
+        if not self.ok and self.quantisation is not None and self.quantisation.only:
+            lines[0] += ", by its quantisation alone"
         summaries = {output.name: output for output in self.verification.per_output()}
         for line in str(self.verification).splitlines():
             lines.append(f"  {line}")
@@ -112,6 +117,7 @@ class VerifyResult:
         others = [t.label for t in self.verification.trials[1:] if not t.skipped and "=" not in t.label]
         lines += [f"  values tried: the example, {', '.join(others)}"] if others else []
         lines += [f"  {line}" for line in self.verdicts()]
+        lines += [] if self.quantisation is None else [f"  {line}" for line in self.quantisation.lines()]
         lines += [f"  {note}" for note in self.notes]
         if self.located is not None:
             lines += [f"  {line}" for line in str(self.located).splitlines()]
@@ -129,6 +135,7 @@ class VerifyResult:
             "verification": verification_data(self.verification),
             "located": None if self.located is None else self.located.data(),
             "differences": [difference_data(one) for one in self.differences],
+            "quantisation": None if self.quantisation is None else self.quantisation.data(),
             "notes": list(self.notes),
             "timings": {stage: round(seconds, 6) for stage, seconds in self.timings.items()},
         }
@@ -191,7 +198,10 @@ def verify(
         proof = prove(path, asked, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
     result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
     _tell_weights(result, subject)
-    if not result.foreign and (locate or (locate is None and not proof.ok)):
+    with stages("quantisation"):
+        result.quantisation = quantisation_of(path, subject, model)
+    explained = result.quantisation is not None and result.quantisation.only  # no node of the file is to blame
+    if not result.foreign and (locate or (locate is None and not proof.ok and not explained)):
         with stages("locate"):
             _locate(result, subject, where)
     return result

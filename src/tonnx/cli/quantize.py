@@ -61,6 +61,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
     specs.add(calibration, "--runtime", help, default=ORT_CPU)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
+    parser.add_argument(
+        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
+    )
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
@@ -89,6 +92,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         keep_io=options.keep_io,
         runtime=options.runtime,
         opset_version=options.opset,
+        report=options.report,
         **of_two_files(options, console),
     )
     return Report(str(result), result.data)

@@ -53,11 +53,13 @@ def write_page(options: argparse.Namespace, console: Console, output: str | Path
     """The page of a file, with what was asked for measured first; and whether it equals the model, if compared."""
     from tonnx.cli.arrays import arrays_for
     from tonnx.reporting import report
+    from tonnx.reporting.quantised import Quantised
 
     inputs, sizes = arrays_for(options.model, options.inputs), dict(options.size)
     extra: dict[str, Any] = {}
     if options.against:
         extra |= _compared(options, console)
+        extra |= {"quantised": Quantised(options.against)} if options.against.endswith(".onnx") else {}
     if options.bench:
         from tonnx.benching import bench
 

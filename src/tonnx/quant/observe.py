@@ -95,16 +95,7 @@ def _probe(
     probes = {}
     for name in names:
         value = values[name]
-        if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):  # some exporters write -1: any size
-            value.shape = ir.Shape([None] * len(value.shape or ()))
-        flat = op.Reshape(value, [-1])
-        step = op.Add(op.Mul(op.Div(op.Size(value), 2 * _TAKEN), 2), 1)  # odd: rows are mostly even
-        dims = dims_of(value)
-        if dims is not None and all(isinstance(dim, int) for dim in dims):
-            step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])  # type: ignore[arg-type]
-        else:
-            step = op.Reshape(step, [1])
-        some = op.Slice(flat, [0], [np.iinfo(np.int64).max], [0], step)
+        some = some_of(op, value)
         low, high = (op.Identity(reduce(value, keepdims=0)) for reduce in (op.ReduceMin, op.ReduceMax))
         probes[name] = (str(low.name), str(high.name), str(some.name))
         graph.outputs.extend([low, high, some])
@@ -115,3 +106,15 @@ def _probe(
         averages[name] = str(mean.name)
         graph.outputs.append(mean)
     return probes, averages
+
+
+def some_of(op: Builder, value: ir.Value) -> ir.Value:
+    """Some thousand numbers of a value, spread over all of it."""
+    if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):  # some exporters write -1: any size
+        value.shape = ir.Shape([None] * len(value.shape or ()))
+    dims = dims_of(value)
+    if dims is not None and all(isinstance(dim, int) for dim in dims):
+        step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])  # type: ignore[arg-type]
+    else:
+        step = op.Reshape(op.Add(op.Mul(op.Div(op.Size(value), 2 * _TAKEN), 2), 1), [1])  # odd: rows are mostly even
+    return op.Slice(op.Reshape(value, [-1]), [0], [np.iinfo(np.int64).max], [0], step)

@@ -31,6 +31,7 @@ summary();
 graph();
 operators();
 weights();
+quantisation();
 proof();
 differences();
 times();
@@ -211,6 +212,48 @@ function treemap(place, items) {
   place.append(box);
 }
 function hash(text) { return [...text].reduce((value, letter) => (value * 31 + letter.charCodeAt(0)) >>> 0, 7); }
+
+// Layers of a quantised file, those first that cost most; and what was measured while it was made.
+function quantisation() {
+  const found = data.quantisation, place = $("quantisation-body");
+  $("quantisation").hidden = !found;
+  if (!found) return;
+  const percent = share => share === null ? "–" : share === 0 ? "0" : share < 1e-4 ? `${(100 * share).toExponential(1)} %` : `${(100 * share).toFixed(2)} %`;
+  const told = ["Each layer alone is rounded, and the error of the outputs is measured by their magnitude; the layers that cost most come first.",
+    found.invented ? "The inputs were drawn at random: real ones (--inputs) say more." : "", found.original ? "" : "What rounding the weights costs is only known beside the float original (--against)."];
+  place.append(element("p", { className: "dim" }, told.filter(Boolean).join(" ")));
+  const most = Math.max(...found.rows.map(row => row.loss || 0)) || 1;
+  const node = row => data.graph.nodes.findIndex(entry => entry[1] === row.name || (entry[3].length && data.graph.values.names[entry[3][0]] === row.name));
+  place.append(table(found.rows, [["layer", r => r.name], ["operator", r => r.operator], ["loss alone", r => percent(r.loss), "n"], ["", r => line((r.loss || 0) / most)],
+    ["signal to noise", r => r.signal_to_noise === null ? "–" : `${r.signal_to_noise.toFixed(1)} dB`, "n"], ["bits", r => r.scale === null ? "float" : String(r.bits), "n"], ["scale", r => figure(r.scale), "n"],
+    ["zero point", r => r.scale === null ? "–" : String(r.zero_point), "n"], ["clipped", r => percent(r.clipped), "n"], ["float | quantised", r => overlay(r)],
+    ["weight bits", r => r.weight_bits === null ? "–" : String(r.weight_bits), "n"], ["weight scales", r => r.weight_scales === null ? "–" : `${figure(r.weight_scales[0])} … ${figure(r.weight_scales[1])}`, "n"]],
+    row => { const i = node(row); if (i >= 0) { view.show(i); $("graph").scrollIntoView(); } }));
+  if (found.curve.length) place.append(element("h3", {}, "tried: layers left in float, and what comes of it"), table(found.curve, [["layers in float", p => String(p.floats.length), "n"],
+    ["weights", p => size(p.weight_bytes), "n"], ["loss", p => percent(p.loss), "n"], ["", p => line(p.loss / Math.max(...found.curve.map(one => one.loss)))], ["run", p => time(p.seconds), "n"], ["added", p => p.floats.slice(-3).join(", ")]]), curve(found.curve));
+  const floats = Object.entries(found.floats);
+  if (floats.length) place.append(element("h3", {}, "layers that stay floats"), table(floats, [["layer", f => f[0]], ["why", f => f[1]]]));
+}
+// What a layer reads: bars are the floats, the line is what is left of them; beyond the marks they are cut off.
+function overlay(row) {
+  if (!row.histogram) return "–";
+  const { float, quantised, ends } = row.histogram, most = Math.max(...float, ...quantised, 1), wide = 196 / float.length;
+  const tall = count => count ? Math.max(1, 34 * Math.log1p(count) / Math.log1p(most)) : 0;
+  const bars = float.map((count, i) => `<rect class="float" x="${(i * wide).toFixed(1)}" y="${(36 - tall(count)).toFixed(1)}" width="${(wide - 0.4).toFixed(1)}" height="${tall(count).toFixed(1)}"/>`).join("");
+  const steps = quantised.map((count, i) => `${i ? "L" : "M"}${(i * wide).toFixed(1)} ${(36 - tall(count)).toFixed(1)}h${wide.toFixed(1)}`).join("");
+  const made = element("div", { title: `from ${figure(ends[0])} to ${figure(ends[1])}; integers from ${figure(row.ends[0])} to ${figure(row.ends[1])}` });
+  made.innerHTML = `<svg class="overlay" viewBox="0 0 196 36">${bars}<path class="rounded" d="${steps}"/></svg>`;
+  return made;
+}
+function curve(points) {
+  const across = Math.max(...points.map(point => point.weight_bytes)), up = Math.max(...points.map(point => point.loss)) || 1;
+  const least = Math.min(...points.map(point => point.weight_bytes)), place = point => [60 + 900 * (point.weight_bytes - least) / ((across - least) || 1), 190 - 170 * point.loss / up];
+  const plot = element("div", { className: "along" });
+  plot.innerHTML = `<svg class="plot" viewBox="0 0 1000 210" preserveAspectRatio="none"><path d="${points.map((point, i) => (i ? "L" : "M") + place(point).map(x => x.toFixed(1)).join(" ")).join("")}" fill="none" stroke="var(--bar)" vector-effect="non-scaling-stroke"/>` +
+    points.map(point => `<path class="dot" d="M${place(point).map(x => x.toFixed(1)).join(" ")}h0" stroke="var(--bar)"><title>${point.floats.length} layers in float: ${size(point.weight_bytes)}, loss ${figure(point.loss)}</title></path>`).join("") + "</svg>";
+  plot.append(element("span", { style: "top:8%" }, `loss ${figure(up)}`), element("span", { style: "top:94%" }, `${size(least)} to ${size(across)} of weights`));
+  return plot;
+}
 
 function proof() {
   const found = data.verification, place = $("proof-body");

@@ -16,6 +16,7 @@ from tonnx.io.staging import replacing
 from tonnx.ir import history
 from tonnx.proof.data import finite, verification_data
 from tonnx.reporting import collect
+from tonnx.reporting.quantised import Quantised, made_inputs, quantisation_data
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,6 +43,7 @@ def report(
     differences: Sequence[Difference] | None = None,
     located: Located | None = None,
     bench: Bench | None = None,
+    quantised: Quantised | None = None,
 ) -> Path:
     """Write a page about an ONNX file: graph, operators, weights, proof, time per node.
 
@@ -59,6 +61,8 @@ def report(
         verification: the proof of the export, or what ``tonnx.verify`` gave.
         differences, located: the differences at the values inside and where they begin, as ``tonnx.verify`` gave them.
         bench: what ``tonnx.bench`` gave.
+        quantised: the float original of a quantised file, samples to look at its layers with, and what was measured
+            while it was made; without, the layers of a quantised file are looked at with ``inputs``.
     """
     from tonnx.io import read
     from tonnx.ir.provenance import load
@@ -75,7 +79,9 @@ def report(
         data["notes"].append("nodes were not timed: the weights take more than 2 GiB (profile=True, --profile does it)")
     elif profile is not False:
         data["times"], note = _times(path, inputs or {}, sizes or {})
-        data["notes"] += [note] if note else []
+        known = quantised or Quantised()
+        data["quantisation"], more = quantisation_data(model, path, known, inputs or {}, sizes or {})
+        data["notes"] += filter(None, (note, more))
     if differences:
         data["differences"] = _differences(model, differences)
     data["timings"] = dict(timings or {})
@@ -115,6 +121,7 @@ def model_data(model: ir.Model, path: Path) -> dict[str, Any]:
         "differences": None,
         "located": None,
         "verification": None,
+        "quantisation": None,
     }
 
 
@@ -153,20 +160,12 @@ def _times(
     path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray], sizes: Mapping[str, int]
 ) -> tuple[list[float] | None, str]:
     """Seconds by node; where the model does not run on invented inputs, why not."""
-    from tonnx.benching.measure import check_given, make_inputs, size_key
-    from tonnx.proof.session import Session
     from tonnx.reporting.profile import node_times
-    from tonnx.run.model import Model
 
     try:
-        loaded = Model(Session(path, optimised=False), path=path)  # only asked what it takes
-    except TonnxError as error:
-        return None, f"nodes were not timed: {error.why or error.what}"
-    check_given(loaded, sizes, inputs)
-    ports = loaded.inputs.values()
-    guessed = {size_key(p, i): 224 for p in ports for i, d in enumerate(p.shape) if i and not isinstance(d, int)}
-    try:
-        return node_times(path, make_inputs(loaded, 1, {**guessed, **sizes}, inputs)), ""
+        return node_times(path, made_inputs(path, inputs, sizes)), ""
+    except InvalidArgument:
+        raise
     except TonnxError as error:
         return None, f"nodes were not timed: {error.why or error.what}"
 
