@@ -50,6 +50,23 @@ def test_what_torch_leaves_is_folded(tmp_path: Path) -> None:
     assert operators(result) == {"Conv": 1, "Relu": 1}
 
 
+def test_a_shape_that_only_folding_shows_is_used() -> None:
+    """No Shape is read here: the target is computed of constants, which onnx's inference does not follow."""
+    text = """<ir_version: 8, opset_import: ["" : 17]> net (float[1, 4] x) => (float[1, 2, 2] y)
+        <int64[2] sizes = {-1, 4}, int64[2] ones = {1, 1}, int64 minus = {-1}, float[1, 4] row = {1, 2, 3, 4},
+         int64[3] split = {1, -1, 2}> {
+            free = Mul(ones, minus)
+            unknown = Equal(sizes, free)
+            target = Where(unknown, ones, sizes)
+            rows = Expand(row, target)
+            sum = Add(x, rows)
+            one = Reshape(sum, split)
+            act = Relu(one)
+            y = Reshape(act, split)
+        }"""
+    assert operators(tonnx.optimise(onnx.parser.parse_model(text))) == {"Add": 1, "Reshape": 1, "Relu": 1}
+
+
 def test_the_original_is_kept_where_nothing_is_to_be_done() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> net (float[2] x) => (float[2] y) { y = Relu(x) }'
     result = tonnx.optimise(onnx.parser.parse_model(text))

@@ -64,6 +64,5 @@ def fold_shapes(model: ir.Model) -> int:
         facts.copy(node.outputs[0], constant)
         replace_node(node, [constant])
         count += 1
-    if count:
-        count += fold_constants(model) + remove_dead(model)
-    return count
+    folded = fold_constants(model)  # also where no shape was read: what it gives has a shape that may not be known yet
+    return count + folded + (remove_dead(model) if count or folded else 0)
