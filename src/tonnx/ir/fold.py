@@ -134,6 +134,30 @@ def _gather_elements(x: Array, indices: Array, axis: int = 0) -> Array:
     return np.take_along_axis(x, np.where(indices < 0, indices + x.shape[axis], indices), axis)
 
 
+def _gather_nd(x: Array, indices: Array, batch_dims: int = 0) -> Array | None:
+    return None if batch_dims else x[tuple(np.moveaxis(indices, -1, 0))]
+
+
+def _scatter_nd(x: Array, indices: Array, updates: Array, reduction: str = "none") -> Array | None:
+    if reduction != "none":
+        return None
+    result = x.copy()
+    result[tuple(np.moveaxis(indices, -1, 0))] = updates
+    return result
+
+
+def _cumulative_sum(x: Array, axis: Array, exclusive: int = 0, reverse: int = 0) -> Array:
+    turned = np.flip(x, int(axis)) if reverse else x
+    sums = np.cumsum(turned, int(axis), dtype=x.dtype) - (turned if exclusive else 0)
+    return (np.flip(sums, int(axis)) if reverse else sums).astype(x.dtype)
+
+
+def _tile(x: Array, repeats: Array, old_axis: Array | None = None) -> Array | None:  # which version 1 has
+    if old_axis is not None or x.size * np.prod(repeats.astype(np.float64)) > LIMIT:
+        return None
+    return np.tile(x, repeats)
+
+
 _WHOLE = (np.int8, np.uint8, np.int16, np.uint16)
 
 _TABLE: dict[str, Callable[..., Array | None]] = {
@@ -172,6 +196,7 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "GreaterOrEqual": np.greater_equal,
     "And": np.logical_and,
     "Or": np.logical_or,
+    "Xor": np.logical_xor,
     "Not": np.logical_not,
     "BitwiseAnd": np.bitwise_and,
     "BitwiseOr": np.bitwise_or,
@@ -186,6 +211,10 @@ _TABLE: dict[str, Callable[..., Array | None]] = {
     "Slice": _slice,
     "Gather": lambda x, indices, axis=0: np.take(x, indices, axis=axis),
     "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
+    "ScatterND": _scatter_nd,
+    "CumSum": _cumulative_sum,
+    "Tile": _tile,
     "ConstantOfShape": _filled,
     "Transpose": lambda x, perm=None: np.transpose(x, perm),
     "Expand": lambda x, shape: x * np.ones(tuple(int(s) for s in shape), dtype=x.dtype),
@@ -250,7 +279,7 @@ def fold(
     inputs, attributes = _modern(op_type, inputs, attributes)
     if op_type == "Expand":
         assert inputs[1] is not None
-        if np.prod(inputs[1].astype(np.float64)) > LIMIT or (inputs[0] is not None and inputs[0].dtype == bool):
+        if np.prod(inputs[1].astype(np.float64)) > LIMIT:
             return None
     try:
         with np.errstate(all="ignore"):

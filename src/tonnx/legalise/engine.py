@@ -6,7 +6,8 @@ jumped over. What a rule makes is put in the place of the node and goes through 
 most once for each of its version steps, so the pass is linear.
 
 An operator that a named target has not is taken down as well, to the opset before its first version: there it is
-written with others, which then come up to the target's opset.
+written with others, which then come up to the target's opset. What no opset lacks has a substitute at the same one
+(`rules/substitutes.py`); so have some element types of an operator.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names, UnknownRank
 from tonnx.ir.provenance import origin_of
 from tonnx.ir.rewrite import inner_graphs, names_in, no_collection, replace_node
-from tonnx.ir.schema import histories, signature
+from tonnx.ir.schema import INSTEAD, histories, signature
 from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules import load
-from tonnx.legalise.table import DOWN, UP, Step, key
+from tonnx.legalise.table import DOWN, SUBSTITUTES, UP, Step, key
+from tonnx.targets import Profile
 
 
 @dataclass
@@ -95,16 +97,14 @@ class _Engine:
                 self.graph(inner, at, builder)
             if current.domain != "":
                 continue
-            goal = self.target
-            if self.profile is not None and not self.profile.has(current.op_type):
-                lower = _before_first(current.op_type)
-                if lower is None or current.op_type in missing:  # nothing, or itself again: Resize, Upsample, Resize
-                    self._blocked(current, f"{self.profile.name} has no operator {current.op_type}", None)
-                    continue
-                goal = lower
+            goal = self._goal(current, missing)
             next_step = _next_step(current.op_type, at, goal)
             if next_step is None:
-                self._finish(builder, current)
+                others = None if current.op_type in missing else self._substitute(builder, current)
+                if others is None:
+                    self._finish(builder, current)
+                else:
+                    queue.extendleft((new, goal, missing | {current.op_type}) for new in reversed(others))
                 continue
             step, since = next_step
             left, reached = (since, since - 1) if at > goal else (since - 1, since)
@@ -112,6 +112,38 @@ class _Engine:
                 missing |= {current.op_type}
             new_nodes = self._apply(builder, current, step, since, left, reached, goal)
             queue.extendleft((new, reached, missing) for new in reversed(new_nodes))
+
+    def _goal(self, node: ir.Node, missing: frozenset[str]) -> int:
+        """The opset that a node is taken to: below its first where the target has not got it, and others express it.
+
+        Where nothing does, it stays: it may yet be folded, and `conformity` names it otherwise.
+        """
+        if self.profile is None or self.profile.has(node.op_type) or node.op_type in missing:
+            return self.target  # missing: it came of itself, as Resize, Upsample, Resize
+        lower = _before_first(node.op_type)
+        return self.target if lower is None else lower
+
+    def _substitute(self, builder: Builder, node: ir.Node) -> list[ir.Node] | None:
+        """At the target's opset, write a node that the target has not, or not of its dtype; None leaves it."""
+        step = SUBSTITUTES.get(node.op_type) if self.profile is not None else None
+        if step is None or self.profile is None:
+            return None
+        present = self.profile.has(node.op_type)
+        if present and _computable(node, self.profile):
+            return None
+        schema = signature(node.op_type, self.target)
+        assert schema is not None and step.function is not None
+        try:
+            with builder, builder.at(node, self.target) as new_nodes:
+                result = step.function(builder, NodeView(node, schema))
+        except (Blocked, UnknownRank) as blocked:
+            if present:
+                return None  # `conformity` says what is the matter with it
+            self._blocked(node, f"{self.profile.name} has no operator {node.op_type}, and {blocked}", None)
+            return []
+        self.report.rewritten[node.op_type] += 1
+        replace_node(node, [result])
+        return new_nodes
 
     def _apply(
         self, builder: Builder, node: ir.Node, step: Step, since: int, left: int, reached: int, goal: int
@@ -175,6 +207,15 @@ def _without_unknown(node: ir.Node, opset: int) -> None:
 def _unchanged(node: ir.Node, before: tuple[object, ...]) -> bool:
     now = (*node.attributes.values(), *node.inputs)
     return len(now) == len(before) and all(map(is_, now, before))
+
+
+def _computable(node: ir.Node, profile: Profile) -> bool:
+    """Whether the target has the operator for the dtype of its first operand, or for one that does instead."""
+    dtype = node.inputs[0].dtype if node.inputs and node.inputs[0] is not None else None
+    if dtype is None:
+        return True
+    others = (ir.DataType.INT32,) if dtype == ir.DataType.INT64 else INSTEAD.get(dtype, ())
+    return any(profile.takes(node.op_type, other.name.lower()) for other in (dtype, *others))
 
 
 @cache

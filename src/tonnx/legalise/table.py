@@ -34,6 +34,8 @@ class Step:
 
 DOWN: Registry[Step] = Registry("step down")
 UP: Registry[Step] = Registry("step up")
+SUBSTITUTES: Registry[Step] = Registry("substitute")
+"""Operators in terms of others at the same opset, for targets that have not got them."""
 
 
 def key(op_type: str, since: int) -> str:
@@ -53,6 +55,17 @@ def down(op_type: str | tuple[str, ...], since: int, *, up: str = "") -> Callabl
 def up(op_type: str | tuple[str, ...], since: int) -> Callable[[RuleFunction], RuleFunction]:
     """Enter a function: the version before ``since``, in terms of opset ``since``."""
     return _enter(UP, op_type, since)
+
+
+def substitute(op_type: str | tuple[str, ...]) -> Callable[[RuleFunction], RuleFunction]:
+    """Enter a function: the operator in terms of others of the same opset."""
+
+    def enter(function: RuleFunction) -> RuleFunction:
+        for name in (op_type,) if isinstance(op_type, str) else op_type:
+            SUBSTITUTES.add(name, Step("rule", (function.__doc__ or "").strip(), function))
+        return function
+
+    return enter
 
 
 def attributes_go(op: Any, node: Any) -> None:

@@ -84,7 +84,7 @@ def use_ort_kernels(model: ir.Model) -> Touched:
 
 def use_kernels_of(model: ir.Model, profile: Profile) -> Touched:
     """For a named target; gives what was changed."""
-    borders = narrow_borders(model) if profile.int64 == "none" else {}
+    borders = narrow_borders(model, outputs=profile.has("Cast")) if profile.int64 == "none" else {}
     return _use_present_kernels(model, partial(_takes, profile), _NARROWED, borders)
 
 
@@ -146,8 +146,11 @@ def _in_32_bits(node: ir.Node) -> bool:
     return True
 
 
-def narrow_borders(model: ir.Model) -> dict[ir.Value, ir.Value]:
-    """Inputs and outputs of the model that are int64 become int32; gives the casts of the inputs and their inputs."""
+def narrow_borders(model: ir.Model, *, outputs: bool = True) -> dict[ir.Value, ir.Value]:
+    """Inputs and outputs of the model that are int64 become int32; gives the casts of the inputs and their inputs.
+
+    A cast of an input mostly goes again, with those that narrow what reads it; one of an output stays.
+    """
     graph, names = model.graph, Names(names_in(model))
     casts: dict[ir.Value, ir.Value] = {}
     first = next(iter(graph), None)
@@ -160,7 +163,7 @@ def narrow_borders(model: ir.Model) -> dict[ir.Value, ir.Value]:
                 if user is not wide.producer():
                     user.replace_input_with(index, wide)
             casts[wide] = value
-    for i, value in enumerate(graph.outputs):
+    for i, value in enumerate(graph.outputs) if outputs else ():
         if value.dtype == T.INT64:
             op = Builder(graph, names=names, opset=model.opset_imports[""])
             narrow = op.cast(value, T.INT32)

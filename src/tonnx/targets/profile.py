@@ -56,6 +56,8 @@ class Profile:
 
     def has(self, operator: str) -> bool:
         """Whether it has an operator of the default domain, as far as that is published."""
+        if operator == "Constant":  # an initializer in the form of a node: whoever reads ONNX reads it, listed or not
+            return True
         return operator not in self.missing and (self.operators is None or operator in self.operators)
 
     def takes(self, operator: str, dtype: str) -> bool:

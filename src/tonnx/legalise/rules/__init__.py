@@ -8,7 +8,7 @@ from functools import cache
 
 from tonnx.ir.target import OLDEST
 from tonnx.legalise.schemas import enter_type_only_steps
-from tonnx.legalise.table import DOWN, UP
+from tonnx.legalise.table import DOWN, SUBSTITUTES, UP
 
 
 @cache
@@ -19,3 +19,4 @@ def load() -> None:
     enter_type_only_steps(OLDEST)
     DOWN.freeze()
     UP.freeze()
+    SUBSTITUTES.freeze()
