@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tonnx.api.result import ExportResult
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.call.containers import Node, named_leaves, results_of, tree_of
 
-_BATCH, _PAST, _NEW = 2, 5, 3
+_BATCH, _PAST, _NEW, _FURTHER = 2, 5, 3, 13
 """Sizes of the example: different ones, and none that a model would have by itself."""
 
 
@@ -80,19 +81,24 @@ def check_state(result: ExportResult, step: Step) -> None:
 
 def decoder_step(model: Any) -> Step:
     """The call that a decoder is exported with: more tokens after a past."""
-    parameters = inspect.signature(model.forward).parameters
     with torch.no_grad():
-        name, state = _state(model, _BATCH, _PAST)
-        _, other = _state(model, _BATCH + 1, _PAST + 1)
-    if state is None:
+        name, state, begin = _state(model, _BATCH, _PAST)
+        _, other, _ = _state(model, _BATCH + 1, _PAST + 1)
+        _, longer, _ = _state(model, _BATCH, _PAST + _FURTHER)
+    if state is None or not _is_regular(state, longer):
         return _whole_text_step(model)
     axes = moving_axes(name, state, other, {"batch": _BATCH, "past": _PAST})
+    grows = any("past" in named.values() for named in axes.values())
     one_token = not all("past" in named.values() for named in axes.values())
+    if not one_token and not continues(model, name, begin, at_once=True):
+        if not continues(model, name, begin, at_once=False):
+            return _whole_text_step(model)
+        one_token = True
     count = 1 if one_token else _NEW
     kwargs: dict[str, Any] = {"input_ids": random_tokens(model, _BATCH, count)}
     axes["input_ids"] = {0: "batch"} if one_token else {0: "batch", 1: "sequence"}
     total = "past + 1" if one_token else "past + sequence"
-    grows = any("past" in named.values() for named in axes.values())
+    parameters = inspect.signature(model.forward).parameters
     if "attention_mask" in parameters and grows:
         kwargs["attention_mask"] = torch.ones(_BATCH, _PAST + count, dtype=torch.long)
         axes["attention_mask"] = {0: "batch", 1: total}
@@ -104,6 +110,40 @@ def decoder_step(model: Any) -> Step:
         kwargs["cache_position"] = torch.arange(_PAST, _PAST + 1)
     first = _PAST if "cache_position" in kwargs else 0
     return Step(kwargs, axes, handed_on(model, name, state), one_token, first)
+
+
+def _is_regular(state: Any, longer: Any) -> bool:
+    """Whether every size of a state is the same after more tokens, or as many as there are tokens."""
+    shapes, others = ([tensor.shape for _, tensor in tree_of(each).tensors()] for each in (state, longer))
+    if [*map(len, shapes)] != [*map(len, others)]:
+        return False
+    pairs = zip((size for shape in shapes for size in shape), (size for shape in others for size in shape), strict=True)
+    return all(size == more or (size, more) == (_PAST, _PAST + _FURTHER) for size, more in pairs)
+
+
+def continues(model: Any, name: str, begin: Callable[[], Any], *, at_once: bool) -> bool:
+    """Whether tokens after a past, all at once or one by one, have the scores that the whole text gives the last one.
+
+    Asked of the model itself, with padding in front. Some hide no token from those before it where they keep a state,
+    take one token after a past, or reckon with one that is not there.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    ids, mask = random_tokens(model, _BATCH, _PAST + _NEW), torch.ones(_BATCH, _PAST + _NEW, dtype=torch.long)
+    mask[1, :2] = 0
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    ends = [_PAST, _PAST + _NEW] if at_once else range(1, _PAST + _NEW + 1)
+    state, first, scores = begin(), 0, torch.empty(0)
+    try:
+        with torch.no_grad():
+            wanted = WholeText(model)(ids, mask)["logits"]
+            for end in ends:
+                known = {"attention_mask": mask[:, :end], "position_ids": positions[:, first:end], name: state}
+                given = {word: value for word, value in known.items() if word in parameters and value is not None}
+                result = model(ids[:, first:end], **given, use_cache=True, return_dict=True)
+                state, first, scores = result[name], end, result.logits[:, -1:]
+    except (AssertionError, AttributeError, ValueError, LookupError, TypeError, RuntimeError):  # its own refusal
+        return False
+    return scores.shape == wanted.shape and torch.allclose(scores, wanted, rtol=1e-3, atol=1e-3)
 
 
 def _whole_text_step(model: Any) -> Step:
@@ -137,38 +177,64 @@ def random_array(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
 
 
-def _state(model: Any, batch: int, length: int) -> tuple[str, Any]:
-    """The argument that a model takes its state by, and a state after some tokens; None if it has no state."""
+def _state(model: Any, batch: int, length: int) -> tuple[str, Any, Callable[[], Any]]:
+    """The argument that a model takes its state by, a state after some tokens (None: it has none), how it begins."""
     parameters = inspect.signature(model.forward).parameters
     ids = random_tokens(model, batch, length)
     asked = {"use_cache": True} if "use_cache" in parameters else {}
     with model_runs(model, f"{batch} texts of {length} tokens"):
         result = model(ids, **asked, return_dict=True)
     parts = len(tree_of(result.get("past_key_values")).tensors())
-    for cache in _keeping_caches(model) if "past_key_values" in parameters else ():
+    for make in KEEPING_CACHES if "past_key_values" in parameters else ():
         with contextlib.suppress(AttributeError, ValueError, IndexError, TypeError, RuntimeError):
+            cache = make(model)
             model(ids, past_key_values=cache, use_cache=True)
             if len(tree_of(cache).tensors()) >= max(parts, 1):
-                return "past_key_values", cache
+                return "past_key_values", cache, partial(make, model)
     for name in result:
         tree = tree_of(result[name])
         if name not in parameters or tree.make is None or not tree.tensors():
             continue
         if any(tree.objects()) or _carries(model, name, tree, ids):
-            return name, result[name]
-    return "", None
+            return name, result[name], _nothing
+    return "", None, _nothing
 
 
-def _keeping_caches(model: Any) -> Iterator[Any]:
-    """Caches that keep everything: a window is the mask's business, and the file needs no count of what was dropped."""
-    from transformers import DynamicCache, cache_utils
+def _nothing() -> None:
+    """How a state begins that the model makes itself."""
 
-    yield DynamicCache()
-    hybrid = DynamicCache(config=model.config)  # has layers of several kinds
-    for place, layer in enumerate(hybrid.layers):
-        if getattr(layer, "is_sliding", False):
-            hybrid.layers[place] = cache_utils.DynamicLayer()
-    yield hybrid
+
+def _plain_cache(model: Any) -> Any:
+    from transformers import DynamicCache
+
+    return DynamicCache()
+
+
+def _hybrid_cache(model: Any) -> Any:
+    """The cache of a model with layers of several kinds."""
+    from transformers import DynamicCache
+
+    cache = DynamicCache(config=model.config)
+    cache.layers[:] = [_keeping(layer) for layer in cache.layers]
+    return cache
+
+
+KEEPING_CACHES = (_plain_cache, _hybrid_cache)
+"""Caches that keep everything: a window is the mask's business, and the file needs no count of what was dropped."""
+
+
+def _keeping(layer: Any) -> Any:
+    """A layer of a cache that is the same but for its window, where transformers has one."""
+    from transformers import cache_utils
+
+    if not getattr(layer, "is_sliding", False):
+        return layer
+    wanted = [base for base in type(layer).__mro__[1:] if base is not cache_utils.DynamicSlidingWindowLayer]
+    for kind in vars(cache_utils).values():
+        if isinstance(kind, type) and [*kind.__mro__[1:]] == [base for base in wanted if base is not kind]:
+            taken = inspect.signature(kind).parameters
+            return kind(**{name: value for name, value in vars(layer).items() if name in taken})
+    return layer
 
 
 def _carries(model: Any, name: str, state: Node, ids: torch.Tensor) -> bool:

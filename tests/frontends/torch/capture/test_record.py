@@ -107,8 +107,18 @@ class Grid(nn.Module):
         return torch.cat(x[: ends[-1].item()].split(lengths)[::-1])
 
 
-def test_sizes_that_constants_decide() -> None:
-    assert "aten.split_with_sizes.default" in calls(recorded(Grid(), torch.randn(5, 3)))
+class Lists(Grid):
+    """The same with numbers of tensors that are computed, and of places that no weight decides."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        (count, height, width), lengths = self.grid.tolist()[0], self.grid.prod(-1).tolist()
+        places = torch.nn.functional.pad(torch.arange(count * height), (0, 1), value=-1)
+        return torch.cat(x[places[places != -1]].repeat(width, 1).split(lengths)[::-1])
+
+
+@pytest.mark.parametrize("model", [Grid(), Lists()])
+def test_sizes_that_constants_decide(model: nn.Module) -> None:
+    assert "aten.split_with_sizes.default" in calls(recorded(model, torch.randn(5, 3)))
 
 
 @pytest.mark.parametrize("started", [True, False])

@@ -49,6 +49,9 @@ from tonnx.frontends.torch.source import (
 )
 from tonnx.frontends.torch.versions import function_overrides
 
+_SMALL = 1 << 16
+"""So many numbers may stand in the file in the place of nodes that compute them."""
+
 
 class Declined(CaptureError):
     """The recorder cannot vouch for a program of this model."""
@@ -193,6 +196,7 @@ class _Recorder(TorchDispatchMode):
     def patches(self) -> Iterator[Patch]:
         """What has to be changed while the model runs."""
         yield Patch("torch.nn.Module", "__call__", self._entered, "which module a call comes from")
+        yield Patch("torch.Tensor", "tolist", self._listed, "the numbers may be those of weights or constants")
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
         reason = "graphs inside of graphs are not recorded, and PyTorch would compile them"
@@ -207,6 +211,16 @@ class _Recorder(TorchDispatchMode):
         finally:
             self._path.pop()
 
+    def _listed(self, original: Any, tensor: torch.Tensor) -> Any:
+        """The numbers of a tensor, which PyTorch reads from memory that fakes do not have."""
+        settled = self._values.of(self._recorded(self._faked(tensor)))
+        if settled is None:
+            return original(tensor)
+        value, leaves = settled
+        self._note_decided(leaves)
+        with _disable_current_modes():
+            return original(value)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         interruption_point()
         if func.namespace == "prim":
@@ -216,8 +230,8 @@ class _Recorder(TorchDispatchMode):
         tags = func.tags
         if _shaped_by_values(func) or _gives_number(func):
             settled = self._values.of((node_args, node_kwargs))
-            # Tensors that are made of no weights, such as the places in a mask of ones, are small only as a graph.
-            if settled is not None and (settled[1] or _gives_number(func)):
+            # Large ones that are made of no weights, such as the places in a mask of ones, are small only as a graph.
+            if settled is not None and (settled[1] or _gives_number(func) or _elements(fake_args) <= _SMALL):
                 return self._computed(func, *settled)
         if torch.Tag.inplace_view in tags:
             self._keep_shape(fake_args[0])
@@ -270,9 +284,12 @@ class _Recorder(TorchDispatchMode):
         args, kwargs = arguments
         with _disable_current_modes():
             result = func(*args, **kwargs)
-        if any(id(self._real[leaf]) in self._names for leaf in leaves):
-            self._notes.append(decided_note(_user_line(sys._getframe(2))))
+        self._note_decided(leaves)
         return pytree.tree_map_only(torch.Tensor, self._fake_of, result)  # tolist() takes no mixture of both
+
+    def _note_decided(self, leaves: Sequence[Node]) -> None:
+        if any(id(self._real[leaf]) in self._names for leaf in leaves):
+            self._notes.append(decided_note(_user_line(sys._getframe(3))))
 
     # Arguments
 
@@ -362,6 +379,12 @@ def _shaped_by_values(func: Any) -> bool:
 def _gives_number(func: Any) -> bool:
     """Whether a call reads the values of tensors."""
     return [str(result.type) for result in func._schema.returns] in (["bool"], ["number"], ["int"], ["float"])
+
+
+def _elements(args: Any) -> int:
+    """How many numbers a call is given; none of the sizes are symbols where it does not depend on inputs."""
+    tensors = [tensor for tensor in pytree.tree_leaves(args) if isinstance(tensor, torch.Tensor)]
+    return sum(int(tensor.numel()) for tensor in tensors)
 
 
 def _decline(original: Any, called: Any = None, *args: Any, **kwargs: Any) -> Any:

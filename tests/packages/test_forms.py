@@ -1,0 +1,69 @@
+"""In which form a model becomes a package is asked of the model itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("transformers")
+
+import tests.generation.families  # noqa: F401 (first: transformers imports torchvision)
+from tests.generation.packages import model_of
+
+# isort: split
+import torch
+import transformers
+from transformers import cache_utils
+
+from tonnx.packages.checkpoint import _task_of
+from tonnx.packages.decoder import _keeping, decoder_step
+from tonnx.packages.encoder_decoder import DecoderPart, _new_tokens
+
+
+@pytest.mark.parametrize(
+    ("case", "wanted"),
+    [
+        ("CAUSAL_LM:llama", "tokens after a past"),
+        ("CAUSAL_LM:mamba", "one token at a time"),
+        ("CAUSAL_LM:openai-gpt", "the whole text"),  # it has no cache
+        ("CAUSAL_LM:git", "the whole text"),  # it reckons with a picture in the past that is not there
+        ("CAUSAL_LM:cpmant", "the whole text"),  # its past has more places than tokens
+        ("CAUSAL_LM:deepseek_v4", "the whole text"),  # a part of its state grows by one in every few tokens
+        ("SEQ_TO_SEQ_CAUSAL_LM:bart", "tokens after a past"),
+        ("SEQ_TO_SEQ_CAUSAL_LM:fsmt", "one token at a time"),  # with a cache, its tokens see later ones
+    ],
+)
+def test_the_form_is_what_the_model_does(case: str, wanted: str) -> None:
+    model = model_of(*case.split(":"))
+    assert _form(model) == wanted
+
+
+def _form(model: Any) -> str:
+    if model.config.is_encoder_decoder:
+        from transformers.modeling_outputs import BaseModelOutput
+
+        with torch.no_grad():
+            count = _new_tokens(model, DecoderPart(model, BaseModelOutput), model.config.d_model)
+        return "one token at a time" if count == 1 else "tokens after a past"
+    step = decoder_step(model)
+    return "the whole text" if step.whole_text else "one token at a time" if step.one_token else "tokens after a past"
+
+
+def test_layers_of_a_cache_keep_everything_and_all_else() -> None:
+    sliding = cache_utils.DynamicSlidingWindowLayer(4)
+    assert type(_keeping(sliding)) is cache_utils.DynamicLayer
+    both = cache_utils.LinearAttentionAndSlidingWindowAttentionLayer(4, number_of_states=3)
+    kept = _keeping(both)
+    assert type(kept) is cache_utils.LinearAttentionAndFullAttentionLayer and kept.number_of_states == 3
+    plain = cache_utils.DynamicLayer()
+    assert _keeping(plain) is plain
+
+
+def test_a_part_of_a_larger_model_is_loaded_by_its_class() -> None:
+    config = {"model_type": "emu3_text_model", "architectures": ["Emu3ForCausalLM"]}
+    assert _task_of(config, None, False) == ("text-generation", "Emu3ForCausalLM")
+    assert _task_of({"model_type": "llama", "architectures": ["LlamaForCausalLM"]}, None, False) == (
+        "text-generation", "AutoModelForCausalLM",
+    )  # fmt: skip
+    assert hasattr(transformers, "Emu3ForCausalLM")
