@@ -21,6 +21,7 @@ import tonnx
 from tonnx.errors import InvalidArgument
 from tonnx.proof.trials.rounding import without_rounding
 from tonnx.quant import Config, calibrate, compare, constrain, freeze, prepare
+from tonnx.quant.training import proof
 
 
 class Of(nn.Module):
@@ -121,12 +122,23 @@ def test_layers_have_the_integers_of_their_file(name: str, tmp_path: Path) -> No
     result = tonnx.export(model, (x,), path, opset_version=21)
     assert result.verification is not None and result.verification.ok
     integers = compare(model, path, x)
+    assert any("integers of" in note for note in result.notes)  # as part of the proof
     # Softmax of integers is the one kernel of ONNX Runtime that rounds otherwise; few numbers say little of 1 in 1,000.
     assert integers.rows and integers.off_by_more == 0 and integers.off_by_one <= (2 if name == "attention" else 0)
     proto = onnx.load(path)
     floats = [t.name for t in proto.graph.initializer if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1]
     assert not floats
     assert any(node.op_type == "Floor" for node in proto.graph.node) == (config.rounding == "up")
+
+
+def test_other_integers_are_no_export(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    x = data(ROWS)
+    model = trained(nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)), Config(), x)
+    own = proof._places
+    monkeypatch.setattr(proof, "_places", lambda proto: {k: [(n, z + 2) for n, z in v] for k, v in own(proto).items()})
+    with pytest.raises(tonnx.VerificationFailed, match="the file has other integers than the model") as failure:
+        tonnx.export(model, (x,), tmp_path / "net.onnx")
+    assert "by more" in str(failure.value) and not (tmp_path / "net.onnx").exists()
 
 
 @pytest.fixture(scope="module")

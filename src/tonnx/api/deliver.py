@@ -132,6 +132,9 @@ class _Proof:
             result.verification = self._judged(path)
         try:
             result.verification.raise_if_failed()
+            if self.subject.integers is not None:
+                with self.stages("integers"):
+                    result.notes += self.subject.integers(path)
         except VerificationFailed as failure:
             likely = [note for note in result.notes if note.startswith("[!]")]  # what the capture had to assume
             failure.why = "\n         ".join(filter(None, (failure.why, *likely)))

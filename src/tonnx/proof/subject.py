@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ class Subject:
     """The values inside the model, to say where a file departs from it; may raise a TonnxError, and takes time."""
     untraced: str = ""
     """Why there is no trace."""
+    integers: Callable[[str | os.PathLike[str]], list[str]] | None = None
+    """Compares the integers inside a quantised model with a file's: lines for the user, or a VerificationFailed."""
     release: Callable[[], None] | None = None
     """Lets go of what the reference has open, such as a file that is about to be replaced; it does not run after it."""
     stamp: Fact[str] = VALUE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import os
 import pickle
 import random
 import re
@@ -47,7 +48,7 @@ from tonnx.frontends.torch.versions import process_patches
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.target import CANON
 from tonnx.proof.locate.trace import Trace
-from tonnx.proof.subject import Subject
+from tonnx.proof.subject import Reference, Subject
 from tonnx.stages import Stages
 
 
@@ -137,7 +138,20 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
         saturates=judge_of_kernels(model),
         framework=FRAMEWORK,
         trace=trace,
+        integers=_integers(module, run(), {leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves}),
     )
+
+
+def _integers(
+    module: torch.nn.Module, model: Reference, example: Mapping[str, np.ndarray]
+) -> Callable[[str | os.PathLike[str]], list[str]] | None:
+    """Of a model that was trained for integers, those between its layers are compared as well."""
+    if "tonnx.quant.training.sites" not in sys.modules:  # nobody prepared one
+        return None
+    from tonnx.quant.training.prepare import is_prepared
+    from tonnx.quant.training.proof import prove_integers
+
+    return partial(prove_integers, module, model, feeds=example) if is_prepared(module) else None
 
 
 def as_module(model: Any) -> torch.nn.Module:
