@@ -98,6 +98,16 @@ def test_only_what_changed_is_done_again(
     assert sorted(rows_of(folder / "out")) == ALL
 
 
+def test_the_exit_code_is_about_what_was_asked_for(
+    zoo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy_of(zoo, tmp_path)
+    call = ["zoo", str(folder / "models.toml"), "-o", str(folder / "out"), "--jobs", "1"]
+    assert main([*call, "--only", "net"]) == 0
+    assert "2 of 4 jobs, 2 ok, 0 not" in capsys.readouterr().out
+    assert main(call) == 1
+
+
 def entered(job: Job, _store: Store, _mark: str, _stop: object) -> work.Row:
     return work.empty_row(job, "failed", "entered")
 

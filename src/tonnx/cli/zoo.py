@@ -86,7 +86,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             engine.close()
     worse = None
     if before is not None:
-        worse = regressions(before, outcome.rows, Allowed(options.slower, options.larger, options.less_precise))
+        worse = regressions(before, outcome.asked, Allowed(options.slower, options.larger, options.less_precise))
     return _report(options, outcome, worse)
 
 
@@ -132,9 +132,10 @@ def duration(seconds: float) -> str:
 
 def _report(options: argparse.Namespace, outcome: Outcome, worse: list[Regression] | None) -> Report:
     place = options.output.rstrip("/")
-    failing = outcome.failing
+    failing, asked = outcome.failing, len(outcome.asked)
+    some = f"{asked} of {len(outcome.rows)}" if asked < len(outcome.rows) else f"{asked}"
     lines = [
-        f"{place}/index.html: {len(outcome.rows)} jobs, {len(outcome.rows) - len(failing)} ok, {len(failing)} not; "
+        f"{place}/index.html: {some} jobs, {asked - len(failing)} ok, {len(failing)} not; "
         f"{len(outcome.done)} done now, {outcome.kept} unchanged"
     ]
     for row in failing:

@@ -38,14 +38,16 @@ class Outcome:
     """The last row of each job of the manifest that was ever done, in its order."""
     earlier: dict[str, Row]
     """The rows that were there before."""
+    asked: dict[str, Row] = field(default_factory=dict)
+    """Those of the rows that the run is about: all, or the ones that were named."""
     done: list[str] = field(default_factory=list)
     kept: int = 0
     """Jobs that were done before, and of which nothing has changed."""
 
     @property
     def failing(self) -> list[Row]:
-        """Those that did not give a file."""
-        return [row for row in self.rows.values() if row["status"] != OK]
+        """Those that were asked for and did not give a file."""
+        return [row for row in self.asked.values() if row["status"] != OK]
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,8 @@ def run_zoo(
     finally:
         store.sweep()
         outcome.rows = {job.name: journal.rows[job.name] for job in jobs if job.name in journal.rows}
+        named = {job.name for job in _named(jobs, selection)}
+        outcome.asked = {name: row for name, row in outcome.rows.items() if name in named}
         journal.write(outcome.rows.values())
         write_page(store, outcome.rows.values(), jobs)
     return outcome
@@ -100,17 +104,21 @@ def _listing(jobs: Sequence[Job]) -> str:
 
 
 def _chosen(jobs: Sequence[Job], selection: Selection, earlier: Mapping[str, Row]) -> list[Job]:
-    chosen = list(jobs)
     for pattern in selection.only:
         if not any(_matches(job, pattern) for job in jobs):
             names = [*dict.fromkeys(job.title for job in jobs), *(job.name for job in jobs)]
             hint = did_you_mean(pattern, names, f"such as {names[0]}, or 'resnet*'")
             raise InvalidArgument(f"no job is called {pattern!r}", hint=hint)
-    if selection.only:
-        chosen = [job for job in chosen if any(_matches(job, pattern) for pattern in selection.only)]
+    chosen = _named(jobs, selection)
     if selection.failed:
         chosen = [job for job in chosen if job.name in earlier and earlier[job.name]["status"] != OK]
     return chosen
+
+
+def _named(jobs: Sequence[Job], selection: Selection) -> list[Job]:
+    if not selection.only:
+        return list(jobs)
+    return [job for job in jobs if any(_matches(job, pattern) for pattern in selection.only)]
 
 
 def _matches(job: Job, pattern: str) -> bool:
