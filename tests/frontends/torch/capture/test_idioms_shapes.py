@@ -67,7 +67,30 @@ def windows(x: Tensor) -> Tensor:
     return x
 
 
+def one_window(x: Tensor) -> Tensor:
+    """Of which there is one in the example: rows of windows and of pictures are as many there, and a mask is one."""
+    b, c, h, w = x.shape
+    y = F.pad(x, (0, 0, 0, (4 - h % 4) % 4))
+    count, shift = y.shape[2] // 4, 2
+    if count == 1:
+        shift = 0
+    y = y.unflatten(2, (count, 4)).transpose(1, 2).reshape(b * count, c, 4, w)
+    places = torch.arange(count * 4).roll(shift).view(count, 4).float()
+    mask = places.unsqueeze(1) - places.unsqueeze(2)
+    y = (mask[None, :, None] @ y.view(b, count, c, 4, w)).view(b * count, c, 4, w)
+    return y.view(b, count, c, 4, w).transpose(1, 2).flatten(2, 3)[:, :, :h]
+
+
+def small_picture(x: Tensor) -> Tensor:
+    """Whose features are one pixel high, to which torch would limit the picture."""
+    y = F.avg_pool2d(x, 4, 4, ceil_mode=True)
+    rows = y.permute(0, 2, 3, 1).reshape(x.shape[0] * y.shape[2], -1, 3)
+    return rows + torch.arange(rows.shape[0])[:, None, None]
+
+
 SHAPES = [
+    Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
+    Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
     Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared),
     Idiom(UsualSizes), Idiom(UsualSizes, sizes=((2, 9), (2, 6), (3, 6))),
     Idiom(nearest, example=pictures), Idiom(windows, example=pictures, sizes=((2, 14), (3, 9), (1, 5))),

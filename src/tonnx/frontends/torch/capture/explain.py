@@ -57,6 +57,8 @@ class Frozen:
     """All lines where a symbolic number became a plain one: file, number and the function's name."""
     decided: list[tuple[Any, bool, Spot]] = field(default_factory=list)
     """Conditions on sizes in the model's own code, what the example made of them, and the line."""
+    ones: dict[Any, Spot] = field(default_factory=dict)
+    """Sizes that torch itself took for 1, as they are in the example: what is 1 is broadcast, squeezed or not there."""
     assumed: list[tuple[Any, int, str]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
 
@@ -71,6 +73,7 @@ class Frozen:
             (_SYM_NODE, "guard_int", self._number_asked),
             (_SYM_NODE, "guard_float", self._number_asked),
             (_SYM_NODE, "guard_bool", self._condition_asked),
+            (_SHAPE_ENV, "evaluate_sym_node", self._decided_by_torch),
             (_SHAPE_ENV, "_make_data_dependent_error", self._value_asked),
             *((_SYM_NODE, name, partial(self._compared, relation)) for name, relation in RELATIONS.items()),
         ):
@@ -100,6 +103,15 @@ class Frozen:
         expression, outcome = node.expr, original(node, *rest)
         if expression.free_symbols:
             self.decided.append((written_out(node.shape_env, expression), outcome, spot_of(frame)))
+        return outcome
+
+    def _decided_by_torch(self, original: Any, env: Any, node: Any, *rest: Any, **options: Any) -> Any:
+        relation, outcome = node.expr, original(env, node, *rest, **options)
+        if not isinstance(relation, (sympy.Eq, sympy.Ne)) or bool(outcome) != isinstance(relation, sympy.Eq):
+            return outcome
+        size = relation.args[0] if relation.args[1] == 1 else relation.args[1] if relation.args[0] == 1 else None
+        if size is not None and (frame := calling_frame(sys._getframe(1))) is not None:
+            self.ones.setdefault(written_out(env, size), spot_of(frame))
         return outcome
 
     def _value_asked(self, original: Any, env: Any, *rest: Any, **options: Any) -> Any:

@@ -23,6 +23,7 @@ from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
+from tonnx.frontends.torch.capture.patches.short_sizes import written_out
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.source import shorten
 from tonnx.proof.locate.trace import Trace
@@ -32,6 +33,7 @@ Tracer = Callable[[Captured], Trace]
 
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way
+_FACTORS = (2, 3, 4, 6, 8, 16)  # by how much sizes are grown so that none is 1 inside of the model
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
 
@@ -41,6 +43,7 @@ class OneSided:
 
     spot: Spot
     sizes: dict[str, int]
+    why: str = "other sizes take another side, which is not in the file"
 
 
 def unsettled(
@@ -50,7 +53,7 @@ def unsettled(
 
     What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
     """
-    if not froze.decided:
+    if not froze.decided and not froze.ones:
         return []
     try:
         captured = describe(program, call)
@@ -77,7 +80,32 @@ def unsettled(
                 told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
                 failures.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
         notes += failures[:1]
-    return branches
+    ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
+    return [*branches, *_single(model, call, captured, ones, trace)]
+
+
+def _single(
+    model: torch.nn.Module, call: ModelCall, captured: Captured, ones: dict[Any, Spot], trace: Tracer
+) -> list[OneSided]:
+    """Whether the program is wrong where sizes are not 1 that are in the example: of windows, or of small pictures."""
+    known = captured.names.keys()
+    ones = {size: spot for size, spot in ones.items() if size.free_symbols and size.free_symbols <= known}
+    involved = {captured.names[symbol] for size in ones for symbol in size.free_symbols}
+    example, allowed = _example_sizes(call), _allowed(call)
+    for factor in _FACTORS if ones else ():
+        sizes = {name: n * factor if name in involved else n for name, n in example.items()}
+        values = {symbol: sympy.Integer(sizes[name]) for symbol, name in captured.names.items()}
+        if not allowed(sizes) or max(sizes.values()) > _LARGEST or any(size.xreplace(values) == 1 for size in ones):
+            continue
+        try:
+            # What torch learned of a size that is 1, it may have made a limit of the input's.
+            excluded = any(high is not None and sizes[name] > high for name, (_, high) in captured.limits.items())
+            if _differs(model, call, trace(captured), captured, sizes, values) or excluded:
+                return [OneSided(next(iter(ones.values())), sizes, "right only where a size stays 1 as in the example")]
+            return []
+        except _ModelFails:  # at sizes that nobody promised it to take
+            continue
+    return []
 
 
 def other_sizes(call: ModelCall, branches: list[OneSided], froze: Frozen) -> Iterator[ModelCall]:
@@ -126,12 +154,7 @@ def _otherwise(
     symbols = [symbol for symbol in expression.free_symbols if symbol in names]
     if len(symbols) < len(expression.free_symbols):
         return
-    example = _example_sizes(call)
-    limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
-    thresholds = _thresholds(expression)
-
-    def allowed(sizes: dict[str, int]) -> bool:
-        return all(low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in limits.items())
+    example, allowed, thresholds = _example_sizes(call), _allowed(call), _thresholds(expression)
 
     def flips(sizes: dict[str, int]) -> bool:
         try:
@@ -145,6 +168,31 @@ def _otherwise(
     doubled = {name: 2 * n for name, n in example.items()}  # sizes that have to stay in proportion
     if allowed(doubled) and flips(doubled):
         yield doubled
+
+
+def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:
+    """By the name of a tensor: the sizes that the program says it has there; None for what only the run knows."""
+    shapes = {}
+    for node in captured.program.graph.nodes:
+        if node.op == "call_function" and isinstance(fake := node.meta.get("val"), torch.Tensor):
+            sizes = [n if type(n) is int else written_out(n.node.shape_env, n.node.expr) for n in fake.shape]
+            numbers = [sympy.sympify(size).xreplace(captured.tied).xreplace(symbols) for size in sizes]
+            shapes[node.name] = [int(n) if n.is_Integer else None for n in numbers]
+    return shapes
+
+
+def _is_shape(shape: tuple[int, ...], said: list[Any]) -> bool:
+    return len(shape) == len(said) and all(size in (None, n) for n, size in zip(shape, said, strict=True))
+
+
+def _allowed(call: ModelCall) -> Callable[[dict[str, int]], bool]:
+    """Whether sizes are within the limits that the user gave."""
+    limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
+
+    def allowed(sizes: dict[str, int]) -> bool:
+        return all(low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in limits.items())
+
+    return allowed
 
 
 def _example_sizes(call: ModelCall) -> dict[str, int]:
@@ -168,9 +216,18 @@ class _ModelFails(Exception):
 
 
 def _differs(
-    model: torch.nn.Module, call: ModelCall, trace: Trace, captured: Captured, sizes: dict[str, int]
+    model: torch.nn.Module,
+    call: ModelCall,
+    trace: Trace,
+    captured: Captured,
+    sizes: dict[str, int],
+    symbols: dict[sympy.Symbol, sympy.Integer] | None = None,
 ) -> bool:
-    """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run."""
+    """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run.
+
+    With ``symbols``, their values there, also whether the program has tensors of other shapes than it says: a file is
+    written by what it says.
+    """
     tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
     feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
@@ -184,9 +241,18 @@ def _differs(
     count = len(outputs) - len(results)  # the buffers that it changes come first
     names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
     values: dict[str, np.ndarray] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
+    said = {} if symbols is None else _shapes(captured, symbols)
+
+    def take(name: str, array: np.ndarray) -> None:
+        values.update({name: array} if name in names else {})
+        shapes[name] = array.shape
+
     try:
-        trace.run(feeds, set(names), values.__setitem__)
+        trace.run(feeds, {*names, *said}, take)
     except TonnxError:
+        return True
+    if any(name in said and not _is_shape(shape, said[name]) for name, shape in shapes.items()):
         return True
     if len(names) != len(wanted) or any(name not in values for name in names):
         return False  # an output that is an input as it is

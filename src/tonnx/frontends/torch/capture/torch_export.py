@@ -124,9 +124,9 @@ class Exports:
         except CaptureError as error:
             failed, self._first = error, self._first or error
             spots = [*froze.spots, *spot_of_error(error.__cause__)]
-        if not self._looked_elsewhere:
+        branches = [] if failed else exported.one_sided
+        if branches or not self._looked_elsewhere:
             self._looked_elsewhere = True
-            branches = [] if failed else exported.one_sided
             if (general := self._elsewhere(branches, froze, self._exported)) is not None:
                 return self._finished(general, self._from_the_beginning)
         more = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
@@ -181,9 +181,11 @@ class Exports:
 
 def _one_sided(branches: list[OneSided]) -> list[str]:
     """Branches on sizes of which the file has one side only, since the other could not be recorded beside it."""
-    spots = [branch.spot for branch in branches]
-    lines = [f"{shorten(file)}:{line}: {linecache.getline(file, line).strip()}" for file, line, _ in spots]
-    return [f"[!] other sizes take another side, which is not in the file: {line}" for line in dict.fromkeys(lines)]
+    notes = []
+    for branch in branches:
+        file, line, _ = branch.spot
+        notes.append(f"[!] {branch.why}: {shorten(file)}:{line}: {linecache.getline(file, line).strip()}")
+    return list(dict.fromkeys(notes))
 
 
 def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:

@@ -5,12 +5,14 @@ The operator stays in the graph as it is, and its rule lowers it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._C import DispatchKey
 from torch._decomp import global_decomposition_table
+from torch._prims_common import infer_size, make_contiguous_strides_for
 from torch._subclasses.fake_impls import op_implementations_dict
 
 from tonnx.frontends.patching import How, Patch
@@ -76,6 +78,10 @@ def _lstsq(
     return solution, b.new_empty(residuals), b.new_empty(rank, dtype=torch.int64), b.new_empty(values)
 
 
+def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
@@ -93,8 +99,9 @@ _SINGLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.histogram.bins_tensor: _histogram,
     torch.ops.aten.geqrf.default: _geqrf,
     torch.ops.aten.linalg_lstsq.default: _lstsq,
+    torch.ops.aten.roll.default: _roll,
 }
-"""Operators that PyTorch has a kernel for, and no shape."""
+"""Operators that PyTorch has a kernel for, and no shape; or one that it finds by asking whether there are elements."""
 
 
 _NEAREST = (f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3))
@@ -112,7 +119,31 @@ def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: 
     return x.new_empty([*x.shape[:2], *sizes])
 
 
+def _reshaped(original: Any, x: torch.Tensor, *shape: Any, **options: Any) -> torch.Tensor:
+    """The shape that was asked for. PyTorch walks along the axes, and keeps one whose size is the asked one by chance.
+
+    Of ``x.reshape(b * windows, 64)`` it would say that the batch stays, where the example has one window.
+    """
+    asked = shape[0] if len(shape) == 1 and isinstance(shape[0], (list, tuple)) else shape
+    if all(type(size) is int for size in (*asked, *x.shape)):
+        return original(x, *shape, **options)  # type: ignore[no-any-return]
+    sizes = infer_size(asked, x.numel())
+    if x.is_contiguous():
+        torch._check(x.numel() == math.prod(sizes), lambda: f"shape {list(sizes)} is invalid for {x.numel()} elements")
+        return x.as_strided(sizes, make_contiguous_strides_for(sizes))
+    result: torch.Tensor = original(x, *shape, **options)
+    if all(_expression(one) == _expression(other) for one, other in zip(result.shape, sizes, strict=True)):
+        return result
+    strides = make_contiguous_strides_for(sizes) if result.is_contiguous() else result.stride()
+    return result.as_strided(sizes, strides)
+
+
+def _expression(size: Any) -> Any:
+    return size.node.expr if isinstance(size, torch.SymInt) else size
+
+
 def shapes() -> Iterator[Patch]:
+    yield Patch("torch._refs", "_reshape_view_helper", _reshaped, "it takes equal sizes in the example for the same")
     for operator in _UPSAMPLED:
         yield Patch(global_decomposition_table["post_autograd"], operator, _upsampled, _REASON, How.VALUE)
     for operator, shape in _COMPOSITE.items():
