@@ -104,6 +104,17 @@ def test_a_file(
     assert bool(four) == (to == "int4" and opset >= 21)
 
 
+@pytest.mark.parametrize(("to", "opset"), [("int4", 18), ("int4", 21), ("int8", 21)])
+def test_products_of_onnx_runtime(words: Path, tmp_path: Path, to: str, opset: int) -> None:
+    result = tonnx.quantize(words, tmp_path / "q.onnx", to=to, opset_version=opset, runtime="ort")
+    assert result.verification is not None and result.verification.ok
+    kinds = [node.op_type for node in onnx.load(tmp_path / "q.onnx").graph.node]
+    assert "MatMulNBits" in kinds and not {"MatMul", "Gemm"} & set(kinds)
+    assert any("MatMulNBits" in note for note in result.notes)
+    plain = tonnx.quantize(words, None, to=to, opset_version=21, runtime="ort-cpu", verify=False)
+    assert "MatMulNBits" not in {node.op_type for node in plain.model.graph}
+
+
 def test_names_that_stay_floats(words: Path) -> None:
     result = tonnx.quantize(words, skip=["table*", "mix.weight"])
     assert {layer.name: layer.why for layer in result.layers if layer.stored is None} == {

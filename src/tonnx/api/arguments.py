@@ -106,7 +106,8 @@ Args:
         is usual. Where a normalisation or a layer makes them, the network has no more nodes for it.
     keep_io: of half precision: inputs and outputs stay float32.
     runtime: of networks that multiply integers: ``ort-cpu`` fits the file to ONNX Runtime's CPU, where activations
-        are uint8; None keeps int8, which TensorRT and QNN want.
+        are uint8; None keeps int8, which TensorRT and QNN want. ``ort`` with weights alone: products are MatMulNBits
+        of com.microsoft, 4 bits in any opset.
     inputs: arrays by input name for the proof and the loss; random ones that fit the input types otherwise.
     verify: run the file beside the original with rounded weights, and that beside the original as it is.
     external_data: True writes the weights to ``<f>.data``; None keeps one file below 2 GiB.

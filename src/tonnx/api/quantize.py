@@ -29,9 +29,9 @@ from tonnx.errors import InvalidArgument
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.ir import provenance
-from tonnx.ir.target import CANON, ORT_CPU, Target
+from tonnx.ir.target import CANON, ORT, ORT_CPU, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, fitted
+from tonnx.passes import clean_up, fit_blocks, fitted
 from tonnx.proof import Session
 from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
@@ -50,6 +50,7 @@ from tonnx.versions import untested
 
 SINCE_DYNAMIC = 11
 """The first opset that has DynamicQuantizeLinear."""
+_OF_FOUR_BITS = {ir.DataType.INT4, ir.DataType.UINT4}
 FORMS = {"int8": 8, "int4": 4}
 """What weights may be stored as: the bits of an integer."""
 _QUANTISED = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
@@ -196,7 +197,8 @@ def _way(asked: _Request) -> _Way:
         return _Way(_dynamic, asked.runtime)
     if asked.data is None or rounding is not None:
         _check_weights_alone(asked)
-        return _Way(partial(_weights, form=form, by_data=rounding == "gptq"))
+        runtime = asked.runtime if asked.runtime == ORT else None  # its own operators; else the file is for anybody
+        return _Way(partial(_weights, form=form, by_data=rounding == "gptq"), runtime)
     if asked.activations not in (8, 16):
         raise InvalidArgument(f"activations have 8 or 16 bits, or are dynamic, not {asked.activations!r}")
     how = Calibration(
@@ -366,10 +368,12 @@ def _store(
     if not any(layer.stored is not None for layer in result.layers):
         reasons = "; ".join(f"{layer.name}: {layer.why}" for layer in result.layers[:4])
         raise InvalidArgument("there is no weight that could be stored so", why=reasons or "all of them are small")
+    result.notes += fit_blocks(model, target.runtime)
     legalise(model, target)
     clean_up(model)
-    dtypes = {value.dtype for value in model.graph.initializers.values()}
-    if form.bits == 4 and not dtypes & {ir.DataType.INT4, ir.DataType.UINT4}:
+    own = {value for node in model.graph if node.op_type == "MatMulNBits" for value in node.inputs}  # bytes of two each
+    dtypes = {value.dtype for value in model.graph.initializers.values() if value not in own}
+    if form.bits == 4 and dtypes & {ir.DataType.INT8, ir.DataType.UINT8} and not dtypes & _OF_FOUR_BITS:
         result.notes.append(f"4 bits take the space of 8 at this opset; ONNX has them from {SINCE} on")
 
 

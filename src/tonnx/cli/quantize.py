@@ -51,7 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration.add_argument(
         "--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats"
     )
-    help = "ort-cpu (the default), or none: int8 activations, for TensorRT and QNN"
+    help = "ort-cpu (the default); none: int8 activations, for TensorRT and QNN; ort: MatMulNBits for weights alone"
     calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
     calibration.add_argument("--equalise", action="store_true", help="channels between layers get ranges alike")
     calibration.add_argument(

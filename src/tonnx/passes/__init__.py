@@ -8,11 +8,12 @@ from tonnx.passes.pipeline import (
     optimise,
     optimise_at_own_opset,
 )
-from tonnx.passes.runtime import fit_opset, fit_profile, fit_runtime, fitted
+from tonnx.passes.runtime import fit_blocks, fit_opset, fit_profile, fit_runtime, fitted
 
 __all__ = [
     "Optimised",
     "clean_up",
+    "fit_blocks",
     "fit_opset",
     "fit_profile",
     "fit_runtime",

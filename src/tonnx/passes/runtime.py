@@ -9,6 +9,7 @@ from collections import Counter
 
 import onnx_ir as ir
 
+from tonnx.ir.domains import complete
 from tonnx.ir.target import ORT
 from tonnx.passes.attention import flatten_heads
 from tonnx.passes.contrib import use_contrib_operators
@@ -48,25 +49,34 @@ def fit_operators(model: ir.Model, runtime: str | None) -> list[str]:
     counts = use_contrib_operators(model) if runtime == ORT else Counter()
     named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
     note = f"for ONNX Runtime, operators of com.microsoft: {named} (runtime='ort-cpu' keeps ONNX's own)"
+    if counts:
+        complete(model, {})
     return [note] if counts else []
 
 
 def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
     """Integers that the runtime's kernels multiply without saturating; some opsets have none of them."""
-    products = use_matmul_nbits(model) if runtime == ORT else 0
-    plural = "s" if products != 1 else ""
-    told = [f"for ONNX Runtime, {products} product{plural} with blocks of integers: MatMulNBits of com.microsoft"]
+    notes = fit_blocks(model, runtime)
     if runtime is not None and clip_integers(model):  # before integers are shifted, together with these
         remove_dead(model)
     count = store_unsigned(model) if runtime is not None else 0
     tensors = f"{count} int8 tensor{'s are' if count != 1 else ' is'}"
-    notes = told if products else []
     notes += [f"for ONNX Runtime's CPU, {tensors} stored as uint8: the same numbers {_KEEPS}"] if count else []
     if nibbles := store_nibbles(model) if runtime is not None else 0:
         remove_dead(model)
         plural = "s of 4 bits or fewer are" if nibbles != 1 else " of 4 bits or fewer is"
         notes.append(f"for ONNX Runtime's CPU, {nibbles} weight{plural} stored in 4 bits {_KEEPS}")
     return notes
+
+
+def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
+    """Products with weights in blocks. Before opset 21 there are no blocks to see: at CANON it serves for all opsets."""
+    products = use_matmul_nbits(model) if runtime == ORT else 0
+    plural = "s" if products != 1 else ""
+    told = f"for ONNX Runtime, {products} product{plural} with blocks of integers: MatMulNBits of com.microsoft"
+    if products:
+        complete(model, {})
+    return [told] if products else []
 
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
