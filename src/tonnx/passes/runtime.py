@@ -70,7 +70,7 @@ def _fit_integers(model: ir.Model, runtime: str | None) -> list[str]:
 
 
 def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
-    """Products with weights in blocks. Before opset 21 there are no blocks to see: at CANON it serves for all opsets."""
+    """Products with weights in blocks; at CANON for all opsets, since before 21 there are no blocks to see."""
     products = use_matmul_nbits(model) if runtime == ORT else 0
     plural = "s" if products != 1 else ""
     told = f"for ONNX Runtime, {products} product{plural} with blocks of integers: MatMulNBits of com.microsoft"
