@@ -43,6 +43,10 @@ MORE_SIZES: dict[str, Any] = {
 chooses, packages depart from the model (docs/generation.md)."""
 
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
+ROTATED_BY_AXES = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+MULTIPLE_AXES = {"text_config": {"rope_parameters": ROTATED_BY_AXES}}
+INDEXER = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
+           "indexer_compress_ratio": 4}  # fmt: skip
 OWN_SIZES: dict[str, dict[str, Any]] = {
     "mamba2": {"num_heads": 8, "n_groups": 1},
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
@@ -53,8 +57,13 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
     "gemma3n_text": {"num_kv_shared_layers": 0, "laurel_rank": 4},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"]},
     "lfm3": {"layer_types": ["conv", "full_attention"]},
+    "qwen4_exp_text": {**HYBRID, **INDEXER}, "qwen4_exp": {"text_config": {**HYBRID, **INDEXER}},
+    "kimi_linear": {**HYBRID, "linear_head_dim": 8, "linear_num_heads": 4},
+    "zamba2": {"layers_block_type": ["mamba", "hybrid"]},
+    "reformer": {"axial_pos_embds": False, "attn_layers": ["local", "local"], "attention_head_size": 8},
     "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID,
     "qwen3_5": {"text_config": HYBRID}, "qwen3_5_moe": {"text_config": HYBRID},
+    "qwen2_vl": MULTIPLE_AXES, "qwen2_5_vl": MULTIPLE_AXES,
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "zaya": {"num_experts_per_tok": 1},
     "xmod": {"default_language": "en_XX"},

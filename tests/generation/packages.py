@@ -40,6 +40,8 @@ SOUNDS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"feature_size": 24, "num_mel_bins": 24},
         {"input_feat_per_channel": 24, "max_source_positions": 600},
     ),
+    "canary": ("ParakeetFeatureExtractor", {"feature_size": 16}, {"num_mel_bins": 16}),
+    "cohere_asr": ("CohereAsrFeatureExtractor", {"feature_size": 16, "dither": 0.0}, {"num_mel_bins": 16}),
     "moonshine": ("Wav2Vec2FeatureExtractor", {"do_normalize": False}, {}),
 }
 """Models of speech need to know how sounds are prepared: the class, its settings, and those of the model that fit."""
@@ -49,15 +51,17 @@ PICTURES: dict[str, Any] = {
     "image_size": 16, "patch_size": 8, "depth": 2, "embed_dim": 32, "image_token_id": 90, "image_token_index": 90,
     "video_token_id": 91, "video_token_index": 91, "vision_start_token_id": 92, "vision_end_token_id": 93,
     "scale_factor": 1, "projection_dim": 32, "vision_feature_layer": -1, "image_seq_length": 4, "out_hidden_size": 32,
-    "spatial_merge_size": 1, "num_image_tokens": 4,
+    "spatial_merge_size": 1, "num_image_tokens": 4, "mm_tokens_per_image": 4,
 }  # fmt: skip
 """Sizes of models that read pictures in a text."""
-PROCESSORS: dict[str, dict[str, Any]] = {
-    "idefics3": {"size": {"longest_edge": 16}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": False},
-    "qwen2_vl": {"size": {"shortest_edge": 256, "longest_edge": 256}, "patch_size": 8, "merge_size": 1},
-}
-PROCESSORS |= {"smolvlm": PROCESSORS["idefics3"], "qwen2_5_vl": PROCESSORS["qwen2_vl"]}
-"""How pictures are prepared for them, where it is not by resizing to a square."""
+PROCESSORS: tuple[dict[str, Any], ...] = (
+    {"size": SIDE, "crop_size": SIDE},
+    {"size": {"shortest_edge": 256, "longest_edge": 256}, "patch_size": 8, "merge_size": 1},
+    {"size": {"longest_edge": 16}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": False},
+    {"size": {"max_height": 16, "max_width": 16}, "patch_size": 8, "merge_size": 1},
+    {"size": SIDE, "patch_size": 8, "merge_size": 1, "downsample_factor": 1, "max_num_patches": 4},
+)
+"""How pictures are prepared for them: the first that the model reads."""
 
 SECTION = """
 ## Packages
@@ -131,14 +135,31 @@ def model_of(kind: str, family: str) -> Any:
     return model
 
 
-def image_processor(family: str) -> Any:
-    """What prepares small pictures for a family."""
+def image_processor(family: str, model: Any) -> Any:
+    """What prepares small pictures for a model."""
     import transformers
     from transformers.models.auto.image_processing_auto import IMAGE_PROCESSOR_MAPPING_NAMES
 
-    names: Any = IMAGE_PROCESSOR_MAPPING_NAMES[family]
-    name = next(each for each in (names.values() if isinstance(names, dict) else names) if each)
-    return getattr(transformers, name)(**PROCESSORS.get(family, {"size": SIDE, "crop_size": SIDE}))
+    from tonnx.errors import TonnxError
+    from tonnx.packages.vision_language import is_vision_language, read_picture
+
+    parent = getattr(getattr(model.config, "vision_config", None), "model_type", "")
+    names: Any = next(
+        (each for kind, each in IMAGE_PROCESSOR_MAPPING_NAMES.items() if kind in (family, parent)), "CLIPImageProcessor"
+    )
+    listed = names.values() if isinstance(names, dict) else [names] if isinstance(names, str) else names
+    make = getattr(transformers, next(each for each in listed if each))
+    failure: Exception | None = None
+    for settings in PROCESSORS:
+        try:
+            processor = make(**settings)
+            if is_vision_language(model):
+                read_picture(model, processor)
+        except (TonnxError, ValueError, TypeError, AttributeError) as error:
+            failure = failure or error
+        else:
+            return processor
+    raise failure or ValueError("no processor")
 
 
 def run_case(case: str, **options: Any) -> str:
@@ -150,8 +171,11 @@ def run_case(case: str, **options: Any) -> str:
 
     options = {"opset_version": OPSET, "tokens": TOKENS} | options
     kind, family = case.split(":")
+    processor = None
     try:
         model = model_of(kind, family)
+        if kind == "IMAGE_TEXT_TO_TEXT":
+            processor = image_processor(family, model)
     except Exception as error:
         return f"no tiny model: {line(error)}"
     with tempfile.TemporaryDirectory() as folder:
@@ -160,8 +184,8 @@ def run_case(case: str, **options: Any) -> str:
             if kind == "SPEECH_SEQ_2_SEQ" and family in SOUNDS:
                 name, settings, _ = SOUNDS[family]
                 getattr(transformers, name)(**settings).save_pretrained(Path(folder) / "source")
-            if kind == "IMAGE_TEXT_TO_TEXT":
-                image_processor(family).save_pretrained(Path(folder) / "source")
+            if processor is not None:
+                processor.save_pretrained(Path(folder) / "source")
             source, package = Path(folder) / "source", Path(folder) / "package"
             result = tonnx.export_package(source, package, task=KINDS[kind][0], **options)
         except TonnxError as error:

@@ -88,8 +88,9 @@ def decoder_step(model: Any) -> Step:
     if state is None or not _is_regular(state, longer):
         return _whole_text_step(model)
     axes = moving_axes(name, state, other, {"batch": _BATCH, "past": _PAST})
-    grows = any("past" in named.values() for named in axes.values())
-    one_token = not all("past" in named.values() for named in axes.values())
+    empty = {leaf for leaf, value in named_leaves(name, tree_of(state)) if torch.is_tensor(value) and not value.numel()}
+    growing = ["past" in named.values() for leaf, named in axes.items() if leaf not in empty]
+    grows, one_token = any(growing), not all(growing)
     if not one_token and not continues(model, name, begin, at_once=True):
         if not continues(model, name, begin, at_once=False):
             return _whole_text_step(model)

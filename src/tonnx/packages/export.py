@@ -115,6 +115,8 @@ class _Making:
         self.exports, self.step = export_parts(self.model, picture, files, _DECODER, **options)
         self.manifest |= {"vision": self.place + VISION, "embedding": self.place + EMBEDDING, "input": "pixel_values"}
         self.manifest |= {"image_token": picture.token, "image_rows": picture.rows}
+        self.manifest |= {"positions": picture.positions} if picture.positions else {}
+        self.manifest |= {"token_types": picture.types} if picture.types else {}
         self._describe_files()
 
     def _describe_files(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from tonnx.errors import VerificationFailed
 from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
-from tonnx.packages.vision_language import Picture, prove_pictures
+from tonnx.packages.vision_language import Picture, prove_pictures, token_types
 from tonnx.run.decoding import FEATURES, padded
 from tonnx.run.package import Package
 from tonnx.run.rules import RULES
@@ -56,6 +56,8 @@ class Question:
     read: Mapping[str, torch.Tensor] = field(default_factory=dict)
     pictures: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Of every row the same, as the model takes them."""
+    kinds: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    """Of the rows' tokens, where the model is told which are of a picture."""
 
     @property
     def is_padded(self) -> bool:
@@ -79,25 +81,36 @@ def prove_package(
     ties, worst = 0, 0.0
     for batch in BATCHES:
         question = _question(package, model, batch, extractor)
-        for past in PASTS:
+        # Where prompts see later tokens, and what is generated does not, a part of a prompt is none.
+        pasts = PASTS if picture is None or picture.types.get("text") == picture.types.get("new") else ()
+        for past in pasts:
             worst = max(worst, _compare_scores(package, model, question, past))
-        beginning = _beginning(package, question, has_encoder)
+        beginning = _beginning(package, _told(model, question, picture), has_encoder)
         ties += _compare_tokens(package, model, beginning, tokens)
         if batch > 1 and not has_encoder:
             shorter = [row[place:] for place, row in enumerate(question.rows)]  # padded in front
-            ties += _compare_tokens(package, model, Question(shorter), tokens)
+            ties += _compare_tokens(package, model, _told(model, Question(shorter), picture), tokens)
         if any(name in package.settings for name in RULES):
             ties += _compare_tokens(package, model, beginning, tokens, {n: package.settings.get(n) for n in RULES})
         if picture is not None:
-            ties += _compare_tokens(package, model, _with_pictures(question, picture), tokens)
+            ties += _compare_tokens(package, model, _with_pictures(model, question, picture), tokens)
     return PackageProof(tokens, ties, worst, encoder)
 
 
-def _with_pictures(question: Question, picture: Picture) -> Question:
+def _with_pictures(model: Any, question: Question, picture: Picture) -> Question:
     """The same with a picture in every prompt."""
     rows = [[*row[:2], *[picture.token] * picture.rows, *row[2:]] for row in question.rows]
     repeated = {name: torch.cat([array] * len(rows)) for name, array in picture.arrays.items()}
-    return Question(rows, pictures=repeated)
+    ids, _ = padded(rows)
+    return Question(rows, pictures=repeated, kinds=token_types(model, picture, torch.from_numpy(ids)))
+
+
+def _told(model: Any, question: Question, picture: Picture | None) -> Question:
+    """The same, with the kinds of its tokens where masks depend on them."""
+    if picture is None or not picture.types:
+        return question
+    ids, _ = padded(question.rows)
+    return replace(question, kinds=token_types(model, picture, torch.from_numpy(ids)))
 
 
 def _beginning(package: Package, question: Question, has_encoder: bool) -> Question:
@@ -137,7 +150,7 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
     if package.decoder.whole_text:
         tokens["attention_mask"] = torch.from_numpy(mask)
     elif "position_ids" in package.decoder.inputs:  # generate counts from 0, where some models by themselves do not
-        tokens["position_ids"] = torch.arange(ids.shape[1]).repeat(len(ids), 1)
+        tokens["position_ids"] = torch.from_numpy(package.decoder.positions(ids, mask))
     without = {} if "use_cache" not in inspect.signature(asked.forward).parameters else {"use_cache": False}
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
         wanted = asked(**question.read, **tokens, **without)["logits"][:, -1].float().numpy()
@@ -158,7 +171,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
     plain: Any = type(model.generation_config)
     ruled = {name: rule for name, rule in rules.items() if rule is not None}
     settings, model.generation_config = model.generation_config, plain(pad_token_id=0, **ruled)
-    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **question.pictures}
+    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **question.pictures, **question.kinds}
     if question.read:
         model.generation_config.decoder_start_token_id = question.rows[0][0]
         asked = {**question.read, "decoder_input_ids": ids}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,32 @@ class EmbeddingPart(torch.nn.Module):
         return {EMBEDDINGS: self.embedding(input_ids)}
 
 
+class TypedDecoder(torch.nn.Module):
+    """A decoder that shows tokens of a picture, or of a prompt, those after them: masked as `generate` masks it."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any, use_cache: bool = True,
+        position_ids: torch.Tensor | None = None, **types: torch.Tensor,
+    ) -> dict[str, Any]:  # fmt: skip
+        others = {"past_key_values": past_key_values, "position_ids": position_ids}
+        masks = masks_of(self.model, inputs_embeds, attention_mask, types, **others)
+        result = self.model(
+            inputs_embeds=inputs_embeds, attention_mask=masks, **others, use_cache=use_cache, return_dict=True
+        )
+        return {"logits": result.logits, "past_key_values": result.past_key_values}
+
+
+def masks_of(model: Any, vectors: torch.Tensor, mask: torch.Tensor, types: Mapping[str, Any], **others: Any) -> Any:
+    """What each token may see, as transformers' `generate` asks the model."""
+    return model.create_masks_for_generate(
+        config=model.config, inputs_embeds=vectors, attention_mask=mask, is_first_iteration=True, **types, **others
+    )
+
+
 @dataclass(frozen=True)
 class Picture:
     """A picture as the model takes it, and the token that stands for each of its rows."""
@@ -64,6 +90,11 @@ class Picture:
     arrays: dict[str, torch.Tensor]
     token: int
     rows: int
+    types: dict[str, Any] = field(default_factory=dict)
+    """Of what kind tokens are, where masks depend on it: the argument's name, and what those of pictures, texts and new
+    ones are."""
+    positions: dict[str, list[Any]] | None = None
+    """How positions differ from places: in front of a picture, in it, and after it, for each axis."""
 
     @property
     def pixels(self) -> torch.Tensor:
@@ -88,12 +119,6 @@ def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
         )
-    if "token_type_ids" in inspect.signature(model.forward).parameters:
-        raise TonnxError(
-            f"there is no package for a {type(model).__name__} yet",
-            why="its tokens of a picture, or of a prompt, see those that come after them (token_type_ids)",
-            hint="tonnx.export takes its parts one by one",
-        )
     config = model.config
     token = getattr(config, "image_token_id", getattr(config, "image_token_index", None))
     if not isinstance(token, int):
@@ -106,7 +131,68 @@ def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         arrays = {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
         fixed = {name: tensor for name, tensor in arrays.items() if name != "pixel_values"}
         rows = VisionPart(model, fixed)(arrays["pixel_values"])[FEATURES]
-    return Picture(arrays, token, len(rows))
+    return _asked_of_generate(model, Picture(arrays, token, len(rows), _types(model)))
+
+
+TYPES = ("token_type_ids", "mm_token_type_ids")
+
+
+def _types(model: Any) -> dict[str, Any]:
+    """Which number makes tokens of a picture see each other, asked of the masks; nothing, if none does."""
+    make = getattr(type(model), "create_masks_for_generate", None)
+    taken = inspect.signature(make).parameters if make is not None else {}
+    for name in (name for name in TYPES if name in taken):
+        for kind in (1, 0):
+            ids = torch.full((1, 4), kind)
+            masks = masks_of(
+                model, torch.zeros(1, 4, 8), torch.ones_like(ids), {name: ids}, past_key_values=None,
+                position_ids=torch.arange(4)[None],
+            )  # fmt: skip
+            parts = masks.values() if isinstance(masks, dict) else [masks]
+            if any(mask is not None and bool(mask[0, 0, 0, -1] == mask[0, 0, -1, 0]) for mask in parts):
+                return {"name": name, "picture": kind, "text": 0, "new": 0}
+    return {}
+
+
+def token_types(model: Any, picture: Picture, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The kinds of a prompt's tokens, by the name that the model has for them."""
+    if not picture.types:  # some ask it to know where pictures are
+        named = [name for name in TYPES[1:] if name in inspect.signature(model.forward).parameters]
+        return {name: (ids == picture.token).long() for name in named}
+    of_picture = torch.full_like(ids, picture.types["picture"])
+    return {picture.types["name"]: torch.where(ids == picture.token, of_picture, picture.types["text"])}
+
+
+def _asked_of_generate(model: Any, picture: Picture) -> Picture:
+    """With what `generate` tells the model of tokens' positions and kinds: for a prompt, and for the token after it."""
+    from transformers import GenerationMixin
+
+    before, end = 3, 3 + picture.rows
+    row = [*[1] * before, *[picture.token] * picture.rows, 1, 1]
+    ids, calls = torch.tensor([row]), list[dict[str, Any]]()
+    hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append(dict(kwargs)), with_kwargs=True)
+    try:
+        with torch.no_grad(), model_runs(model, "generate for a prompt with a picture"):
+            GenerationMixin.generate(
+                model, input_ids=ids, attention_mask=torch.ones_like(ids), **picture.arrays,
+                **token_types(model, picture, ids), do_sample=False, max_new_tokens=2, pad_token_id=0,
+            )  # fmt: skip
+    finally:
+        hook.remove()
+    types = dict(picture.types)
+    if types and (new := calls[-1].get(types["name"])) is not None:
+        types["new"] = int(new[0, -1])
+    given = calls[0].get("position_ids")
+    if given is None:
+        return replace(picture, types=types)
+    axes = given.reshape(-1, len(row))  # one, or several for each place
+    said = {
+        "first": axes[:, 0].tolist(),
+        "picture": (axes[:, before:end] - before).tolist(),
+        "after": (axes[:, end] - end).tolist(),
+    }
+    plain = {"first": [0], "picture": [[*range(picture.rows)]], "after": [0]}
+    return replace(picture, types=types, positions=None if said == plain else said)
 
 
 def _side(processor: Any) -> int:
@@ -134,21 +220,30 @@ def export_parts(
             dynamic_axes={"input_ids": {0: "batch", 1: "sequence"}}, **options,
         ),
     }  # fmt: skip
-    step = _step(model, embedding)
-    results[decoder] = export(model, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
+    step = _step(model, embedding, picture)
+    part = TypedDecoder(model).eval() if picture.types else model
+    results[decoder] = export(part, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
     check_state(results[decoder], step)
     return results, step
 
 
-def _step(model: Any, embedding: EmbeddingPart) -> Step:
+def _step(model: Any, embedding: EmbeddingPart, picture: Picture) -> Step:
     """The step of a decoder, with vectors in the place of tokens."""
     step = decoder_step(model)
-    if step.whole_text or step.one_token:
-        raise TonnxError(f"there is no package for a {type(model).__name__}", why="it has no cache that grows")
+    if step.whole_text:
+        raise TonnxError(f"there is no package for a {type(model).__name__}", why="it has no cache that serves")
+    ids, dynamic = step.kwargs.pop("input_ids"), step.axes.pop("input_ids")
     with torch.no_grad():
-        vectors = embedding(step.kwargs.pop("input_ids"))[EMBEDDINGS]
+        vectors = embedding(ids)[EMBEDDINGS]
     step.kwargs = {EMBEDDINGS: vectors, **step.kwargs}
-    step.axes = {EMBEDDINGS: step.axes.pop("input_ids"), **step.axes}
+    step.axes = {EMBEDDINGS: dynamic, **step.axes}
+    if picture.types:
+        name = picture.types["name"]
+        step.kwargs[name], step.axes[name] = torch.full_like(ids, picture.types["new"]), dynamic
+    axes = len(picture.positions["first"]) if picture.positions else 1
+    if axes > 1 and "position_ids" in step.kwargs:
+        step.kwargs["position_ids"] = step.kwargs["position_ids"].repeat(axes, 1, 1)
+        step.axes["position_ids"] = {axis + 1: word for axis, word in dynamic.items()}
     return step
 
 

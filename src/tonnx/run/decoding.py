@@ -67,6 +67,8 @@ class Decoder:
     def __init__(self, session: Session, manifest: Mapping[str, Any], embedding: Session | None = None) -> None:
         self._session, self._embedding = session, embedding
         self._picture_token = manifest.get("image_token")
+        self._offsets: dict[str, Any] | None = manifest.get("positions")
+        self._types: dict[str, Any] = manifest.get("token_types", {})
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
         self._one_text_after_past = bool(manifest.get("one_text_after_past"))
@@ -91,7 +93,8 @@ class Decoder:
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
         sizes = {"batch": batch, "past": 0, "encoder_past": 0, "sequence": 0}
-        shape = [sizes.get(dim, 1) if isinstance(dim, str) else int(dim or 1) for dim in self._session.shapes[name]]
+        named = self._session.shapes[name]
+        shape = [sizes.get(dim, 1) if isinstance(dim, str) else 1 if dim is None else dim for dim in named]
         return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
 
     def embedded(self, ids: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
@@ -108,43 +111,73 @@ class Decoder:
     def step(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Scores after the last of some more tokens, and the state. ``mask`` is of all tokens up to them."""
         is_split = self._one_token or (self._one_text_after_past and len(ids) > 1 and mask.shape[1] > ids.shape[1])
+        feeds = self._feeds(ids, mask, state)
+        if FEATURES in state:  # every text has as many pictures
+            state = state | {FEATURES: state[FEATURES][:, int((ids[0] == self._picture_token).sum()) :]}
         if not is_split or ids.shape[1] == 1:
-            return self._run(ids, mask, state)
+            return self._run(feeds, state)
         scores, first = np.empty(0), mask.shape[1] - ids.shape[1]
         for place in range(ids.shape[1]):
             here = mask[:, first + place] > 0
-            new_scores, after = self._run(ids[:, place : place + 1], mask[:, : first + place + 1], state)
+            new_scores, after = self._run(_part(feeds, place, first), state)
             # A recurrent state does not move with padding; one that grows has the mask.
             state = {
-                name: _chosen(here, after[name], array) if after[name].shape == array.shape else after[name]
+                name: _chosen(here, after[name], array) if after[name].shape == array.shape != (0,) else after[name]
                 for name, array in state.items()
             }
             scores = new_scores if not scores.size else _chosen(here, new_scores, scores)
         return scores, state
 
-    def _run(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
+    def _feeds(self, ids: np.ndarray, mask: np.ndarray, state: State) -> State:
+        """What the file is given beside the state."""
         if self.whole_text:
             ids = np.concatenate([state["input_ids"], ids], axis=1)
         length, new = mask.shape[1], ids.shape[1]
-        positions = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, length - new :]
         known = {
             "input_ids": ids,
             "attention_mask": mask,
-            "position_ids": positions,
+            "position_ids": self.positions(ids, mask, FEATURES in state),
             "cache_position": np.arange(length - new, length) + self._first_position,
         }
-        inputs = self._session.inputs
-        feeds = {name: array for name, array in state.items() if name in inputs}
-        feeds |= {name: known[name].astype(np.int64) for name in known if name in inputs}
+        if self._types:
+            of_pictures = (ids == self._picture_token) & (FEATURES in state)
+            prompt = np.where(of_pictures, self._types["picture"], self._types["text"])
+            known[self._types["name"]] = prompt if length == new else np.full_like(ids, self._types["new"])
+        feeds = {name: known[name].astype(np.int64) for name in known if name in self._session.inputs}
         if self._embedding is not None:
             feeds[EMBEDDINGS] = self.embedded(ids, state.get(FEATURES))
-        outputs = self._session.run(feeds)
+        return feeds
+
+    def positions(self, ids: np.ndarray, mask: np.ndarray, sees: bool = False) -> np.ndarray:
+        """The positions of tokens: those of a picture may lie on a grid, and those after it be nearer than they are."""
+        counted = np.maximum(np.cumsum(mask, axis=1) - 1, 0)[:, mask.shape[1] - ids.shape[1] :]
+        if self._offsets is None:
+            return counted
+        first, grid, after = (np.asarray(self._offsets[name]) for name in ("first", "picture", "after"))
+        result = counted[None] + (after if sees else first)[:, None, None]
+        for row, places in enumerate(map(np.flatnonzero, ids == self._picture_token) if sees else ()):
+            if len(places) >= grid.shape[1]:
+                start, end = places[0], places[0] + grid.shape[1]
+                result[:, row, :start] = counted[row, :start] + first[:, None]
+                result[:, row, start:end] = counted[row, start] + grid
+        return result if len(self._session.shapes["position_ids"]) > 2 else result[0]
+
+    def _run(self, feeds: State, state: State) -> tuple[np.ndarray, State]:
+        outputs = self._session.run({n: array for n, array in state.items() if n in self._session.inputs} | feeds)
         handed_on = {name: outputs[after] for name, after in self._handed_on.items()}
         if self.whole_text:
-            handed_on["input_ids"] = ids
-        if FEATURES in state:  # every text has as many pictures
-            handed_on[FEATURES] = state[FEATURES][:, int((ids[0] == self._picture_token).sum()) :]
+            handed_on["input_ids"] = feeds["input_ids"]
         return outputs["logits"][:, -1], state | handed_on
+
+
+def _part(feeds: State, place: int, first: int) -> State:
+    """What of it is for one of the tokens; ``first`` came before all of them."""
+    part = {}
+    for name, array in feeds.items():
+        axis = 1 if name == EMBEDDINGS else array.ndim - 1
+        which = np.arange(first + place + 1) if name == "attention_mask" else np.array([place])
+        part[name] = np.take(array, which, axis)
+    return part
 
 
 def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
