@@ -5,6 +5,7 @@
 #   make demo-generate   train a small language model, make a package of it, and let that write
 #   make test          ruff, mypy and all quick tests
 #   make test-torch TORCH=2.15.0   the quick tests with another PyTorch; WRITE=1 enters what came of it into docs/versions.md
+#   make test-avx2     tests of quantised numbers on an emulated processor that has AVX2 alone; needs qemu-user (Debian)
 #   make test-versions   the same for the versions of docs/versions.md, the oldest and the newest among them
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
@@ -59,7 +60,7 @@ BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
 .PHONY: bench-optimise site test-ray test-site test-web
-.PHONY: demo-generate demo-quant dist fixtures test-generate test-generate-packages test-torch test-versions
+.PHONY: demo-generate demo-quant dist fixtures test-generate test-avx2 test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -79,6 +80,14 @@ lint: $(DEV)
 
 test-torch: $(ENV)/.stamp
 	@$(ENV)/bin/python -m tests.versions.suite -n 2 $(if $(WRITE),--write) $(ONLY)
+
+# Integer kernels of processors without VNNI saturate, which no other processor shows. Half an hour.
+INTEGERS := tests/lowering/test_quantized.py tests/lowering/test_quant.py tests/passes/test_unsigned.py \
+	tests/proof/test_saturation.py tests/legalise/test_quant.py tests/legalise/test_decompose_quant.py tests/quant \
+	tests/linger tests/frontends/paddle/test_operators.py
+test-avx2: $(DEV)
+	@command -v qemu-x86_64 >/dev/null || { apt-get update -qq && apt-get install -y -qq qemu-user; } >/dev/null
+	@OMP_NUM_THREADS=1 qemu-x86_64 -cpu max $(PY) -m pytest -n 0 $(INTEGERS)
 
 # About 5 GB for each PyTorch: builds for the CPU alone are not on PyPI. Needs pythonX.Y of each version on the path.
 test-versions:

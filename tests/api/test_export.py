@@ -246,6 +246,11 @@ def test_the_limits_of_a_dim_hold_in_the_proof() -> None:
     assert any("batch" in note and "3" in note and "5" in note for note in result.notes)
 
 
+def test_an_operator_that_chooses_a_kernel_by_sizes_limits_nothing() -> None:
+    result = export(Call(lambda x: torch.cdist(x, x + 1)), t(2, 3), dynamic_axes={"x": {0: "n"}})
+    assert not [note for note in result.notes if "limits" in note]
+
+
 def test_an_output_axis_that_is_another_size_keeps_its_own_name() -> None:
     axes = {"x": {0: "n"}, "output": {0: "n"}}
     result = export(Call(lambda x: torch.cat([x, x])), t(2, 3), dynamic_axes=axes)

@@ -23,6 +23,12 @@ Sizes = Sequence[tuple[int, int]]
 USUAL: Sizes = ((2, 6), (3, 9), (1, 5))
 
 
+@pytest.fixture(autouse=True)
+def arguments_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a new process: torch.compile, which other tests call, has torch.distributions check nothing any more."""
+    monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
+
+
 def rows(b: int, n: int) -> Tensor:
     return torch.rand(b, n, 4)
 

@@ -156,7 +156,10 @@ class WritesWithoutGradients(Linear):
 
 class FlexAttention(nn.Module):
     def forward(self, q: Tensor) -> Tensor:
-        return flex_attention(q, q * 2, q, score_mod=lambda score, b, h, i, j: torch.where(i >= j, score + i - j, -1e4))
+        def score(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+            return torch.where(i >= j, score + (i - j) * 0.1, -1e4)
+
+        return flex_attention(q, q * 2, q, score_mod=score)
 
 
 X = torch.randn(4, 3, generator=torch.Generator().manual_seed(0))

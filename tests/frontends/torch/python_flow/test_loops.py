@@ -420,6 +420,57 @@ def decides(x: Tensor) -> Tensor:
     return h
 
 
+def windows(x: Tensor) -> Tensor:
+    parts = []
+    for i in range(0, x.shape[1], 4):
+        part = x[:, i : i + 6]
+        parts.append(part - part.mean(1, keepdim=True))
+    return torch.cat(parts, dim=1)
+
+
+def windows_listed(x: Tensor) -> Tensor:
+    return torch.cat([x[i : i + 4].softmax(0) for i in range(0, x.shape[0], 4)])
+
+
+def windows_afterwards(x: Tensor) -> tuple[Tensor, Tensor, int]:
+    parts = [x[:1]]
+    for part in x.split(4):
+        parts.append(part.exp())
+    total = parts[0].sum()
+    for part in parts:
+        total = total * 0.5 + part.sum()
+    parts.append(x)
+    return torch.cat(parts), total + parts[-2].sum(), len(parts)
+
+
+def parts_of_a_split(x: Tensor) -> Tensor:
+    return torch.cat([part.cumsum(1) for part in torch.split(x, 3, dim=1)], 1)
+
+
+def padded_prefixes(x: Tensor) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([x[: i + 1] * i for i in range(x.shape[0])], True, -1.0)
+
+
+def padded_rows(x: Tensor) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([row * 2 for row in x])
+
+
+def normed(row: Tensor) -> Tensor:
+    return row / row.norm()
+
+
+def mapped(x: Tensor) -> tuple[Tensor, Tensor]:
+    products = map(lambda a, b: a * b.sum(), x, x.flip(0))
+    return torch.stack(list(map(normed, x))), torch.stack([*products])
+
+
+def mapped_layers(x: Tensor) -> Tensor:
+    first = next(map(torch.relu, [x, -x]))
+    for row in map(normed, x):
+        first = first + row
+    return first
+
+
 def rows(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
@@ -457,6 +508,14 @@ CASES = [
     Case("generator", generator, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("comprehension_and_more", comprehension_and_more, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("by_threes", by_threes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("windows", windows, [rows(2, 9, 3)], {0: [0, 1]}, has=["Loop"]),
+    Case("windows_listed", windows_listed, [rows(9, 3)], {0: [0]}, has=["Loop"]),
+    Case("windows_afterwards", windows_afterwards, [rows(9, 3)], {0: [0]}, has=["Loop"]),
+    Case("parts_of_a_split", parts_of_a_split, [rows(2, 8)], "all", has=["Loop"]),
+    Case("padded_prefixes", padded_prefixes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("padded_rows", padded_rows, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("mapped", mapped, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("mapped_layers", mapped_layers, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("data_dependent", data_dependent, [rows(2, 3), torch.tensor(4)], has=["Loop"]),
     Case("prefixes", prefixes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("free_function", lambda x: helper(x, 0.5), [rows(2, 5)], {0: [1]}, has=["Loop"]),

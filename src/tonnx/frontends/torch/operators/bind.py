@@ -48,6 +48,8 @@ DTYPES = {
 TORCH_OF = {onnx: dtype for dtype, onnx in DTYPES.items() if not str(dtype).startswith(("torch.qint", "torch.quint"))}
 """The torch dtype of an ONNX element type."""
 
+_NUMBERS = {bool: ir.DataType.BOOL, int: ir.DataType.INT64, float: ir.DataType.FLOAT}
+
 # Where a tensor lives and how it is laid out is the runtime's business.
 _IGNORED = frozenset(
     ("device", "layout", "memory_format", "pin_memory", "generator", "non_blocking", "copy", "implicit", "out")
@@ -99,7 +101,8 @@ def bind(
 ) -> dict[str, Any]:
     """The keyword arguments for the rule. ``resolve`` turns the graph's references into values."""
     bound: dict[str, Any] = {}
-    for i, argument in enumerate(_arguments(target)):
+    arguments = _arguments(target)
+    for i, argument in enumerate(arguments):
         name = rule.renamed.get(argument.name, argument.name)
         name = "x" if i == 0 and "x" in rule.parameters and name not in rule.parameters else name
         passed = i < len(args) or argument.name in kwargs
@@ -107,6 +110,8 @@ def bind(
         if name in rule.parameters:
             if passed or argument.has_default:
                 bound[name] = convert(raw, argument.kind, op, resolve)
+                if type(raw) in _NUMBERS and argument.kind == "Tensor" and _is_alone(arguments):
+                    bound[name] = op.constant(raw, _NUMBERS[type(raw)])
         elif passed and argument.name not in _IGNORED | rule.unused and not _is_default(raw, argument):
             raise UnsupportedArgument(f"{target}: the argument {argument.name}={raw!r} is not supported")
     bound = adapted(target._schema.name, op, bound)
@@ -116,6 +121,11 @@ def bind(
             why=f"its schema is {target._schema}",
         )
     return bound
+
+
+def _is_alone(arguments: Sequence[_Argument]) -> bool:
+    """Whether an operator takes one tensor: a number in its place has no other to take the dtype from."""
+    return sum(argument.kind.endswith("Tensor") for argument in arguments) == 1
 
 
 def _is_default(raw: Any, argument: _Argument) -> bool:

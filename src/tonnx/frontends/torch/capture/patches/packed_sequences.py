@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.capture.patches.library import operator
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 
 _SCHEMA = (
     "packed(Tensor input, Tensor lengths, Tensor[] hx, Tensor[] params, str kind, bool has_biases, int num_layers, "
@@ -81,3 +82,17 @@ def layer_forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any
     )
     hidden = tuple(last) if module.mode == "LSTM" else last[0]
     return PackedSequence(output, lengths, order, back), module.permute_hidden(hidden, back)
+
+
+def pad_sequence(
+    original: Any,
+    sequences: Any,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> torch.Tensor:
+    """``torch.nn.utils.rnn.pad_sequence``, also of as many tensors as only the run knows."""
+    if not isinstance(sequences, RecordedList):
+        return original(sequences, batch_first, padding_value, padding_side)
+    padded = sequences.padded(padding_value, padding_side)
+    return padded if batch_first else padded.transpose(0, 1)

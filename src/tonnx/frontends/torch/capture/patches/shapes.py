@@ -32,6 +32,11 @@ def _cov(x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights
     return x.new_empty(size, dtype=_float(x, fweights, aweights))
 
 
+def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int | None = None) -> torch.Tensor:
+    lead = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2])
+    return x1.new_empty([*lead, x1.shape[-2], x2.shape[-2]], dtype=torch.promote_types(x1.dtype, x2.dtype))
+
+
 def _narrow(x: torch.Tensor, dim: int, start: torch.Tensor, length: Any) -> torch.Tensor:
     return x.narrow(dim, 0, length)  # it looks at the same memory, wherever it begins
 
@@ -85,6 +90,7 @@ def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
 _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
+    torch.ops.aten.cdist.default: _cdist,
     torch.ops.aten.narrow.Tensor: _narrow,
     torch.ops.aten.ctc_loss.IntList: _ctc_loss,
     torch.ops.aten.ctc_loss.Tensor: _ctc_loss,
@@ -92,7 +98,7 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.histogramdd.int_bins: _histogramdd,
     torch.ops.aten.histogramdd.TensorList_bins: _histogramdd,
 }
-"""Operators that PyTorch composes of others, of which one reads the numbers in a tensor."""
+"""Operators that PyTorch composes of others, of which one reads the numbers in a tensor, or compares a size."""
 
 _SINGLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.histogram.bin_ct: _histogram,

@@ -69,6 +69,10 @@ FOREIGN = (
     ),
     Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
     Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
+    Patch(
+        "torch.nn.utils.rnn", "pad_sequence", packed_sequences.pad_sequence,
+        "it goes through a list, of which only the run knows the length", How.CODE,
+    ),
     Patch("torch.nn.LSTM", "forward", packed_sequences.layer_forward, _PACKED),
     Patch("torch.nn.GRU", "forward", packed_sequences.layer_forward, _PACKED),
     Patch("torch.nn.RNN", "forward", packed_sequences.layer_forward, _PACKED),

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 from tonnx.frontends.torch.capture.python_flow.conditions import truth
 from tonnx.frontends.torch.capture.python_flow.merge import Line, Merge, Side
 from tonnx.frontends.torch.capture.python_flow.operators import operators
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
 from tonnx.frontends.torch.capture.python_flow.variables import (
@@ -121,9 +121,9 @@ class _Watched:
             self._fill(self.contents[key[1]].owner, value)
 
     def _fill(self, owner: Any, value: Any) -> None:
-        if isinstance(owner, Listed):
-            fill(owner, value.tensor)
-        elif not isinstance(value, Listed):
+        if isinstance(owner, RecordedList):
+            fill(owner, value.held)
+        elif not isinstance(value, RecordedList):
             fill(owner, value)
         else:  # a list that has as many elements as only the run knows: another object
             names = [name for name, held in self.before.items() if held is owner]
@@ -137,12 +137,12 @@ class _Watched:
 
 def _copied(value: Any) -> Any:
     """Lists and dicts as they are now: both sides get to see the same ones."""
-    return pytree.tree_map(lambda leaf: leaf.like(leaf.tensor) if isinstance(leaf, Listed) else leaf, value)
+    return pytree.tree_map(lambda leaf: leaf.like(leaf.held) if isinstance(leaf, RecordedList) else leaf, value)
 
 
 def _content(content: Content) -> Any:
     """A list as it was; what a recorded list holds, again as one."""
-    return content.owner.like(content.held) if isinstance(content.owner, Listed) else content.held
+    return content.owner.like(content.held) if isinstance(content.owner, RecordedList) else content.held
 
 
 def record_branch(

@@ -14,7 +14,7 @@ from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.capture.explain import line_of
 from tonnx.frontends.torch.capture.python_flow.branch import choose
 from tonnx.frontends.torch.capture.python_flow.iterate import call, with_numbers
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import is_symbolic
@@ -28,7 +28,7 @@ def picked(owner: Any, index: Any) -> Any:
     if isinstance(owner, torch.Tensor):
         return _of_tensor(owner, with_numbers(index))
     dynamic = isinstance(index, (torch.Tensor, torch.SymInt))
-    if not dynamic or not isinstance(owner, (dict, *_SEQUENCES)) or isinstance(owner, Listed):
+    if not dynamic or not isinstance(owner, (dict, *_SEQUENCES)) or isinstance(owner, RecordedList):
         return owner[index]
     if isinstance(index, torch.Tensor):
         index = call(builtins.int, index)

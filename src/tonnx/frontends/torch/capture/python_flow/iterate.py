@@ -14,7 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, as_tensor, is_symbolic, shape_env
@@ -42,7 +42,7 @@ def items(iterable: Any) -> Any:
     """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
     if isinstance(iterable, torch.Tensor) and iterable.dim() and _size(iterable.shape[0]):
         iterable = Listed(iterable)
-    return Items(iterable.size(), iterable.element) if isinstance(iterable, Listed) else iterable
+    return Items(iterable.size(), iterable.element) if isinstance(iterable, RecordedList) else iterable
 
 
 def uniform(iterable: Any) -> Items | None:
@@ -57,7 +57,7 @@ def uniform(iterable: Any) -> Items | None:
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that would ask for a plain number, called without fixing what is dynamic."""
     first = args[0] if args else None
-    if isinstance(first, Listed) and (result := _of_list(function, *args, **kwargs)) is not None:
+    if isinstance(first, RecordedList) and (result := _of_list(function, *args, **kwargs)) is not None:
         return result
     plain = not kwargs or function is torch.allclose
     rule = _NUMBERS.get(getattr(function, "__wrapped__", function))  # some are patched meanwhile
@@ -91,11 +91,13 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     return lazy if lazy is not None else function(*args, **kwargs)
 
 
-def _of_list(function: Any, first: Listed, *args: Any, **kwargs: Any) -> Any:
+def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> Any:
     if function is builtins.len:
         return first.size()
     if function in (builtins.list, builtins.tuple):
-        return first.like(first.tensor)
+        return first.like(first.held)
+    if not isinstance(first, Listed):
+        return None
     if function is builtins.sum:
         return first.tensor.sum(0) if not args else args[0] + first.tensor.sum(0)
     if function in (torch.tensor, torch.as_tensor):
@@ -245,8 +247,8 @@ def _zip(parts: Sequence[Items]) -> Items:
     return Items(length, lambda k: tuple(part.item(k) for part in parts))
 
 
-def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> Listed | None:
-    """``x.unbind(dim)`` and ``x.split(1, dim)`` of a dynamic axis."""
+def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> RecordedList | None:
+    """``x.unbind(dim)`` and ``x.split(8, dim)`` of a dynamic axis."""
     tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
     rest = list(args)
     size = rest.pop(0) if name == "split" and rest else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
@@ -256,15 +258,27 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
     dim %= tensor.dim()
     if name == "unbind":
         return Listed(tensor, dim)
-    return Listed(tensor.unsqueeze(dim + 1), dim) if size == 1 else None
+    if type(size) is not int or size < 1:  # of a size that moves with the axis, there may be a fixed number
+        return None
+    if size == 1:
+        return Listed(tensor.unsqueeze(dim + 1), dim)
+    length = tensor.shape[dim]
+    # A number of its own: of the size itself, torch would conclude that there is more than one part.
+    count = as_tensor((length + size - 1) // size).item()
+    torch._check(count >= 0)
+    starts = torch.arange(count) * size
+    return Ragged(tensor, torch.clamp(length - starts, max=size), dim)
 
 
 def spread(as_tuple: bool, *parts: Any) -> Any:
     """``[*a, *b]`` or ``(*a, *b)``."""
     elements: Any = []
     for part in parts:
-        elements = elements + (part if isinstance(part, list) else list(part))
-    return tuple(elements) if as_tuple and not isinstance(elements, Listed) else elements
+        if isinstance(part, RecordedList) and not isinstance(elements, RecordedList) and not elements:
+            elements = part.like(part.held)
+        else:
+            elements = elements + (part if isinstance(part, list) else list(part))
+    return tuple(elements) if as_tuple and not isinstance(elements, RecordedList) else elements
 
 
 def with_numbers(index: Any) -> Any:

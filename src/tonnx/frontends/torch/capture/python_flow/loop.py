@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +12,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tonnx.frontends.torch.capture.python_flow.branch import choose, record_branch
 from tonnx.frontends.torch.capture.python_flow.conditions import negated, truth
-from tonnx.frontends.torch.capture.python_flow.iterate import Items, uniform
+from tonnx.frontends.torch.capture.python_flow.iterate import Items, call, items, uniform
 from tonnx.frontends.torch.capture.python_flow.operators import operators
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.state import Differs, Kinds, Learned, Recording
@@ -234,3 +235,11 @@ def listed(iterable: Any, each: Callable[[Any], Any], wanted: Callable[[Any], An
 
     for_(iterable, body, grown=("results",))
     return results
+
+
+def mapped(function: Any, *args: Any) -> Any:
+    """``map(each, iterable)``; all of it at once where only the run knows how much there is."""
+    if function is not builtins.map or not any(isinstance(items(iterable), Items) for iterable in args[1:]):
+        return function(*args)
+    each, *iterables = args
+    return listed(items(call(builtins.zip, *iterables)), lambda parts: each(*parts))

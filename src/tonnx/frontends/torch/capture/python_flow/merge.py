@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
 
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList, listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import (
     DTYPES,
@@ -228,10 +228,12 @@ class Merge:
         return lambda results: pytree.tree_unflatten([part(results) for part in parts], spec)
 
     def _lengths_differ(self, a: list[Any], b: list[Any]) -> bool:
-        return isinstance(a, Listed) or isinstance(b, Listed) or len(a) != len(b)
+        return isinstance(a, RecordedList) or isinstance(b, RecordedList) or len(a) != len(b)
 
     def _lists(self, name: str, a: list[Any], b: list[Any]) -> Made:
         """Lists of different lengths become one list whose length is known at run time."""
+        if isinstance(a, Ragged) or isinstance(b, Ragged):
+            return self._unmerged(name, a, b)
         stacked = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
         like = next((tensor for tensor in stacked if tensor is not None), None)
         if like is None:

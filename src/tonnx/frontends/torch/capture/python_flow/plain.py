@@ -65,6 +65,10 @@ def listed(source: Iterable[Any], each: Callable[[Any], Any], wanted: Callable[[
     return [each(item) for item in source if wanted is None or wanted(item)]
 
 
+def mapped(function: Any, *args: Any) -> Any:
+    return function(*args)
+
+
 def items(source: Any) -> Any:
     return source
 

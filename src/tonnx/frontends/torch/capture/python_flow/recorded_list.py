@@ -1,4 +1,4 @@
-"""The list that recorded code fills: tensors of one shape, as many as the run makes of them."""
+"""Lists that recorded code fills with as many tensors as the run makes, of one shape or of one but for an axis."""
 
 from __future__ import annotations
 
@@ -16,21 +16,58 @@ class _Element:
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        rule = _FUNCTIONS.get(function)
         positional = list(args)
         options = dict(kwargs or {})
         tensors = positional.pop(0) if positional else options.pop("tensors", None)
-        if rule is None or not isinstance(tensors, Listed):
+        rule = tensors.functions.get(function) if isinstance(tensors, RecordedList) else None
+        if rule is None:
             name = getattr(function, "__name__", function)
             raise Unsuitable(f"{name} is called with the list that it fills; torch.stack and torch.cat are understood")
-        return rule(tensors.tensor, *positional, **options)
+        return rule(tensors, *positional, **options)
 
 
-class Listed(list):  # type: ignore[type-arg]
-    """A list of tensors whose length is known only at run time, held as one tensor, stacked along an axis."""
+class RecordedList(list):  # type: ignore[type-arg]
+    """A list of tensors whose length is known only at run time."""
+
+    functions: dict[Any, Callable[..., torch.Tensor]]
+    """What PyTorch's functions make of the whole list."""
+    held: Any
+    """What is in it now."""
+
+    def __init__(self) -> None:
+        super().__init__([_Element()])  # a list for C++, which does not ask `__iter__`
+
+    def size(self) -> Any:
+        """The length, symbolic."""
+        raise NotImplementedError
+
+    def element(self, index: Any) -> Any:
+        """One of them."""
+        raise NotImplementedError
+
+    def like(self, held: Any) -> RecordedList:
+        """A list of the same kind that holds something else."""
+        raise NotImplementedError
+
+    def padded(self, value: float, side: str) -> torch.Tensor:
+        """The elements along a new axis 0, with a value where the axis 0 of one is shorter than the longest."""
+        raise NotImplementedError
+
+    def __len__(self) -> int:
+        return int(self.size())  # fixes the length; rewritten functions ask `size` instead
+
+    def __bool__(self) -> bool:
+        return bool(self.size() > 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.element(k) for k in range(self.size()))
+
+
+class Listed(RecordedList):
+    """Tensors of one shape, held as one tensor, stacked along an axis."""
 
     def __init__(self, tensor: torch.Tensor, axis: int = 0) -> None:
-        super().__init__([_Element()])  # a list for C++, which does not ask `__iter__`
+        super().__init__()
         self._held, self._axis = tensor, axis
 
     @property
@@ -42,26 +79,19 @@ class Listed(list):  # type: ignore[type-arg]
     def tensor(self, tensor: torch.Tensor) -> None:
         self._held, self._axis = tensor, 0
 
+    held = tensor
+
     def size(self) -> Any:
-        """The length, symbolic."""
         return self._held.shape[self._axis]
 
     def element(self, index: Any) -> Any:
-        """One of them."""
         return self._held.select(self._axis, index)
 
-    def like(self, tensor: torch.Tensor) -> Listed:
-        """A list of the same kind."""
-        return type(self)(tensor)
+    def like(self, held: torch.Tensor) -> Listed:
+        return type(self)(held)
 
-    def __len__(self) -> int:
-        return int(self.size())  # fixes the length; rewritten functions ask `size` instead
-
-    def __bool__(self) -> bool:
-        return bool(self.size() > 0)
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self.element(k) for k in range(self.size()))
+    def padded(self, value: float, side: str) -> torch.Tensor:
+        return self.tensor
 
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, slice):
@@ -93,11 +123,72 @@ class Listed(list):  # type: ignore[type-arg]
         self.tensor = self.tensor.flip(0)
 
 
+class Ragged(RecordedList):
+    """Tensors that differ in their size along one axis, held joined along it, and those sizes."""
+
+    def __init__(self, joined: torch.Tensor, sizes: torch.Tensor, axis: int) -> None:
+        super().__init__()
+        self.joined, self.sizes, self.axis = joined, sizes, axis
+
+    @property
+    def held(self) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.joined, self.sizes
+
+    @held.setter
+    def held(self, held: tuple[torch.Tensor, torch.Tensor]) -> None:
+        self.joined, self.sizes = held
+
+    def size(self) -> Any:
+        return self.sizes.shape[0]
+
+    def element(self, index: Any) -> Any:
+        ends = self.sizes.cumsum(0)
+        length = self.sizes.select(0, index).item()
+        start = ends.select(0, index).item() - length
+        for known in (length >= 0, start >= 0, start + length <= self.joined.shape[self.axis]):
+            torch._check(known)
+        return self.joined.narrow(self.axis, start, length)
+
+    def like(self, held: tuple[torch.Tensor, torch.Tensor]) -> Ragged:
+        return Ragged(*held, self.axis)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            raise Unsuitable("a part of a list of tensors of different sizes cannot be expressed")
+        return self.element(index)
+
+    def append(self, element: Any) -> None:
+        """Add one at the end."""
+        self.joined = torch.cat([self.joined, *tensors([self.joined, element])[1:]], self.axis)
+        self.sizes = torch.cat([self.sizes, torch.full((1,), element.shape[self.axis], dtype=torch.int64)])
+
+    def extend(self, other: Any) -> None:
+        """Add several at the end."""
+        if isinstance(other, RecordedList):
+            raise Unsuitable("two lists of tensors of different sizes are joined")
+        for element in other:
+            self.append(element)
+
+    def __iadd__(self, other: Any) -> Any:  # type: ignore[misc]
+        self.extend(other)
+        return self
+
+    def padded(self, value: float, side: str) -> torch.Tensor:
+        if self.axis or side != "right":
+            raise Unsuitable("tensors of different sizes are padded along another axis than the first, or at the left")
+        longest = self.sizes.max().item()
+        torch._check(longest >= 0)
+        places = torch.arange(longest)
+        starts = (self.sizes.cumsum(0) - self.sizes)[:, None]
+        rows = self.joined[torch.clamp(starts + places, max=self.joined.shape[0] - 1)]
+        beyond = places >= self.sizes[:, None]
+        return rows.masked_fill(beyond.reshape([*beyond.shape, *[1] * (rows.dim() - 2)]), value)
+
+
 class NumbersListed(Listed):
     """A list of numbers, held as a vector."""
 
     def element(self, index: Any) -> Any:
-        """One of them."""
         return self._held.select(self._axis, index).item()
 
 
@@ -108,9 +199,12 @@ def _refusing(name: str) -> Callable[..., Any]:
     return method
 
 
-_OTHERS = "insert pop remove sort index count clear copy __contains__ __setitem__ __delitem__ __mul__ __rmul__"
+_OTHERS = (
+    "insert pop remove sort index count clear copy reverse "
+    "__contains__ __setitem__ __delitem__ __add__ __radd__ __mul__ __rmul__"
+)
 for _name in _OTHERS.split():
-    setattr(Listed, _name, _refusing(_name))
+    setattr(RecordedList, _name, _refusing(_name))
 
 
 def listed(elements: list[Any], tensor: torch.Tensor) -> Listed:
@@ -141,18 +235,29 @@ def _together(one: Any, other: Any) -> torch.Tensor:
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def _stack(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    return tensor.movedim(0, dim)
+def ragged(elements: list[torch.Tensor], like: torch.Tensor, axis: int) -> Ragged:
+    """The elements, which may be none, as a list of tensors ``like`` one but for their size along an axis."""
+    nothing = torch.zeros([*like.shape[:axis], 0, *like.shape[axis + 1 :]], dtype=like.dtype)
+    result = Ragged(nothing, torch.zeros([0], dtype=torch.int64), axis)
+    result.extend(elements)
+    return result
 
 
-def _cat(tensor: torch.Tensor, dim: int = 0) -> torch.Tensor:
-    dim %= tensor.dim() - 1
-    return tensor.movedim(0, dim).flatten(dim, dim + 1)
+def _stack(elements: Listed, dim: int = 0) -> torch.Tensor:
+    return elements.tensor.movedim(0, dim)
 
 
-_FUNCTIONS: dict[Any, Callable[..., torch.Tensor]] = {
-    torch.stack: _stack,
-    torch.cat: _cat,
-    torch.concat: _cat,
-    torch.concatenate: _cat,
-}
+def _cat(elements: Listed, dim: int = 0) -> torch.Tensor:
+    dim %= elements.tensor.dim() - 1
+    return elements.tensor.movedim(0, dim).flatten(dim, dim + 1)
+
+
+def _cat_ragged(elements: Ragged, dim: int = 0) -> torch.Tensor:
+    if dim % elements.joined.dim() != elements.axis:
+        raise Unsuitable("tensors of different sizes are joined along an axis along which they are of one size")
+    return elements.joined
+
+
+_CONCATENATIONS = (torch.cat, torch.concat, torch.concatenate)
+Listed.functions = {torch.stack: _stack, **dict.fromkeys(_CONCATENATIONS, _cat)}
+Ragged.functions = dict.fromkeys(_CONCATENATIONS, _cat_ragged)

@@ -19,7 +19,7 @@ from tonnx.frontends.torch.capture.explain import is_data_dependent, user_line
 from tonnx.frontends.torch.capture.python_flow.conditions import NOTES
 from tonnx.frontends.torch.capture.python_flow.match_statement import AsBranches
 from tonnx.frontends.torch.capture.python_flow.merge import NUMBERS, UNSPLIT, Line, Unmerged
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.rewrite_ast import BODY, Rewriter
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, Unsuitable
 from tonnx.frontends.torch.capture.python_flow.sites import check, function_at, lambdas_at, sites_at
@@ -112,7 +112,7 @@ class Rewrites:
         cause, reasons = last.__cause__, self.reasons
         if isinstance(cause, Unsuitable):
             reasons = [str(cause)]
-        elif f"{Listed.__name__}'> in output" in str(cause):
+        elif any(f"{kind.__name__}'> in output" in str(cause) for kind in RecordedList.__subclasses__()):
             reasons = [
                 "the list that it fills is returned, and ONNX has no list of any length; return torch.stack of it"
             ]

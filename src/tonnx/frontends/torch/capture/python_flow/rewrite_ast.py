@@ -334,6 +334,8 @@ class Rewriter(ast.NodeTransformer):
             return node
         if isinstance(node.func, ast.Name) and node.func.id == "bool" and len(node.args) == 1:
             return self._call("negated", node, self._call("negated", node, node.args[0]))
+        if called(node) == "map" and not node.keywords:
+            return self._call("mapped", node, node.func, *node.args)
         return self._lazy_call(node) if asks(node) else node
 
     def _comprehension(self, node: Comprehension) -> ast.AST:

@@ -11,7 +11,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.utils import _pytree as pytree
 
 from tonnx.frontends.torch.capture.python_flow.merge import Unmerged, zeros_like
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, listed, stacked, tensors
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, listed, ragged, stacked, tensors
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import (
     DTYPES,
@@ -40,6 +40,15 @@ Place = tuple[str, int]
 """A variable, and the place of a tensor or number in it."""
 
 
+@dataclass(frozen=True)
+class _Held:
+    """A list as a pass leaves it, stacked, and the axes of its elements along which passes have other sizes."""
+
+    elements: list[Any]
+    stacked: torch.Tensor
+    ragged: tuple[int, ...] = ()
+
+
 @dataclass
 class Learned:
     """What an attempt at recording showed about the variables; the next one knows it."""
@@ -54,8 +63,8 @@ class Learned:
     """Numbers before the loop that a pass replaces by tensors of rank 0."""
     adopted: dict[str, Any] = field(default_factory=dict)
     """Variables without a value before the loop that not every pass sets, as a pass leaves them."""
-    held: dict[str, tuple[list[Any], torch.Tensor]] = field(default_factory=dict)
-    """Lists that have to be carried as one tensor: as a pass leaves them, and stacked."""
+    held: dict[str, _Held] = field(default_factory=dict)
+    """Lists that have to be carried."""
     last: set[str] = field(default_factory=set)
     """Variables that are something else before the loop, and that every pass sets: only the last pass counts."""
 
@@ -97,7 +106,7 @@ class _Carried:
 
     def __init__(self, name: str, value: Any, learned: Learned, must: bool) -> None:
         self.name, self.value, self._learned, self._must = name, value, learned, must
-        self.leaves, self.spec = pytree.tree_flatten(value)
+        self.leaves, self.spec = _flattened(value)
         for i, leaf in enumerate(self.leaves):
             if (name, i) in learned.tensors:
                 self.leaves[i] = as_tensor(leaf, learned.tensors[name, i])
@@ -110,7 +119,8 @@ class _Carried:
 
     def give(self, value: Any) -> None:
         """What the body gets. It may change the very object."""
-        self._given = (value, [leaf.like(leaf.tensor) if isinstance(leaf, Listed) else leaf for leaf in _leaves(value)])
+        leaves, _ = _flattened(value)
+        self._given = (value, [leaf.like(leaf.tensor) if isinstance(leaf, Listed) else leaf for leaf in leaves])
 
     def states(self) -> list[torch.Tensor]:
         """What is carried, as tensors."""
@@ -138,11 +148,11 @@ class _Carried:
                     torch._check(leaves[i] >= 0)  # counters are sizes and places more often than not
             else:
                 leaves[i] = state
-        return pytree.tree_unflatten(leaves, self.spec)
+        return _unflattened(leaves, self.spec)
 
     def matched(self, after: Any) -> list[torch.Tensor]:
         """What is carried, from the variable's value after a pass."""
-        leaves, spec = pytree.tree_flatten(after)
+        leaves, spec = _flattened(after)
         if spec != self.spec:
             self._differs(self._given[0], after)
         learned = Learned()
@@ -187,8 +197,21 @@ class _Carried:
         raise Differs(reason, None if self._must else Learned(last={self.name}))
 
 
-def _leaves(value: Any) -> list[Any]:
-    return pytree.tree_leaves(value)
+_Spec = tuple[pytree.TreeSpec, tuple[int | None, ...]]
+"""The tree of a value, and the axis of each leaf that is a list of tensors of different sizes: that one is two."""
+
+
+def _flattened(value: Any) -> tuple[list[Any], _Spec]:
+    leaves, spec = pytree.tree_flatten(value)
+    parts = [leaf.held if isinstance(leaf, Ragged) else (leaf,) for leaf in leaves]
+    axes = tuple(leaf.axis if isinstance(leaf, Ragged) else None for leaf in leaves)
+    return [part for held in parts for part in held], (spec, axes)
+
+
+def _unflattened(parts: Sequence[Any], spec: _Spec) -> Any:
+    left = iter(parts)
+    leaves = [next(left) if axis is None else Ragged(next(left), next(left), axis) for axis in spec[1]]
+    return pytree.tree_unflatten(leaves, spec[0])
 
 
 def _state(leaf: Any, like: Any) -> torch.Tensor:
@@ -209,10 +232,10 @@ class Recording:
                 raise Unsuitable(f"the list {name} that it fills is held elsewhere too")
         self._written = [n for n in kinds.inplace if isinstance(before[n], torch.Tensor)]
         for name in kinds.read:
-            if before[name] and name not in learned.held:
-                learned.held[name] = (before[name], stacked(before[name]))
-        self._held = [name for name in kinds.grown if name in learned.held]
-        self._grown = [name for name in kinds.grown if name not in learned.held]
+            if before[name] and name not in learned.held and not isinstance(before[name], Ragged):
+                learned.held[name] = _Held(before[name], stacked(before[name]))
+        self._held = [name for name in kinds.grown if name in learned.held or isinstance(before[name], Ragged)]
+        self._grown = [name for name in kinds.grown if name not in self._held]
         self._carried = [self._carry(name) for name in dict.fromkeys((*kinds.carried, *kinds.kept)) if self._is(name)]
         self._carried += [_Carried(name, self._as_held(name), learned, True) for name in self._held]
         self.states = [state for carried in self._carried for state in carried.states()]
@@ -240,16 +263,20 @@ class Recording:
             value = _nothing(self._learned.adopted[name], symbols())
         return _Carried(name, value, self._learned, name in self._kinds.carried)
 
-    def _as_held(self, name: str) -> Listed:
+    def _as_held(self, name: str) -> Listed | Ragged:
         before = self._before[name]
-        after, tensor = self._learned.held[name]
+        if isinstance(before, Ragged):
+            return before
+        after = self._learned.held[name]
+        if len(after.ragged) > 1 or (after.ragged and isinstance(before, Listed)):
+            raise Unsuitable(f"what it appends to {name} has another shape in each pass, {describe(after.stacked[0])}")
+        if after.ragged:
+            return ragged(before, after.stacked[0], *after.ragged)
         if isinstance(before, Listed):
             return before
         if before:
             return listed(before, stacked(before))
-        if not within(tensor.shape[1:], symbols()):
-            raise Unsuitable(f"what it appends to {name} has another shape in each pass, {describe(tensor[0])}")
-        return listed(after, torch.zeros([0, *tensor.shape[1:]], dtype=tensor.dtype))
+        return listed(after.elements, torch.zeros([0, *after.stacked.shape[1:]], dtype=after.stacked.dtype))
 
     def open(self, outer_symbols: set[Any], inside: Sequence[torch.Tensor]) -> None:
         """Give the body its variables. Sizes that are not known yet belong to this one pass."""
@@ -290,11 +317,12 @@ class Recording:
     def _grow(self, name: str, elements: list[Any]) -> None:
         several = isinstance(elements, Listed) or len(elements) > 1
         tensor = stacked(elements) if several else tensors(elements)[0]
-        if name in self._kinds.read or not within(tensor.shape[:1] if several else [], self._outer_symbols):
+        if name in self._kinds.read or not self._fixed(tensor):
             whole = tensor if several else tensor.unsqueeze(0)
-            raise Differs(f"the list {name} has another length after a pass", Learned(held={name: (elements, whole)}))
-        if not self._fixed(tensor):
-            raise Unsuitable(f"what it appends to {name} has another shape in each pass, {describe(tensor)}")
+            sizes = enumerate(whole.shape[1:])
+            differ = tuple(axis for axis, size in sizes if not within([size], self._outer_symbols))
+            held = _Held(elements, whole, differ)
+            raise Differs(f"the list {name} has another length after a pass", Learned(held={name: held}))
         self._several[name] = elements
         self.stacked.append(tensor)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.values import UNBOUND
 
 
@@ -77,8 +77,8 @@ def contents_of(values: Iterable[Any]) -> Contents:
         value = left.pop()
         if id(value) in contents:
             continue
-        if isinstance(value, Listed):
-            contents[id(value)] = Content(value, value.tensor)
+        if isinstance(value, RecordedList):
+            contents[id(value)] = Content(value, value.held)
         elif type(value) is list or type(value) is dict:
             contents[id(value)] = Content(value, value.copy())
             left += value if isinstance(value, list) else value.values()
@@ -116,8 +116,8 @@ def held_elsewhere(value: Any, references: int) -> bool:
 
 def fill(container: Any, content: Any) -> None:
     """Put contents back into a list or dict."""
-    if isinstance(container, Listed):
-        container.tensor = content
+    if isinstance(container, RecordedList):
+        container.held = content
     elif isinstance(container, list):
         container[:] = content
     else:
