@@ -30,7 +30,7 @@ MORE_SIZES: dict[str, Any] = {
     "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4, "src_vocab_size": VOCABULARY,
     "tgt_vocab_size": VOCABULARY,
     "q_lora_rank": 16, "kv_lora_rank": 8, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8,
-    "qk_head_dim": 16, "index_topk": 64, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
+    "qk_head_dim": 16, "index_topk": 16, "index_head_dim": 16, "index_n_heads": 2, "n_routed_experts": 4, "n_group": 1,
     "topk_group": 1, "vocab_size_per_layer_input": VOCABULARY, "hidden_size_per_layer_input": 8, "zero_expert_num": 2,
     "encoder_num_hidden_layers": 2, "decoder_num_hidden_layers": 2, "encoder_num_attention_heads": 4,
     "decoder_num_attention_heads": 4, "max_target_positions": 64, "num_encoder_attention_heads": 4,
@@ -39,8 +39,7 @@ MORE_SIZES: dict[str, Any] = {
     "expert_layer_period": 2, "expert_layer_offset": 1, "mamba_n_heads": 8, "mamba_d_head": 8, "d_inner": 48,
     "d_head": 8, "mamba_d_state": 8, "layer_group_size": 2,
 }  # fmt: skip
-"""Those of rarer configurations, and of encoder-decoders. Sparse attention keeps all tokens: where it
-chooses, packages depart from the model (docs/generation.md)."""
+"""Those of rarer configurations, and of encoder-decoders. Sparse attention chooses among more tokens than it keeps."""
 
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 ROTATED_BY_AXES = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
@@ -64,6 +63,7 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
     "qwen3_next": HYBRID, "qwen3_5_text": HYBRID, "qwen3_5_moe_text": HYBRID,
     "qwen3_5": {"text_config": HYBRID}, "qwen3_5_moe": {"text_config": HYBRID},
     "qwen2_vl": MULTIPLE_AXES, "qwen2_5_vl": MULTIPLE_AXES,
+    "aria": {"projector_patch_to_query_dict": {"4": 4}},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "zaya": {"num_experts_per_tok": 1},
     "xmod": {"default_language": "en_XX"},

@@ -6,6 +6,7 @@ Each in a process of its own, forked when everything is imported, with a limit o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import resource
@@ -149,17 +150,14 @@ def image_processor(family: str, model: Any) -> Any:
     )
     listed = names.values() if isinstance(names, dict) else [names] if isinstance(names, str) else names
     make = getattr(transformers, next(each for each in listed if each))
-    failure: Exception | None = None
+    made = []
     for settings in PROCESSORS:
-        try:
-            processor = make(**settings)
+        with contextlib.suppress(TonnxError, ValueError, TypeError, AttributeError):
+            made.append(make(**settings))
             if is_vision_language(model):
-                read_picture(model, processor)
-        except (TonnxError, ValueError, TypeError, AttributeError) as error:
-            failure = failure or error
-        else:
-            return processor
-    raise failure or ValueError("no processor")
+                read_picture(model, made[-1])
+            return made[-1]
+    return made[0]  # the model is refused for it
 
 
 def run_case(case: str, **options: Any) -> str:

@@ -16,6 +16,8 @@ import torch
 import transformers
 from transformers import cache_utils
 
+from tonnx.errors import VerificationFailed
+from tonnx.packages import proof
 from tonnx.packages.checkpoint import _task_of
 from tonnx.packages.decoder import _keeping, decoder_step
 from tonnx.packages.encoder_decoder import DecoderPart, _new_tokens
@@ -67,3 +69,25 @@ def test_a_part_of_a_larger_model_is_loaded_by_its_class() -> None:
         "text-generation", "AutoModelForCausalLM",
     )  # fmt: skip
     assert hasattr(transformers, "Emu3ForCausalLM")
+
+
+def test_the_first_of_equals_where_the_model_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    equal = torch.zeros(1, 40)
+
+    def proven(*_: Any) -> proof.PackageProof:
+        places = [torch.topk(equal, 3).indices[0].tolist(), equal.topk(3, dim=-1)[1][0].tolist()]
+        if places != [[0, 1, 2]] * 2:
+            raise VerificationFailed("the package takes the first of equals")
+        return proof.PackageProof(16, 0, 0.0)
+
+    monkeypatch.setattr(proof, "_proven", proven)
+    given = torch.return_types.topk((equal[:, :3], torch.tensor([[7, 8, 9]])))  # PyTorch may give any
+    monkeypatch.setattr(torch, "topk", lambda *_: given)
+    assert proof.prove_package(None, None, 16).in_order  # type: ignore[arg-type]
+
+    def parts(*_: Any) -> proof.PackageProof:
+        raise VerificationFailed("another token")
+
+    monkeypatch.setattr(proof, "_proven", parts)
+    with pytest.raises(VerificationFailed, match="another token"):
+        proof.prove_package(None, None, 16)  # type: ignore[arg-type]

@@ -91,7 +91,8 @@ class _Making:
         if task in (TRANSLATION, CAPTIONS) and not has_encoder:
             raise TonnxError(
                 f"there is no package for {task} with a {type(model).__name__}",
-                why="it is no encoder with a decoder",
+                why="it is no encoder with a decoder"
+                + (", and has no get_image_features that gives rows for tokens" if task == CAPTIONS else ""),
                 hint="tonnx.export takes its parts one by one",
             )
         reader = EncoderPart(model).eval() if has_encoder else model

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from tonnx.errors import VerificationFailed
+from tonnx.frontends.patching import Patch, patched
 from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
@@ -38,10 +39,13 @@ class PackageProof:
     """The largest difference of a score, as a part of the largest score."""
     encoder: float | None = None
     """The largest difference of what an encoder gives, as a part of the largest value."""
+    in_order: bool = False
+    """Whether the model had to be asked to choose the first among equals, where PyTorch leaves open which it takes."""
 
     def __str__(self) -> str:
         tied = f" ({self.ties} prompts up to a tie)" if self.ties else ""
         encoder = "" if self.encoder is None else f"; encoder within {self.encoder:.2g}"
+        encoder += "; where a top-k inside the model has equals, the first are taken" if self.in_order else ""
         return (
             f"[✓] {self.tokens} greedy tokens{tied} as the model's at batch {', '.join(map(str, BATCHES))}, "
             f"also with padding; scores after a past of {', '.join(map(str, PASTS))} within {self.scores:.2g}{encoder}"
@@ -73,7 +77,31 @@ class Question:
 def prove_package(
     package: Package, model: Any, tokens: int, extractor: Any = None, picture: Picture | None = None
 ) -> PackageProof:
-    """Generate with both, from prompts of one length and of several. Raises VerificationFailed where they part."""
+    """Generate with both, from prompts of one length and of several. Raises VerificationFailed where they part.
+
+    Of equals, PyTorch's topk gives any, ONNX's TopK the first. If they part, the model is asked again with the first.
+    """
+    try:
+        return _proven(package, model, tokens, extractor, picture)
+    except VerificationFailed as parted:
+        reason = "which of equals it takes is left open"
+        owners = ("torch", "torch.Tensor")
+        try:
+            with patched([Patch(owner, "topk", _first_of_equals, reason) for owner in owners]):
+                return replace(_proven(package, model, tokens, extractor, picture), in_order=True)
+        except VerificationFailed:
+            raise parted from None
+
+
+def _first_of_equals(
+    original: Any, x: torch.Tensor, k: int, dim: int = -1, largest: bool = True, *_: Any, **__: Any
+) -> Any:
+    """The largest or smallest numbers in order, and of equal ones the first."""
+    values, places = x.sort(dim=dim, descending=largest, stable=True)
+    return torch.return_types.topk((values.narrow(dim, 0, k), places.narrow(dim, 0, k)))
+
+
+def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: Picture | None) -> PackageProof:
     has_encoder = not package.continues
     encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
     if picture is not None:

@@ -40,7 +40,7 @@ class VisionPart(torch.nn.Module):
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
         fixed = {name: getattr(self, name) for name in self._names}
-        result = self.model.get_image_features(pixel_values=pixel_values, **fixed)
+        result = _reader(self.model)(pixel_values=pixel_values, **fixed)
         rows = getattr(result, "pooler_output", result)
         rows = torch.cat(list(rows), 0) if isinstance(rows, (list, tuple)) else rows
         return {FEATURES: rows.reshape(-1, rows.shape[-1])}
@@ -108,7 +108,12 @@ class Picture:
 
 def is_vision_language(model: Any) -> bool:
     """Whether it reads pictures among the tokens of a text."""
-    return hasattr(model, "get_image_features") and "inputs_embeds" in inspect.signature(model.forward).parameters
+    return _reader(model) is not None and "inputs_embeds" in inspect.signature(model.forward).parameters
+
+
+def _reader(model: Any) -> Any:
+    """What makes rows of pictures: a method of the model, or of what is in it without a head."""
+    return getattr(model, "get_image_features", getattr(model.base_model, "get_image_features", None))
 
 
 def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
