@@ -122,6 +122,7 @@ test-ray: $(RAY)
 
 test-ops: $(DEV)
 	@$(PY) -m tests.opinfo.suite --write
+	@$(PY) -m tests.opinfo.lowest --write
 
 test-opsets: $(DEV)
 	@$(PY) -m tests.legalise.suite --write

@@ -21,7 +21,7 @@ _OUTSIDE = re.compile(r"\[([^\]]*)\]\(\.\./[^)]*\)")
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made, and the script."""
-    sys.path.insert(0, str(ROOT / "src"))  # here: MkDocs puts the path back after it has loaded this file
+    sys.path[:0] = [str(ROOT / "src"), str(ROOT)]  # here: MkDocs puts the path back after it has loaded this file
     for name, text in (("cli.md", command_line()), ("api.md", api()), ("operators.md", operators())):
         files.append(File.generated(config, name, content=text))
     files.append(File.generated(config, "filter.js", content=(ROOT / "site" / "filter.js").read_text("utf-8")))
@@ -29,8 +29,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Links to the rest of the repository are text here."""
-    return _OUTSIDE.sub(r"`\1`", markdown)
+    """Long tables are put into their places; links to the rest of the repository are text here."""
+    from tools.site_data import with_tables
+
+    return _OUTSIDE.sub(r"`\1`", with_tables(markdown))
 
 
 def command_line() -> str:
@@ -73,27 +75,39 @@ def _defined_in(module: str, name: str) -> str:
 
 
 def operators() -> str:
-    """The table of version steps in docs/opsets.md, an operator a row: the lowest opset that it can be written at."""
-    rows = _steps((ROOT / "docs" / "opsets.md").read_text("utf-8"))
-    head = ["# ONNX operators\n", "The lowest opset at which each can be expressed, at least in some of its forms;"]
-    head += ["[Opsets](opsets.md) says what becomes of every version.\n"]
-    head += ["| operator | lowest opset | newest version |"]
-    return "\n".join([*head, "|---|---:|---:|", *(f"| `{name}` | {low} | {new} |" for name, low, new in rows), ""])
+    """The operators of ONNX, PyTorch and Paddle by name, with the lowest opset that each can be written at."""
+    from tools.site_data import as_markdown
+
+    rows = sorted([*_of_onnx(), *_of_pytorch(), *_of_paddle()], key=lambda row: row[0].strip("`").lower())
+    text = """# Operators
+
+The lowest opset at which each can be expressed, at least in some of its forms; – is one that is refused, and Paddle's
+are tried from opset 7 on. What is behind it: [ONNX](opsets.md), [PyTorch](torch-operators.md),
+[Paddle](paddle-operators.md).
+
+"""
+    return text + as_markdown([["operator", "of", "lowest opset"], *rows]) + "\n"
 
 
-def _steps(text: str) -> list[tuple[str, int, int]]:
-    """Operator, lowest opset, newest version: of the rows ``| Operator | version | what is done |``."""
-    versions: dict[str, dict[int, str]] = {}
-    for line in text.splitlines():
-        cells = [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
-        if len(cells) >= 3 and re.fullmatch(r"[A-Z]\w+", cells[0]) and cells[1].isdigit():
-            versions.setdefault(cells[0], {})[int(cells[1])] = cells[2]
-    rows = []
-    for name, steps in sorted(versions.items()):
-        lowest = 1
-        for version in sorted(steps, reverse=True):
-            if "impossible" in steps[version].lower() or steps[version].startswith("–"):
-                lowest = version
-                break
-        rows.append((name, lowest, max(steps)))
-    return rows
+def _table(name: str) -> list[list[str]]:
+    from tools.site_data import DATA, read_table
+
+    return read_table(DATA / name)[1:]
+
+
+def _of_onnx() -> list[list[str]]:
+    """Of the version steps: nothing expresses an operator below a version whose step down is impossible."""
+    lowest: dict[str, int] = {}
+    for name, versions, below, _ in _table("opsets-version-steps.csv"):
+        blocked = max(map(int, versions.split(","))) if below.startswith("**impossible**") else 1
+        lowest[name] = max(lowest.get(name, 1), blocked)
+    return [[f"`{name}`", "ONNX", str(opset)] for name, opset in lowest.items()]
+
+
+def _of_pytorch() -> list[list[str]]:
+    return [[f"`{name}`", "PyTorch", opset or "–"] for name, opset in _table("torch-lowest-opsets.csv")]
+
+
+def _of_paddle() -> list[list[str]]:
+    rows = _table("paddle-operators-by-operator.csv")
+    return [[name, "Paddle", (re.findall(r"\d+", opsets) or ["–"])[0]] for name, _, _, opsets, _ in rows]

@@ -213,14 +213,26 @@ def test_numeric_and_the_page(base: onnx.ModelProto, tmp_path: Path, capsys: pyt
     data = json.loads(capsys.readouterr().out)
     assert not data["same"] and data["numeric"][0]["max_abs"] > 0 and data["changes"]
     assert "head.weight" in page.read_text("utf-8")
+    main(["diff", *map(str, files), "--numeric"])
+    assert "output y: max abs" in capsys.readouterr().out
+
+
+def test_sizes_that_only_one_of_them_fixes(base: onnx.ModelProto) -> None:
+    other = onnx.ModelProto.FromString(base.SerializeToString())
+    other.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5
+    for pair in ((base, other), (other, base)):
+        result = tonnx.diff(*pair, numeric=True)
+        assert result.numeric and all(comparison.ok for comparison in result.numeric) and not result.not_run
 
 
 def test_bad_input(base: onnx.ModelProto, tmp_path: Path) -> None:
     other = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17]> net (int64[2] i) => (int64[2] o) { o = Identity(i) }'
     )
-    with pytest.raises(tonnx.InvalidArgument, match="do not take the same inputs"):
-        tonnx.diff(base, other, numeric=True)
+    result = tonnx.diff(base, other, numeric=True)  # what changed is told all the same
+    assert "do not take the same inputs" in str(result) and result.changes and result.data()["not_run"]
+    with pytest.raises(tonnx.InvalidArgument):
+        tonnx.diff(base, base, numeric=True, inputs={"x": np.zeros(3, np.float32)})
     with pytest.raises(tonnx.InvalidModel, match="is not an ONNX model"):
         tonnx.diff(__file__, base)
     with pytest.raises(tonnx.InvalidArgument, match="there is no file"):

@@ -43,6 +43,7 @@ def test_as_the_reference_says(name: str) -> None:
     [
         ("Tile", [NUMBERS, np.array([LIMIT, 1])], {}),
         ("GatherND", [NUMBERS, np.array([[0], [1], [2]])], {"batch_dims": 1}),
+        ("Pow", [np.ones(2), np.ones(())], {"broadcast": 1}),
         ("ScatterND", [NUMBERS, np.array([[0, 1]]), np.array([5])], {"reduction": "add"}),
     ],
 )

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from tools.site_data import write_page
+
 from tests.legalise.oracle import Case, Verdict, all_cases, expanded_cases, old_cases, verdict
 from tonnx.ir.schema import histories
 from tonnx.ir.target import CANON, OLDEST, OLDEST_RUN
@@ -233,7 +235,7 @@ def main() -> None:
     for one in failures:
         print(f"{one.case} {one.source} → {one.target}: {one.verdict.kind}: {one.verdict.reason[:300]}")
     if options.write:
-        DOCUMENT.write_text(document(outcomes))
+        write_page(DOCUMENT, document(outcomes))
     sys.exit(bool(failures))
 
 

@@ -92,12 +92,16 @@ def operators() -> dict[str, Any]:
     return {info.name + (f":{info.variant_test_name}" if info.variant_test_name else ""): info for info in op_db}
 
 
+def left_out(name: str) -> str:
+    """Why an operator is left out; "" if it is not."""
+    return next((reason for pattern, reason in LEFT_OUT.items() if re.fullmatch(pattern, name)), "")
+
+
 def run(name: str) -> Outcomes:
     """All chosen samples of one operator."""
     info = operators()[name]
-    for pattern, reason in LEFT_OUT.items():
-        if re.fullmatch(pattern, name):
-            return Outcomes(name, left_out=reason)
+    if reason := left_out(name):
+        return Outcomes(name, left_out=reason)
     supported = info.supported_dtypes("cpu")
     dtypes = [dtype for dtype in DTYPES if dtype in supported]
     if not dtypes:

@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from tools.site_data import write_page
+
 from tests.opinfo.oracle import (
     CRASHED,
     DTYPES,
@@ -242,7 +244,7 @@ def main() -> None:
     samples = [one for each in outcomes for one in each.samples]
     print(dict(Counter(one.verdict.kind for one in samples)), f"{time.perf_counter() - start:.0f} s")
     if options.write:
-        DOCUMENT.write_text(document(outcomes))
+        write_page(DOCUMENT, document(outcomes))
     sys.exit(bool(failures(outcomes)))
 
 

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tools.site_data import DATA, LONG, read_table, with_tables, write_page
 
 from tests.site.programs import blocks, program
 from tonnx import cli, errors
@@ -53,3 +54,21 @@ def test_there_are_commands_and_programs() -> None:
 def test_every_block_is_python(page: str) -> None:
     """They are run by `make test-site`; here, they are read."""
     compile(program(page), page, "exec")
+
+
+def test_long_tables_are_data(tmp_path: Path) -> None:
+    rows = "".join(f"| `n{i}` | a \\| b, \"c\" |\n" for i in range(LONG))
+    short = "| a |\n|---|\n| 1 |\n"
+    text = f"# Page\n\n{short}\n## By name\n\n| name | what |\n|---|---|\n{rows}\nThe end.\n"
+    page = tmp_path / "page.md"
+    write_page(page, text, tmp_path)
+    assert "[30 rows](../site/data/page-by-name.csv)\n\nThe end." in page.read_text("utf-8")
+    assert read_table(tmp_path / "page-by-name.csv")[1] == ["`n0`", 'a | b, "c"']
+    assert with_tables(page.read_text("utf-8"), tmp_path) == text
+
+
+def test_every_table_that_a_page_names_is_there() -> None:
+    texts = [page.read_text("utf-8") for page in (ROOT / "docs").glob("*.md")]
+    places = [place for text in texts for place in re.findall(r"^\[(\d+) rows\]\(\.\./site/data/(.*)\)$", text, re.M)]
+    assert len(places) >= 4
+    assert all(len(read_table(DATA / name)) == int(count) + 1 for count, name in places)

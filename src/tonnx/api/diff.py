@@ -37,16 +37,19 @@ class DiffResult:
     changes: list[Change]
     numeric: list[Comparison] | None = None
     """The outputs of both on the same inputs, where that was asked for."""
+    not_run: str = ""
+    """Why the outputs were not compared, though that was asked for."""
     page: Path | None = field(default=None, compare=False)
 
     @property
     def same(self) -> bool:
         """Nothing changed, and the outputs, where they were compared, are equal within tolerance."""
-        return not self.changes and all(comparison.ok for comparison in self.numeric or ())
+        return not self.changes and not self.not_run and all(comparison.ok for comparison in self.numeric or ())
 
     def figures(self) -> list[str]:
-        """A line for each output that was compared."""
-        return [str(comparison) for comparison in self.numeric or ()]
+        """A line for each output that was compared, or why none was."""
+        lines = [f"not run on the same inputs: {self.not_run}"] if self.not_run else []
+        return [*lines, *map(_figure, self.numeric or ())]
 
     def __str__(self) -> str:
         lines = [str(change) for change in self.changes]
@@ -70,8 +73,17 @@ class DiffResult:
             "same": self.same,
             "changes": [dataclasses.asdict(change) for change in self.changes],
             "numeric": compared,
+            "not_run": self.not_run or None,
             "page": str(self.page) if self.page else None,
         }
+
+
+def _figure(comparison: Comparison) -> str:
+    head = f"output {comparison.name}: max abs {comparison.max_abs:.2g}, max rel {comparison.max_rel:.2g}"
+    if comparison.ok:
+        return f"{head}: equal within tolerance"
+    told = (comparison.reason or "").replace(" in the model", " in the first").replace(" in the file", " in the second")
+    return f"{head}: {told}" if comparison.measured else f"output {comparison.name}: {told}"
 
 
 def diff(
@@ -102,8 +114,14 @@ def diff(
     models = [_read(model) for model in (a, b)]
     names = _name(a, "a"), _name(b, "b")
     listed = changes(*models)
-    compared = _numeric(a, b, models, dict(inputs or {})) if numeric else None
-    result = DiffResult(names, listed, compared, None if html is None else Path(html))
+    compared, not_run = None, ""
+    if numeric:
+        check_fit(Signature.of(models[0]), dict(inputs or {}))
+        try:
+            compared = _numeric(a, b, models, dict(inputs or {}))
+        except InvalidArgument as error:  # what changed is told all the same
+            not_run = f"{error.what}; {error.why}" if error.why else error.what
+    result = DiffResult(names, listed, compared, not_run, None if html is None else Path(html))
     if html is not None:
         with replacing(html) as place:
             place.write_text(page(" → ".join(names), listed, result.figures()), encoding="utf-8")
@@ -124,11 +142,11 @@ def _name(model: _Model, otherwise: str) -> str:
 def _numeric(a: _Model, b: _Model, models: list[ir.Model], arrays: Mapping[str, np.ndarray]) -> list[Comparison]:
     """Both on the same inputs, which need not have the same names."""
     ours, theirs = (Signature.of(model) for model in models)
-    check_fit(ours, arrays)
     names = _common_inputs(ours, theirs)
     outputs = _common_outputs(ours, theirs)
     one, other = (Session(_loadable(model, read)) for model, read in zip((a, b), models, strict=True))
-    example = first_that_runs(lambda feeds: list(one.run(feeds).values()), random_examples(ours, arrays))
+    examples = random_examples(_sized(ours, theirs, names), arrays)
+    example = first_that_runs(lambda feeds: list(one.run(feeds).values()), examples)
     expected = one.run(dict(example))
     try:
         actual = other.run({names[name]: array for name, array in example.items()})
@@ -136,9 +154,21 @@ def _numeric(a: _Model, b: _Model, models: list[ir.Model], arrays: Mapping[str, 
         raise InvalidArgument(
             "the second file does not run on what the first one takes",
             why=error.why or error.what,
-            hint="give inputs that both of them take",
         ) from error
     return [compare(name, expected[name], actual[outputs[name]]) for name in ours.outputs]
+
+
+def _sized(ours: Signature, theirs: Signature, names: Mapping[str, str]) -> Signature:
+    """Our inputs with the sizes that are fixed in the other file only."""
+    shapes = [(value, value.shape, theirs.inputs[names[name]].shape) for name, value in ours.inputs.items()]
+    pairs = [(dim, size) for _, one, other in shapes for dim, size in zip(one or (), other or (), strict=False)]
+    sizes: dict[Any, Any] = {d: size for d, size in pairs if not isinstance(d, int) and isinstance(size, int)}
+
+    def sized(value: ir.Value, shape: ir.Shape | None) -> ir.Value:
+        dims = None if shape is None else ir.Shape([sizes.get(dim, dim) for dim in shape])
+        return ir.Value(name=value.name, type=value.type, shape=dims)
+
+    return Signature({str(value.name): sized(value, shape) for value, shape, _ in shapes}, ours.outputs)
 
 
 def _loadable(model: _Model, read: ir.Model) -> str | os.PathLike[str] | bytes:
@@ -158,7 +188,6 @@ def _common_inputs(ours: Signature, theirs: Signature) -> dict[str, str]:
         raise InvalidArgument(
             "the two files do not take the same inputs",
             why=f"the first takes {listed[0]}; the second {listed[1]}",
-            hint="leave out numeric: the changes are told without running the files",
         )
     return pairs
 

@@ -234,6 +234,9 @@ FOLDED = frozenset(("Cast", *_TABLE))
 
 _REDUCING = ("ReduceProd", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceL2")
 
+_OLD = frozenset(("broadcast", "consumed_inputs"))
+"""Attributes of opset 6 and before: what has them means something else by its operands."""
+
 # Attributes that became inputs: name → position.
 _BECAME_INPUTS = {
     **{name: {"axes": 1} for name in (*_REDUCING, "Squeeze", "Unsqueeze")},
@@ -274,7 +277,7 @@ def fold(
         cast = _cast(inputs[0], attributes)
         return None if _was_quantised(inputs[0]) and _bits(cast) > _bits(inputs[0]) else cast
     function = _TABLE.get(op_type)
-    if function is None:
+    if function is None or not _OLD.isdisjoint(attributes):
         return None
     inputs, attributes = _modern(op_type, inputs, attributes)
     if op_type == "Expand":

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from tools.site_data import write_page
+
 from tests.frontends.paddle import archive, test_flow
 from tonnx.errors import InvalidModel, RetargetError, TonnxError
 from tonnx.frontends.paddle.read import schema
@@ -232,7 +234,7 @@ def main() -> int:
                 print(f"{case[1]} {case[2]} at opset {opset}: {verdict}")
     text = document(rows, opsets)
     if options.write:
-        DOCUMENT.write_text(text, encoding="utf-8")
+        write_page(DOCUMENT, text)
     else:
         print(text)
     return int(wrong > 0)
