@@ -13,13 +13,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import TypeVar
 
+import sympy
 import torch
 from torch.fx import Node
 
 import tonnx
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
-NOT_THE_USERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(tonnx.__file__) + os.sep)
+NOT_THE_USERS = tuple(os.path.dirname(package.__file__ or "") + os.sep for package in (torch, tonnx, sympy))
 _NOT_THE_MODELS = (*NOT_THE_USERS, contextlib.__file__, inspect.__file__)
 _GENERATED = ("<eval_with_key", "<attrs generated")
 """Names of code that torch.fx and attrs write; its text can be had, but nobody wrote it."""
@@ -62,7 +63,10 @@ def source_of(node: Node) -> str:
 
 
 def is_users(file: str) -> bool:
-    """Whether code is neither PyTorch's nor ours. Of a cell or a prompt it is, if its text can be had."""
+    """Whether code is neither PyTorch's nor ours, nor sympy's, which computes sizes.
+
+    That of a cell or a prompt is the user's, if its text can be had.
+    """
     if file.startswith("<"):
         return not file.startswith(_GENERATED) and bool(linecache.getlines(file))
     return not file.startswith(_NOT_THE_MODELS)

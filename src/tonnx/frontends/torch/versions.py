@@ -195,6 +195,8 @@ def _examples_of_numbers(env: Any) -> dict[Any, Any]:
 def example_of(env: Any, expression: Any) -> float | int | None:
     """What an expression comes to in the example; None if nobody knows."""
     value = expression.xreplace(_examples_of_numbers(env)).xreplace(example_sizes(env))
+    if value in (sympy.true, sympy.false):
+        return bool(value)
     if not value.is_number:
         return None
     return int(value) if value.is_integer else float(value)

@@ -10,12 +10,12 @@ import sympy
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Mod, PythonMod, ToFloat
 
 import tonnx
 from tests.frontends.torch.capture.test_idioms import Idiom, compare
 from tests.frontends.torch.capture.test_record import recorded
-from tonnx.frontends.torch.capture.patches.multiples import as_multiple, whole_quotient
+from tonnx.frontends.torch.capture.patches.multiples import as_multiple, rounded_quotient, whole_quotient
 
 
 def mask_of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -155,6 +155,21 @@ def test_a_number_of_equal_parts_is_plain(quotient: Any, number: int | None) -> 
     assert whole_quotient(quotient) == (quotient if number is None else number)
     for n in range(1, 40) if number is not None else ():
         assert quotient.xreplace({H: sympy.Integer(n), W: sympy.Integer(2 * n + 3)}) == number
+
+
+ROUNDED = [
+    ("ceil", IntTrueDiv(H, 256), FloorDiv(H + 255, 256)),
+    ("floor", IntTrueDiv(H, W), FloorDiv(H, W)),
+    ("trunc", ToFloat(H) * sympy.Float(0.75), FloorDiv(3 * H, 4)),
+    ("trunc", IntTrueDiv(H - W, 2), None),  # which may be negative
+    ("floor", ToFloat(H) * sympy.Float(0.1), None),  # not exact
+    ("floor", IntTrueDiv(H, H - W), None),
+]
+
+
+@pytest.mark.parametrize(("rounding", "number", "quotient"), ROUNDED, ids=str)
+def test_a_rounded_fraction_of_a_size_is_a_quotient(rounding: str, number: Any, quotient: Any) -> None:
+    assert rounded_quotient(rounding, number) == quotient
 
 
 def test_parts_of_what_was_joined(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.except_blocks import handler_of
-from tonnx.frontends.torch.capture.patches.short_sizes import written_out
+from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions
 from tonnx.frontends.torch.source import is_users, outside_the_model, shorten
 from tonnx.frontends.torch.versions import source_name
 
@@ -62,6 +62,9 @@ class Frozen:
     assumed: list[tuple[Any, int, str]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
 
+    definitions: Definitions = field(default_factory=dict)
+    """What symbols in those expressions stand for, where they are no sizes of inputs."""
+
     swallowed: list[tuple[str, str]] = field(default_factory=list)
     """Lines that needed a value, and the ``except`` of the model that catches the error about it."""
 
@@ -93,8 +96,12 @@ class Frozen:
         frame = self._spot() if expression is not None else None
         number = original(node, *rest)
         if frame is not None:
-            self.assumed.append((written_out(node.shape_env, expression), number, line_of(frame, frame.f_lineno)))
+            self.assumed.append((self._own(node, expression), number, line_of(frame, frame.f_lineno)))
         return number
+
+    def _own(self, node: Any, expression: Any) -> Any:
+        self.definitions = definitions(node.shape_env)
+        return expression
 
     def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
         frame = _asking_frame()
@@ -102,7 +109,7 @@ class Frozen:
             return original(node, *rest)
         expression, outcome = node.expr, original(node, *rest)
         if expression.free_symbols:
-            self.decided.append((written_out(node.shape_env, expression), outcome, spot_of(frame)))
+            self.decided.append((self._own(node, expression), outcome, spot_of(frame)))
         return outcome
 
     def _decided_by_torch(self, original: Any, env: Any, node: Any, *rest: Any, **options: Any) -> Any:
@@ -111,7 +118,7 @@ class Frozen:
             return outcome
         size = relation.args[0] if relation.args[1] == 1 else relation.args[1] if relation.args[0] == 1 else None
         if size is not None and (frame := calling_frame(sys._getframe(1))) is not None:
-            self.ones.setdefault(written_out(env, size), spot_of(frame))
+            self.ones.setdefault(self._own(node, size), spot_of(frame))
         return outcome
 
     def _value_asked(self, original: Any, env: Any, *rest: Any, **options: Any) -> Any:
@@ -127,9 +134,8 @@ class Frozen:
         if frame is None:  # first of all: torch itself compares a thousand times as often as models do
             return result
         if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
-            sizes = [written_out(node.shape_env, side.expr) for side in (node, other)]
-            asked = relation(*sizes, evaluate=False)
-            self.decided.append((asked, bool(result.expr), spot_of(frame)))
+            asked = relation(node.expr, other.expr, evaluate=False)
+            self.decided.append((self._own(node, asked), bool(result.expr), spot_of(frame)))
         return result
 
     def swallow_error(self) -> CaptureError | None:

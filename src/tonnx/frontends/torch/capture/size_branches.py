@@ -23,7 +23,7 @@ from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
-from tonnx.frontends.torch.capture.patches.short_sizes import written_out
+from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.source import shorten
 from tonnx.proof.locate.trace import Trace
@@ -32,7 +32,8 @@ Tracer = Callable[[Captured], Trace]
 """Runs a captured program: what knows its nodes stands above the capture."""
 
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
-_LARGEST = 4096  # a size at which the model is run to see whether it goes another way
+_LARGEST = 4096  # a size at which the model is run to see whether it goes another way; or that of the example
+_TIMES = 8  # times that
 _FACTORS = (2, 3, 4, 6, 8, 16)  # by how much sizes are grown so that none is 1 inside of the model
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
@@ -62,13 +63,14 @@ def unsettled(
     branches: list[OneSided] = []
     tried: set[Any] = set()
     example = _example_sizes(call)
+    defined = {symbol: size.xreplace(captured.tied) for symbol, size in froze.definitions.items()}
     for expression, outcome, spot in froze.decided:
         expression = expression.xreplace(captured.tied)
         key = (expression, spot)
         if key in tried or any(branch.spot == spot for branch in branches) or len(tried) >= _TRIED:
             continue
         failures: list[str] = []
-        for sizes in _otherwise(expression, outcome, captured.names, call):
+        for sizes in _otherwise(expression, defined, outcome, captured.names, call):
             tried.add(key)
             try:
                 if _differs(model, call, trace(captured), captured, sizes):
@@ -81,21 +83,30 @@ def unsettled(
                 failures.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
         notes += failures[:1]
     ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
-    return [*branches, *_single(model, call, captured, ones, trace)]
+    return [*branches, *_single(model, call, captured, ones, defined, trace)]
 
 
 def _single(
-    model: torch.nn.Module, call: ModelCall, captured: Captured, ones: dict[Any, Spot], trace: Tracer
+    model: torch.nn.Module,
+    call: ModelCall,
+    captured: Captured,
+    ones: dict[Any, Spot],
+    defined: Definitions,
+    trace: Tracer,
 ) -> list[OneSided]:
     """Whether the program is wrong where sizes are not 1 that are in the example: of windows, or of small pictures."""
     known = captured.names.keys()
-    ones = {size: spot for size, spot in ones.items() if size.free_symbols and size.free_symbols <= known}
-    involved = {captured.names[symbol] for size in ones for symbol in size.free_symbols}
+    ones = {size: spot for size, spot in ones.items() if (of := roots(defined, size)) and of <= known}
+    involved = {captured.names[symbol] for size in ones for symbol in roots(defined, size)}
     example, allowed = _example_sizes(call), _allowed(call)
     for factor in _FACTORS if ones else ():
         sizes = {name: n * factor if name in involved else n for name, n in example.items()}
         values = {symbol: sympy.Integer(sizes[name]) for symbol, name in captured.names.items()}
-        if not allowed(sizes) or max(sizes.values()) > _LARGEST or any(size.xreplace(values) == 1 for size in ones):
+        if (
+            not allowed(sizes)
+            or max(sizes.values()) > _LARGEST
+            or any(evaluated(defined, size, values) == 1 for size in ones)
+        ):
             continue
         try:
             # What torch learned of a size that is 1, it may have made a limit of the input's.
@@ -148,17 +159,18 @@ def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram, fr
 
 
 def _otherwise(
-    expression: Any, outcome: bool, names: dict[sympy.Symbol, str], call: ModelCall
+    expression: Any, defined: Definitions, outcome: bool, names: dict[sympy.Symbol, str], call: ModelCall
 ) -> Iterator[dict[str, int]]:
     """Sizes near the example's at which a condition is not what it was: one that differs, and all of them doubled."""
-    symbols = [symbol for symbol in expression.free_symbols if symbol in names]
-    if len(symbols) < len(expression.free_symbols):
+    symbols = sorted(roots(defined, expression), key=str)
+    if not symbols or not names.keys() >= set(symbols):
         return
     example, allowed, thresholds = _example_sizes(call), _allowed(call), _thresholds(expression)
 
     def flips(sizes: dict[str, int]) -> bool:
         try:
-            answer = expression.xreplace({symbol: sympy.Integer(sizes[names[symbol]]) for symbol in symbols})
+            numbers = {symbol: sympy.Integer(sizes[names[symbol]]) for symbol in symbols}
+            answer = evaluated(defined, expression, numbers)
         except (TypeError, ArithmeticError, ValueError, AssertionError):  # torch's functions do not take every number
             return False
         return answer in (sympy.true, sympy.false) and bool(answer) != outcome
@@ -173,11 +185,13 @@ def _otherwise(
 def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:
     """By the name of a tensor: the sizes that the program says it has there; None for what only the run knows."""
     shapes = {}
+    at = {**{symbol: size.xreplace(symbols) for symbol, size in captured.tied.items()}, **symbols}
     for node in captured.program.graph.nodes:
         if node.op == "call_function" and isinstance(fake := node.meta.get("val"), torch.Tensor):
-            sizes = [n if type(n) is int else written_out(n.node.shape_env, n.node.expr) for n in fake.shape]
-            numbers = [sympy.sympify(size).xreplace(captured.tied).xreplace(symbols) for size in sizes]
-            shapes[node.name] = [int(n) if n.is_Integer else None for n in numbers]
+            sizes = [
+                n if type(n) is int else evaluated(definitions(n.node.shape_env), n.node.expr, at) for n in fake.shape
+            ]
+            shapes[node.name] = [int(n) if sympy.sympify(n).is_Integer else None for n in sizes]
     return shapes
 
 
@@ -205,9 +219,9 @@ def _thresholds(expression: Any) -> list[int]:
 
 
 def _near(size: int, thresholds: list[int]) -> Iterator[int]:
-    near = (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2)
+    near = (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2, 4 * size, _TIMES * size)
     far = [n + d for n in thresholds for d in (0, 1, -1)] + [n * size for n in thresholds]
-    yield from (n for n in (*near, *far) if 1 < n < _LARGEST)
+    yield from (n for n in (*near, *far) if 1 < n < max(_LARGEST, _TIMES * size + 1))
     yield from (1, 0)
 
 

@@ -24,6 +24,7 @@ from tonnx.frontends.torch.capture.caches import sizes_as_keys
 from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, spot_of_error, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
+from tonnx.frontends.torch.capture.patches.short_sizes import roots, written_out
 from tonnx.frontends.torch.capture.patches.table import capture_patches
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
@@ -192,8 +193,9 @@ def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
     """What holds only while an expression of dynamic sizes keeps the value that it has in the example."""
     notes = []
     for expression, number, line in froze.assumed:
-        if names.keys() & expression.free_symbols:
-            text = expression.xreplace({symbol: sympy.Symbol(name) for symbol, name in names.items()})
+        if names.keys() & roots(froze.definitions, expression):
+            named = {symbol: sympy.Symbol(name) for symbol, name in names.items()}
+            text = written_out(froze.definitions, expression).xreplace(named)
             notes.append(f"[!] only right where {text} is {number}, which the model reads as a plain number: {line}")
     return list(dict.fromkeys(notes))
 

@@ -2,16 +2,18 @@
 
 Networks of windows pad in every block, and halve in every stage. Of the first form every stage has the size before it
 twice or thrice in it, so that sizes double with each; and torch does not see that the windows fit. Nor does it see how
-many parts ``torch.cat([a, b]).chunk(2)`` has: ``(2 * n + n - 1) // n`` is 2.
+many parts ``torch.cat([a, b]).chunk(2)`` has: ``(2 * n + n - 1) // n`` is 2. ``math.ceil(n / 256)`` and
+``int(n * 0.5)`` are quotients of whole numbers as well, about which torch can reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import sympy
-from torch.utils._sympy.functions import FloorDiv, Mod, PythonMod
+from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Mod, PythonMod, ToFloat
 
 from tonnx.frontends.patching import Patch
 
@@ -28,6 +30,39 @@ def multiples() -> Iterator[Patch]:
         "torch.fx.experimental.sym_node.SymNode", "int_floordiv", _divided, "a number of equal parts is a plain one",
         optional=True,
     )  # fmt: skip
+    for name in ("floor", "ceil", "trunc"):
+        yield Patch(
+            "torch.fx.experimental.sym_node.SymNode", name, partial(_whole, name), "a rounded quotient of sizes is one",
+            optional=True,
+        )  # fmt: skip
+
+
+def _whole(name: str, original: Any, node: Any) -> Any:
+    result = original(node)
+    quotient = rounded_quotient(name, node.expr)
+    return result if quotient is None else _written(result, quotient)
+
+
+_EXACT = 2**16
+"""Products of sizes with a fraction of at most this denominator are exact in float64."""
+
+
+def rounded_quotient(rounding: str, number: Any) -> Any:
+    """``floor``, ``ceil`` or ``trunc`` of a fraction of a size, as a division of whole numbers; None of all others."""
+    of: Any = None
+    by: Any = None
+    if isinstance(number, IntTrueDiv):
+        of, by = number.args
+    if isinstance(number, sympy.Mul) and len(number.args) == 2:
+        factors = sorted(number.args, key=lambda factor: isinstance(factor, ToFloat))
+        if isinstance(factors[1], ToFloat) and factors[0].is_Float:
+            factor = sympy.Rational(factors[0])
+            of, by = factors[1].args[0] * factor.p, sympy.Integer(factor.q)
+    if of is None or not by.is_positive or (by.is_Integer and by > _EXACT):
+        return None
+    if rounding == "trunc" and not of.is_nonnegative:
+        return None
+    return FloorDiv(of + by - 1 if rounding == "ceil" else of, by)
 
 
 def _computed(original: Any, node: Any, other: Any) -> Any:

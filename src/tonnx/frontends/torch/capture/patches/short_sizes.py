@@ -23,7 +23,8 @@ from tonnx.frontends.torch.versions import example_sizes
 _SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 _SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
 _CONSTRAINTS = "torch.fx.experimental.symbolic_shapes.DimConstraints"
-_DEFINITIONS: WeakKeyDictionary[ShapeEnv, dict[sympy.Symbol, sympy.Expr]] = WeakKeyDictionary()
+Definitions = dict[sympy.Symbol, sympy.Expr]
+_DEFINITIONS: WeakKeyDictionary[ShapeEnv, Definitions] = WeakKeyDictionary()
 _SYMBOLS: WeakKeyDictionary[ShapeEnv, dict[sympy.Expr, sympy.Symbol]] = WeakKeyDictionary()
 
 
@@ -35,16 +36,50 @@ def short_sizes() -> Iterator[Patch]:
     yield Patch(_CONSTRAINTS, "add", _constrained, "torch.export asks which input such a size is of")
 
 
-def definitions(env: ShapeEnv) -> dict[sympy.Symbol, sympy.Expr]:
+def definitions(env: ShapeEnv) -> Definitions:
     """The symbols that stand for expressions; those may contain others."""
-    return _DEFINITIONS.get(env, {})
+    return _DEFINITIONS.setdefault(env, {})
 
 
-def written_out(env: ShapeEnv, expression: Any) -> Any:
-    """An expression of the sizes of inputs."""
-    defined = definitions(env)
-    while defined and expression.free_symbols & defined.keys():
-        expression = expression.xreplace(defined)
+def define(env: ShapeEnv, symbol: sympy.Symbol, expression: sympy.Expr) -> None:
+    """Let a symbol stand for an expression."""
+    definitions(env)[symbol] = expression
+
+
+def roots(defined: Definitions, expression: Any) -> set[Any]:
+    """The symbols without a definition that an expression depends on."""
+    left, seen = set(expression.free_symbols), set[Any]()
+    while left:
+        seen.add(symbol := left.pop())
+        left |= defined[symbol].free_symbols - seen if symbol in defined else set()
+    return seen - defined.keys()
+
+
+def evaluated(defined: Definitions, expression: Any, numbers: dict[Any, Any]) -> Any:
+    """An expression at some sizes: step by step, since written out it may be too long to work with."""
+    numbers = dict(numbers)
+
+    def number(symbol: Any) -> Any:
+        if symbol not in numbers and symbol in defined:
+            numbers[symbol] = at(defined[symbol])
+        return numbers.get(symbol, symbol)
+
+    def at(expression: Any) -> Any:
+        return expression.xreplace({symbol: number(symbol) for symbol in expression.free_symbols})
+
+    return at(expression)
+
+
+_LONG = 60  # operations in an expression that is still worth reading
+
+
+def written_out(defined: Definitions, expression: Any) -> Any:
+    """An expression of the sizes of inputs, for people; as far as it stays readable."""
+    while expression.free_symbols & defined.keys():
+        longer = expression.xreplace(defined)
+        if longer.count_ops() > _LONG:
+            break
+        expression = longer
     return expression
 
 
@@ -81,7 +116,7 @@ def _symbol(env: ShapeEnv, quotient: Any) -> sympy.Symbol | None:
     symbol: Any = env.create_symbol(int(value), source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
     env.var_to_range[symbol] = ValueRanges(1, int_oo)
     symbols[quotient] = symbol
-    _DEFINITIONS.setdefault(env, {})[symbol] = quotient
+    define(env, symbol, quotient)
     return symbol
 
 

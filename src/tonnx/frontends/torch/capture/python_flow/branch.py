@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from tonnx.frontends.torch.capture.python_flow.conditions import truth
+from tonnx.frontends.torch.capture.python_flow.conditions import condition_of, truth
 from tonnx.frontends.torch.capture.python_flow.merge import Line, Merge, Side
 from tonnx.frontends.torch.capture.python_flow.operators import operators
 from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
@@ -178,6 +178,8 @@ def record_branch(
         tonnx.drop(token)
         raise
     results = tonnx.if_end(token, merge.one, merge.other)
+    if (condition := condition_of(test)) is not None:
+        merge.define_sizes(results, condition)
     values = {key: make(results) for key, make in makers.items()}
     result = values.pop("result")
     for key, value in values.items():

@@ -14,7 +14,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.capture.explain import RELATIONS, line_of
-from tonnx.frontends.torch.capture.patches.short_sizes import written_out
+from tonnx.frontends.torch.capture.patches.short_sizes import definitions, evaluated, roots
 from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
 from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
@@ -40,9 +40,21 @@ def truth(value: Any) -> bool | torch.Tensor:
     if isinstance(value, torch.SymBool):
         answer = True if statically_known_true(value) else False if statically_known_false(value) else None
         if answer is None or _differs_when_small(value.node.expr, answer) or _differs_when_large(value, answer):
-            return as_tensor(value)
+            return _asked(value)
         return answer
     return bool(value)
+
+
+def _asked(condition: torch.SymBool) -> torch.Tensor:
+    """A condition on sizes as a tensor that remembers it."""
+    asked: Any = as_tensor(condition)
+    asked.tonnx_condition = condition.node.expr
+    return asked  # type: ignore[no-any-return]
+
+
+def condition_of(test: torch.Tensor) -> Any:
+    """The condition on sizes that a tensor stands for; None if it is another one."""
+    return getattr(test, "tonnx_condition", None)
 
 
 def compared(sign: str, a: Any, b: Any) -> Any:
@@ -100,20 +112,25 @@ def _differs_when_large(condition: torch.SymBool, answer: bool) -> bool:
     the picture, so that nothing is left beside it, and from there on no picture is larger.
     """
     env = condition.node.shape_env
-    expression, sizes = written_out(env, condition.node.expr), example_sizes(env)
-    if not isinstance(expression, sympy.Rel) or not expression.free_symbols <= sizes.keys():
+    expression, sizes, defined = condition.node.expr, example_sizes(env), definitions(env)
+    if not isinstance(expression, sympy.Rel) or not roots(defined, expression) <= sizes.keys():
         return False
-    symbols = sorted(expression.free_symbols, key=str)
-    larger = [{symbol: factor * sizes[symbol] for symbol in symbols} for factor in (2, 3)]
-    larger += [{**sizes, symbol: 2 * sizes[symbol]} for symbol in symbols]
+    example = {symbol: sizes[symbol] for symbol in sorted(roots(defined, expression), key=str)}
+    larger = [{symbol: factor * size for symbol, size in example.items()} for factor in (2, 3)]
+    larger += [{**example, symbol: 2 * size} for symbol, size in example.items()]
     other = sympy.false if answer else sympy.true
-    return any(expression.xreplace(one) == other for one in larger)
+    return any(evaluated(defined, expression, one) == other for one in larger)
 
 
 def negated(value: Any) -> Any:
     """``not value``."""
     answer = truth(value)
-    return not answer if isinstance(answer, bool) else torch.logical_not(answer)
+    if isinstance(answer, bool):
+        return not answer
+    opposite: Any = torch.logical_not(answer)
+    if (condition := condition_of(answer)) is not None:
+        opposite.tonnx_condition = sympy.Not(condition)
+    return opposite
 
 
 def assumed(test: Any, expected: bool, line: int, frame: Any = None) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
+from tonnx.frontends.torch.capture.patches.multiples import rounded_quotient
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
@@ -85,7 +86,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     elif function is builtins.zip and args and any(isinstance(inner_items, Items) for inner_items in map(items, args)):
         parts = [items(argument) for argument in args]
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
-    elif (name := getattr(function, "__name__", "")) in ("unbind", "split"):
+    elif (name := getattr(function, "__name__", "")) in ("unbind", "split", "chunk"):
         owner = getattr(function, "__self__", None)
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
     return lazy if lazy is not None else function(*args, **kwargs)
@@ -128,12 +129,19 @@ def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], An
         is_plain = _constant(value) or (isinstance(value, SYMBOLIC) and not is_symbolic(value))
         if is_plain or rest:
             return function(value, *rest)
+        if rounding := _ROUNDINGS.get(function):
+            number = value.node.expr if isinstance(value, torch.SymFloat) else None
+            if number is not None and rounded_quotient(rounding, number) is not None:
+                return getattr(math, rounding)(value)
         result = otherwise(value)
         if isinstance(value, SYMBOLIC) and isinstance(result, SYMBOLIC):
             _note_example(result, function, value)
         return result
 
     return rule
+
+
+_ROUNDINGS = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", builtins.int: "trunc"}
 
 
 def _note_example(result: Any, function: Any, value: Any) -> None:
@@ -248,10 +256,12 @@ def _zip(parts: Sequence[Items]) -> Items:
 
 
 def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> RecordedList | None:
-    """``x.unbind(dim)`` and ``x.split(8, dim)`` of a dynamic axis."""
+    """``x.unbind(dim)``, ``x.split(8, dim)`` and ``x.chunk(8, dim)`` of a dynamic axis."""
     tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
     rest = list(args)
-    size = rest.pop(0) if name == "split" and rest else kwargs.get("split_size", kwargs.get("split_size_or_sections"))
+    size = rest.pop(0) if name != "unbind" and rest else None
+    for keyword in ("split_size", "split_size_or_sections", "chunks"):
+        size = kwargs.get(keyword, size)
     dim = rest.pop(0) if rest else dim
     if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not _size(tensor.shape[dim]):
         return None
@@ -260,9 +270,18 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
         return Listed(tensor, dim)
     if type(size) is not int or size < 1:  # of a size that moves with the axis, there may be a fixed number
         return None
-    if size == 1:
+    if size == 1 and name == "split":
         return Listed(tensor.unsqueeze(dim + 1), dim)
+    return _parts(tensor, dim, size, name)
+
+
+def _parts(tensor: torch.Tensor, dim: int, size: Any, name: str) -> Ragged | None:
+    """Parts of one size, of which the last may be shorter; None if torch itself knows how many chunks there are."""
     length = tensor.shape[dim]
+    if name == "chunk":
+        size = (length + size - 1) // size
+        if not _size((length + size - 1) // size):
+            return None
     # A number of its own: of the size itself, torch would conclude that there is more than one part.
     count = as_tensor((length + size - 1) // size).item()
     torch._check(count >= 0)

@@ -9,10 +9,12 @@ from enum import Enum
 from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
 
+from tonnx.frontends.torch.capture.patches.short_sizes import define
 from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList, listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import (
@@ -25,8 +27,10 @@ from tonnx.frontends.torch.capture.python_flow.values import (
     fits,
     is_symbolic,
     same_kind,
+    shape_env,
     within,
 )
+from tonnx.frontends.torch.versions import example_of, set_example_of
 
 Made = Callable[[Sequence[torch.Tensor]], Any]
 """A value, from the results of the branch."""
@@ -142,6 +146,22 @@ class Merge:
             return self._unmerged(name, a, b)
         parts = [self._leaf(name, x, y) for x, y in zip(leaves, others, strict=True)]
         return lambda results: pytree.tree_unflatten([part(results) for part in parts], spec)
+
+    def define_sizes(self, results: Sequence[torch.Tensor], condition: Any) -> None:
+        """Let torch know what new sizes come to, of a branch that sizes alone decide: the layers after it may ask."""
+        env = shape_env()
+        for result, one, other in zip(results, self.one, self.other, strict=True):
+            for size, a, b in zip(result.shape, one.shape, other.shape, strict=True):
+                symbol = size.node.expr if isinstance(size, torch.SymInt) else None
+                new = symbol is not None and symbol.is_Symbol and symbol not in self._outer_symbols
+                if not new or not within([a, b], self._outer_symbols):
+                    continue
+                a, b = (n.node.expr if isinstance(n, torch.SymInt) else sympy.Integer(n) for n in (a, b))
+                chosen = sympy.Piecewise((a, condition), (b, True), evaluate=False)
+                define(env, symbol, chosen)
+                example = example_of(env, chosen)
+                if example is not None:
+                    set_example_of(env, symbol, example)
 
     def _unmerged(self, name: str, a: Any, b: Any, why: str = "") -> Made:
         """First it is tried whether what comes after the branch can go into its sides; see `split`."""

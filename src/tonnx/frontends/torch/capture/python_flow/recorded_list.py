@@ -258,6 +258,14 @@ def _cat_ragged(elements: Ragged, dim: int = 0) -> torch.Tensor:
     return elements.joined
 
 
+def _stack_ragged(elements: Ragged, dim: int = 0) -> torch.Tensor:
+    """Torch itself wants them to be of one shape."""
+    count, width = elements.size(), elements.sizes.max().item()
+    torch._check(width >= 0)
+    torch._check(elements.joined.shape[elements.axis] == count * width)
+    return elements.joined.unflatten(elements.axis, (count, width)).movedim(elements.axis, dim)
+
+
 _CONCATENATIONS = (torch.cat, torch.concat, torch.concatenate)
 Listed.functions = {torch.stack: _stack, **dict.fromkeys(_CONCATENATIONS, _cat)}
-Ragged.functions = dict.fromkeys(_CONCATENATIONS, _cat_ragged)
+Ragged.functions = {torch.stack: _stack_ragged, **dict.fromkeys(_CONCATENATIONS, _cat_ragged)}
