@@ -253,7 +253,7 @@ class Merge:
     def _lists(self, name: str, a: list[Any], b: list[Any]) -> Made:
         """Lists of different lengths become one list whose length is known at run time."""
         if isinstance(a, Ragged) or isinstance(b, Ragged):
-            return self._unmerged(name, a, b)
+            return self._ragged(name, a, b)
         stacked = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
         like = next((tensor for tensor in stacked if tensor is not None), None)
         if like is None:
@@ -266,6 +266,12 @@ class Merge:
         place = self._pair(*empty)
         like_list = a if isinstance(a, Listed) or a else b
         return lambda results: listed(like_list, results[place])
+
+    def _ragged(self, name: str, a: list[Any], b: list[Any]) -> Made:
+        if not (isinstance(a, Ragged) and isinstance(b, Ragged)) or a.axis != b.axis:
+            return self._unmerged(name, a, b)
+        joined, sizes = (self._pair(x, y) for x, y in zip(a.held, b.held, strict=True))
+        return lambda results: a.like((results[joined], results[sizes]))
 
     def _as_one(self, elements: list[Any], side: int) -> torch.Tensor | None:
         if isinstance(elements, Listed):
