@@ -38,8 +38,13 @@ class Decoder(Decoder):
         return state.sum(1).abs().long(), state
 decoder, state = Decoder().eval(), torch.zeros(1, 4)
 """
-_LANGUAGE_MODEL = """
-import torch, tonnx
+_LANGUAGE_MODEL = f"""
+import sys, torch, tonnx
+sys.path.insert(0, {str(DOCS.parent)!r})
+from tests.models import torchvision_schemas
+torchvision_schemas.declare()
+"""  # transformers imports torchvision, where that is installed
+_LANGUAGE_MODEL += """
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from tokenizers import Tokenizer, models
 torch.manual_seed(0)
