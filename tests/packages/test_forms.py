@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,11 +18,12 @@ import torch
 import transformers
 from transformers import cache_utils
 
+import tonnx
 from tonnx.errors import VerificationFailed
 from tonnx.packages import proof
 from tonnx.packages.checkpoint import _task_of
 from tonnx.packages.decoder import _keeping, decoder_step
-from tonnx.packages.encoder_decoder import DecoderPart, _new_tokens
+from tonnx.packages.encoder_decoder import DecoderPart, _new_tokens, export_decoder_part
 
 
 @pytest.mark.parametrize(
@@ -91,3 +94,30 @@ def test_the_first_of_equals_where_the_model_leaves_it_open(monkeypatch: pytest.
     monkeypatch.setattr(proof, "_proven", parts)
     with pytest.raises(VerificationFailed, match="another token"):
         proof.prove_package(None, None, 16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [({"runtime": "ort"}, {"GroupQueryAttention": 2}), ({"opset_version": 23}, {"Attention with a past": 2})],
+)
+def test_operators_that_keep_the_past(options: dict[str, Any], wanted: dict[str, int], tmp_path: Path) -> None:
+    model = model_of("CAUSAL_LM", "llama")
+    step = decoder_step(model)
+    result = tonnx.export(
+        model, (), tmp_path / "m.onnx", kwargs=step.kwargs, dynamic_axes=step.axes, verify=False, **options
+    )
+    assert _attentions(result.model) == wanted
+
+
+def test_an_encoders_states_are_no_past_of_the_operator(tmp_path: Path) -> None:
+    """After the first step nothing is joined to them, which ONNX Runtime's Attention does not take."""
+    model = model_of("SEQ_TO_SEQ_CAUSAL_LM", "bart")
+    ids = torch.ones(2, 4, dtype=torch.long)
+    result, _ = export_decoder_part(model, tmp_path / "d.onnx", {"input_ids": ids}, opset_version=23, verify=False)
+    assert _attentions(result.model) == {"Attention with a past": 2, "Attention": 2}
+
+
+def _attentions(model: Any) -> dict[str, int]:
+    nodes = [node for node in model.graph if node.op_type.endswith("Attention")]
+    names = (node.op_type + " with a past" * (node.domain == "" and len(node.inputs) > 4) for node in nodes)
+    return dict(Counter(names))

@@ -93,11 +93,17 @@ def _take_past(op: Builder, node: ir.Node) -> bool:
 
 
 def _is_past(join: ir.Node, attention: ir.Node) -> bool:
-    """Whether an input and something new are joined along the sequence, for this attention alone and the outside."""
+    """Whether an input and something new are joined along the sequence, for this attention alone and the outside.
+
+    What is new must be as long as the queries: it may be nothing otherwise, as an encoder's states are after the first
+    step, which ONNX Runtime's kernel does not take.
+    """
     result, axis = join.outputs[0], attribute(join, "axis")
     if len(join.inputs) != 2 or axis not in (2, -2) or join.graph is not attention.graph:
         return False
-    past = join.inputs[0]
+    past, new, queries = join.inputs[0], dims_of(join.inputs[1]), dims_of(attention.inputs[0])
+    if new is None or queries is None or len(queries) != 4 or not same_dims(new[2:3], queries[2:3]):
+        return False
     readers = {use.node for use in result.uses()}
     return past is not None and past.is_graph_input() and dims_of(result) is not None and readers == {attention}
 

@@ -6,6 +6,7 @@ positions that are broadcast against each other, as transformers writes it. It b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import onnx_ir as ir
@@ -30,7 +31,7 @@ class Counting:
 
 def counted(value: ir.Value | None) -> Counting | None:
     """How a value counts; None if it does not, or it cannot be told."""
-    node = made_by(value, "Range", "Unsqueeze", "Add", "Cast", "Identity", "Expand")
+    node = made_by(value, "Range", "Unsqueeze", "Reshape", "Add", "Cast", "Identity", "Expand")
     dims = dims_of(value)
     if node is None or dims is None:
         return None
@@ -44,6 +45,8 @@ def counted(value: ir.Value | None) -> Counting | None:
                 return replace(inner, added=(*inner.added, size))
         return None
     inner = counted(node.inputs[0])
+    if inner is not None and node.op_type == "Reshape":
+        return _reshaped(inner, dims_of(node.inputs[0]), dims)
     if inner is None or node.op_type != "Unsqueeze":
         return inner
     axes = ints_in(node.inputs[1])
@@ -52,6 +55,15 @@ def counted(value: ir.Value | None) -> Counting | None:
     new = {axis % len(dims) for axis in axes}
     kept = [axis for axis in range(len(dims)) if axis not in new]
     return replace(inner, axis=kept[inner.axis] - len(dims))
+
+
+def _reshaped(counting: Counting, before: Sequence[Dim] | None, after: Sequence[Dim]) -> Counting | None:
+    """The same with axes of 1 put in or left out, which is what Unsqueezes in a row become."""
+    longer = [axis for axis, size in enumerate(after) if size != 1]
+    if before is None or len(longer) != 1 or not same_dim(after[longer[0]], counting.size):
+        return None
+    others = [size for axis, size in enumerate(before) if axis - len(before) != counting.axis]
+    return replace(counting, axis=longer[0] - len(after)) if all(size == 1 for size in others) else None
 
 
 def _size_in(value: ir.Value | None) -> Dim | None:
