@@ -35,6 +35,11 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return _OUTSIDE.sub(r"`\1`", with_tables(markdown))
 
 
+def on_page_content(html: str, **_: Any) -> str:
+    """Docstrings announce a block of code with two colons, of which one is markup."""
+    return html.replace("::</p>", ":</p>")
+
+
 def command_line() -> str:
     """Every command with its options, as the parser knows them."""
     from tonnx import cli
