@@ -17,7 +17,23 @@ def _odd(*shape):
     return torch.randn(*shape[:-2], shape[-1], shape[-2]).transpose(-1, -2)
 
 
+def _each_by_its_own(x, weight, bias):
+    """Every picture by kernels of its own, as StyleGAN does."""
+    batch, _, *size = x.shape
+    together, kernels = x.reshape(1, -1, *size), weight.flatten(0, 1)
+    y = F.conv2d(together, kernels, bias.repeat(batch), padding=1, stride=2, groups=batch)
+    up = F.conv_transpose2d(together, weight.transpose(1, 2).flatten(0, 1), stride=2, padding=1, groups=batch)
+    return y.reshape(batch, -1, *y.shape[2:]), up.reshape(batch, -1, *up.shape[2:])
+
+
 CONVOLUTIONS = [
+    Case(
+        "groups of the batch",
+        _each_by_its_own,
+        [IMAGE, torch.randn(2, 5, 4, 3, 3), torch.randn(5)],
+        dynamic={0: {0: "b", 2: "h", 3: "w"}, 1: {0: "b"}},
+        has=["Loop"],
+    ),
     Case("conv1d", nn.Conv1d(4, 6, 3, padding=1), [torch.randn(2, 4, 8)], dynamic={0: [0, 2]}, has=["Conv"]),
     Case("conv2d", nn.Conv2d(4, 6, 3, stride=2, padding=1), [IMAGE], dynamic=SPACE),
     Case(

@@ -18,7 +18,7 @@ from tonnx.passes.counting import pick_nothing
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
-from tonnx.passes.padded_pool import keep_padding_before_pool
+from tonnx.passes.runtime import keep_from_fusing
 from tonnx.passes.projections import join_projections
 from tonnx.passes.reciprocals import divide
 from tonnx.passes.rms_norm import recognise_rms_norms
@@ -82,7 +82,7 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     if share:
         changes["equal initializers"] += merge_equal_initializers(model)
     if runtime is not None:
-        changes["padding"] += keep_padding_before_pool(model)  # late, when no Pad changes any more
+        changes["wrongly fused"] += keep_from_fusing(model)  # late, when no Pad changes any more
     report.notes += fit_operators(model, runtime)  # last: they hide what the others look for
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report

@@ -20,6 +20,7 @@ from tonnx.passes.matmul_nbits import use_matmul_nbits
 from tonnx.passes.nibbles import store_nibbles
 from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
+from tonnx.passes.wrapped_range import keep_range_before_gather
 from tonnx.targets import Profile
 
 _KEEPS = "(runtime=None keeps them as they are)"
@@ -79,17 +80,22 @@ def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
     return [told] if products else []
 
 
+def keep_from_fusing(model: ir.Model) -> int:
+    """What ONNX Runtime's optimiser would get wrong; returns how many nodes were changed."""
+    return keep_padding_before_pool(model) + keep_range_before_gather(model)
+
+
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
     """All of it, for a finished model at any opset."""
     if runtime is not None:
-        keep_padding_before_pool(model)
+        keep_from_fusing(model)
     return fit_operators(model, runtime) + fit_opset(model, runtime)
 
 
 def fitted(model: ir.Model, runtime: str) -> ir.Model | None:
     """A copy of a finished model for a runtime; None if that has nothing to change."""
     copy = model.clone()
-    changed = keep_padding_before_pool(copy)
+    changed = keep_from_fusing(copy)
     return copy if fit_runtime(copy, runtime) or changed else None
 
 

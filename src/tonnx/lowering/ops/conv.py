@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -10,6 +10,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
+from tonnx.lowering.regions.emit import LoopBody
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import is_float
 
@@ -58,6 +59,29 @@ def _data(op: Builder, x: ir.Value, weight: ir.Value) -> tuple[int, ir.Value, bo
     return axes, *batched(op, x, axes + 2)
 
 
+Convolve = Callable[[Builder, ir.Value, ir.Value], ir.Value]
+
+
+def _each_group(
+    op: Builder, x: ir.Value, weight: ir.Value, bias: ir.Value | None, groups: Size, convolve: Convolve
+) -> ir.Value:
+    """As many groups as only the run knows, such as one a picture of the batch: a Loop, since ONNX wants a number."""
+    before, after = op.sizes(x), op.sizes(weight)
+    apart = op.reshape(x, [before[0], groups, -1, *before[2:]])
+    kernels = op.reshape(weight, [groups, -1, *after[1:]])
+    loop = LoopBody(op, [])
+    with loop.inner as inner:
+        y = convolve(
+            inner, inner.Gather(apart, loop.iteration, axis=1), inner.Gather(kernels, loop.iteration, axis=0)
+        )
+    (y,) = loop.close(groups, True, [], True, [], [y])
+    axes = list(range(op.rank(y)))
+    y = op.Transpose(y, perm=[1, 0, *axes[2:]])
+    first, _, _, *rest = op.sizes(y)
+    y = op.reshape(y, [first, -1, *rest])
+    return y if bias is None else op.Add(y, op.Unsqueeze(bias, axes[1:-2]))
+
+
 @lower("aten.conv1d", "aten.conv2d", "aten.conv3d", "aten._convolution_mode")
 def conv(
     op: Builder,
@@ -67,20 +91,20 @@ def conv(
     stride: Ints = 1,
     padding: Ints | str = 0,
     dilation: Ints = 1,
-    groups: int = 1,
+    groups: Size = 1,
 ) -> ir.Value:
     axes, x, single = _data(op, x, weight)
     strides, dilations = spread(stride, axes, "stride"), spread(dilation, axes, "dilation")
-    y = op.Conv(
-        x,
-        weight,
-        bias,
-        kernel_shape=_kernel(weight),
-        strides=strides,
-        pads=_pads(padding, weight, strides, dilations),
-        dilations=dilations,
-        group=groups,
-    )
+    attributes = {
+        "kernel_shape": _kernel(weight),
+        "strides": strides,
+        "pads": _pads(padding, weight, strides, dilations),
+        "dilations": dilations,
+    }
+    if isinstance(groups, ir.Value):
+        y = _each_group(op, x, weight, bias, groups, lambda op, x, weight: op.Conv(x, weight, **attributes))
+    else:
+        y = op.Conv(x, weight, bias, **attributes, group=groups)
     return op.Squeeze(y, [0]) if single else y
 
 
@@ -93,7 +117,7 @@ def conv_transpose(
     stride: Ints = 1,
     padding: Ints = 0,
     output_padding: Ints = 0,
-    groups: int = 1,
+    groups: Size = 1,
     dilation: Ints = 1,
 ) -> ir.Value:
     axes, x, single = _data(op, x, weight)
@@ -105,17 +129,18 @@ def conv_transpose(
         ends = [max(p - e, 0) for p, e in zip(pads, extra, strict=True)]
         beyond = [max(e - p, 0) for p, e in zip(pads, extra, strict=True)]
         extra = [0] * axes
-    y = op.ConvTranspose(
-        x,
-        weight,
-        None if any(beyond) else bias,
-        kernel_shape=_kernel(weight),
-        strides=strides,
-        pads=[*pads, *ends],
-        output_padding=extra if any(extra) else None,
-        dilations=spread(dilation, axes, "dilation"),
-        group=groups,
-    )
+    attributes = {
+        "kernel_shape": _kernel(weight),
+        "strides": strides,
+        "pads": [*pads, *ends],
+        "output_padding": extra if any(extra) else None,
+        "dilations": spread(dilation, axes, "dilation"),
+    }
+    inside = None if any(beyond) else bias
+    if isinstance(groups, ir.Value):
+        y = _each_group(op, x, weight, inside, groups, lambda op, x, weight: op.ConvTranspose(x, weight, **attributes))
+    else:
+        y = op.ConvTranspose(x, weight, inside, **attributes, group=groups)
     if any(beyond):
         y = op.Pad(y, [*[0] * (axes + 4), *beyond])
         y = y if bias is None else op.Add(y, op.Unsqueeze(bias, list(range(1, axes + 1))))
@@ -136,7 +161,7 @@ def convolution(
     dilation: Ints,
     transposed: bool,
     output_padding: Ints,
-    groups: int,
+    groups: Size,
 ) -> ir.Value:
     if transposed:
         return conv_transpose(op, x, weight, bias, stride, padding, output_padding, groups, dilation)

@@ -455,6 +455,16 @@ def padded_rows(x: Tensor) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence([row * 2 for row in x])
 
 
+def backtracked(x: Tensor) -> Tensor:
+    steps = []
+    for i in range(1, x.shape[0]):
+        steps.append(x[i] > x[i - 1])
+    path = [x[-1]]
+    for step in reversed(steps):
+        path.insert(0, torch.where(step, path[0], -path[0]))
+    return torch.stack(path)
+
+
 def normed(row: Tensor) -> Tensor:
     return row / row.norm()
 
@@ -514,6 +524,7 @@ CASES = [
     Case("parts_of_a_split", parts_of_a_split, [rows(2, 8)], "all", has=["Loop"]),
     Case("padded_prefixes", padded_prefixes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("padded_rows", padded_rows, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("backtracked", backtracked, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("mapped", mapped, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("mapped_layers", mapped_layers, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("data_dependent", data_dependent, [rows(2, 3), torch.tensor(4)], has=["Loop"]),

@@ -41,6 +41,14 @@ def _narrow(x: torch.Tensor, dim: int, start: torch.Tensor, length: Any) -> torc
     return x.narrow(dim, 0, length)  # it looks at the same memory, wherever it begins
 
 
+def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    if dim is None:
+        return x.new_empty([indices.numel()])
+    before, after = list(x.shape), list(indices.shape)
+    before[dim] = after[dim]
+    return x.new_empty(torch.broadcast_shapes(before, after))
+
+
 def _ctc_loss(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
@@ -92,6 +100,7 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.corrcoef.default: _cov,
     torch.ops.aten.cdist.default: _cdist,
     torch.ops.aten.narrow.Tensor: _narrow,
+    torch.ops.aten.take_along_dim.default: _take_along_dim,
     torch.ops.aten.ctc_loss.IntList: _ctc_loss,
     torch.ops.aten.ctc_loss.Tensor: _ctc_loss,
     torch.ops.aten.histogramdd.default: _histogramdd,

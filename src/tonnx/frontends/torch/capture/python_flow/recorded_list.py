@@ -118,6 +118,12 @@ class Listed(RecordedList):
         """Add several at the end."""
         self.tensor = _together(self, other)
 
+    def insert(self, index: Any, element: Any) -> None:
+        """Add one at the beginning."""
+        if index != 0:
+            raise Unsuitable("an element is inserted into the list that it fills, not at its beginning")
+        self.tensor = _together([element], self)
+
     def reverse(self) -> None:
         """Turn the order round."""
         self.tensor = self.tensor.flip(0)

@@ -41,7 +41,7 @@ class Names:
     grown: frozenset[str]
     """Lists that the body appends to."""
     read: frozenset[str]
-    """The grown ones that the body uses for something else, too."""
+    """The grown ones that the body uses for something else, too, or puts something in front of."""
 
     def literal(self) -> str:
         """The keyword arguments of `runtime.for_` and `runtime.while_`."""
@@ -54,7 +54,8 @@ def analyse(loop: ast.For | ast.While, function: Function) -> Names:
     rebound = {name for part in _parts(loop) for name in stored(part, augmented=False)}
     grows = list(growths(loop))
     # A list that the body itself makes is another one in each pass.
-    grown = {name for name, _ in grows} - rebound
+    led = set(_led(loop))
+    grown = ({name for name, _ in grows} | led) - rebound
     bound = {name for part in _parts(loop) for name in stored(part)} - grown
     written = {n.value.id for n in _subscripts(loop) if isinstance(n.value, ast.Name)}
     assigned = (bound | written) - grown
@@ -69,7 +70,7 @@ def analyse(loop: ast.For | ast.While, function: Function) -> Names:
         kept=frozenset(carried | (assigned & (_loads_outside(loop.body, function) | outer))),
         inplace=frozenset(assigned - rebound),
         grown=frozenset(grown),
-        read=frozenset(n for n in grown if mentions.count(n) > sum(name == n for name, _ in grows)),
+        read=frozenset(n for n in grown if n in led or mentions.count(n) > sum(name == n for name, _ in grows)),
     )
 
 
@@ -132,6 +133,15 @@ def growths(loop: ast.AST) -> Iterator[tuple[str, ast.AST]]:
                 yield node.func.value.id, node
         elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List) and isinstance(node.target, ast.Name):
             yield node.target.id, node
+
+
+def _led(loop: ast.AST) -> Iterator[str]:
+    """``name.insert(0, …)``."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "insert":
+            at = node.args[0] if node.args else None
+            if isinstance(node.func.value, ast.Name) and isinstance(at, ast.Constant) and at.value == 0:
+                yield node.func.value.id
 
 
 def _subscripts(loop: ast.AST) -> Iterator[ast.Subscript]:
