@@ -150,7 +150,6 @@ PRODUCTS = [
     ),
     Case("tensordot", lambda a, b: torch.tensordot(a, b, dims=1), [A, torch.randn(3, 6)], dynamic={0: [0, 1]}),
     Case("tensordot lists", lambda a, b: torch.tensordot(a, b, dims=([0, 2], [-2, 0])), [A, torch.randn(3, 2, 6)]),
-    Case("kron", torch.kron, [torch.randn(2, 3), torch.randn(3, 2)]),
     Case("inner", torch.inner, [A, torch.randn(5, 3)], dynamic={0: [0]}),
 ]
 

@@ -53,7 +53,9 @@ GATHERS = [
     Case(
         "take_along_dim", lambda x, n: (x.take_along_dim(n, 1), x.take_along_dim(n)), [r(3, 4), torch.tensor([[0, 2]])]
     ),
-    Case("sorted_back", lambda x: x.take_along_dim(x.argsort(1), 1), [torch.rand(3, 5)]),
+    Case("sorted_back", lambda x: x.take_along_dim(x.argsort(1), 1), [torch.rand(3, 5)], "all"),
+    Case("places_to_the_first", lambda x: x[:, torch.arange(x.shape[1] - 1, -1, -1)], [r(3, 5)], "all"),
+    Case("places_from_the_end", lambda x: x[torch.arange(-2, 2)], [r(3, 5)], {0: [1]}),
 ]
 
 ADVANCED = [

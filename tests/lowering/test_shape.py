@@ -178,7 +178,7 @@ PARTS = [
         {0: [0, 1]},
     ),
     Case("block_diag", lambda x, y, z: torch.block_diag(x, y, z), [r(2, 3), r(4), torch.tensor(2)], {0: [0, 1]}),
-    Case("kron", lambda x, y: torch.kron(x, y), [r(2, 3), r(4)]),
+    Case("kron", lambda x, y: torch.kron(x, y), [r(2, 3), r(4)], "all"),
 ]
 
 DIAGONALS = [

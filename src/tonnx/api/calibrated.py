@@ -20,6 +20,7 @@ from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, optimise
 from tonnx.proof import Session
+from tonnx.proof.judge import run_of
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes
 from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
@@ -152,10 +153,10 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[d
     if how.smooth is not None:
         samples, more = _smoothed(model, samples, how.smooth)
         notes += more
-    original = opened(read())
+    original = run_of(read())
     keeper = _Keeper(samples, original)
     channels = channels_needed(chosen) if how.correct_bias else {}
-    observed = observe(model, steps_needed(chosen), channels, keeper, opened)
+    observed = observe(model, steps_needed(chosen), channels, keeper, run_of)
     study = _Study(model, chosen, observed, how, target, keeper)
     method = study.best_method()
     curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
@@ -186,7 +187,7 @@ def _smoothed(
     between = [place for place in places(model) if all(layer.node.op_type != "Conv" for layer in place.readers)]
     if between:
         axes = {str(place.value.name): place.axis for place in between}
-        smooth(model, between, largest(model, axes, first, opened), power)
+        smooth(model, between, largest(model, axes, first, run_of), power)
     products = sum(layer.node.op_type != "Conv" and not layer.why for layer in candidates(model))
     note = f"{sum(len(place.readers) for place in between)} of {products} products read smoothed channels"
     return chain(first, samples), [note]
@@ -197,11 +198,6 @@ def model_of(model: ir.Model, recipe: Any) -> Model:
     from tonnx.run.recipe import read_recipe
 
     return Model(Session(write.to_bytes(model)), None if recipe is None else read_recipe(recipe))
-
-
-def opened(model: ir.Model) -> Run:
-    """What runs the model in ONNX Runtime."""
-    return Session(write.to_bytes(model)).run
 
 
 class _Keeper:
@@ -249,7 +245,7 @@ class _Study:
         """Such a copy, and the bytes of its weights."""
         copy, _ = self.written(names, method)
         finished(copy, Target(max(self.target.opset, 13), ORT_CPU))
-        return opened(copy), weight_bytes(copy)
+        return run_of(copy), weight_bytes(copy)
 
     def loss(self) -> Loss:
         """By the outputs, or by the user's metric."""

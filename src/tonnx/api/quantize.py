@@ -19,7 +19,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.api.arguments import QUANTIZE, documented
-from tonnx.api.calibrated import AUTO, Calibration, calibrate, finished, model_of, opened, prepared, weight_bytes
+from tonnx.api.calibrated import AUTO, Calibration, calibrate, finished, model_of, prepared, weight_bytes
 from tonnx.api.deliver import FEW_VALUES, add_page, deliver
 from tonnx.api.halved import half_subject, halve
 from tonnx.api.quantize_result import QuantizeResult, joined, losses_between
@@ -33,6 +33,7 @@ from tonnx.ir.target import CANON, ORT, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_blocks, fitted
 from tonnx.proof import Session
+from tonnx.proof.judge import run_of
 from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
 from tonnx.quant.dynamic import KINDS as DYNAMIC_KINDS
@@ -363,7 +364,7 @@ def _store(
     result.notes += reading.infer(model)
     provenance.remember(model)
     legalise(model, Target(CANON))
-    moments = Moments(model.clone(), batches, opened) if batches else None
+    moments = Moments(model.clone(), batches, run_of) if batches else None
     result.layers = store_weights(model, form, skip, moments)
     if not any(layer.stored is not None for layer in result.layers):
         reasons = "; ".join(f"{layer.name}: {layer.why}" for layer in result.layers[:4])

@@ -18,12 +18,11 @@ from tonnx.passes.counting import pick_nothing
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
-from tonnx.passes.runtime import keep_from_fusing
 from tonnx.passes.projections import join_projections
 from tonnx.passes.reciprocals import divide
 from tonnx.passes.rms_norm import recognise_rms_norms
 from tonnx.passes.rotary import recognise_rotations
-from tonnx.passes.runtime import fit_kernels, fit_operators
+from tonnx.passes.runtime import fit_kernels, fit_operators, keep_from_fusing
 
 
 @dataclass

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 
+from tonnx.io import write
+from tonnx.ir.target import Target
+from tonnx.legalise import legalise
 from tonnx.proof import upward
 from tonnx.proof.session import Model, Session, TooNew, check_model, one_line
+
+_RUN_BY_ALL = 21
+"""An opset that every supported ONNX Runtime runs, and that has blocks and integers of 16 and 4 bits."""
 
 
 class ReferenceSession(Session):
@@ -66,3 +73,13 @@ def checked(model: Model) -> list[str]:
     except TooNew as error:
         return [f"{error.what}: the file is not checked by it"]
     return []
+
+
+def run_of(model: ir.Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """What runs a model of any opset in ONNX Runtime; one that is too old for it gets the model at an older one."""
+    try:
+        return Session(write.to_bytes(model)).run
+    except TooNew:
+        older = model.clone()
+        legalise(older, Target(_RUN_BY_ALL))
+        return Session(write.to_bytes(older)).run

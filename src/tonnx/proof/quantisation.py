@@ -9,11 +9,10 @@ import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from tonnx.io import read as reading
-from tonnx.io import write
 from tonnx.ir.target import CANON, Target
 from tonnx.legalise import legalise
 from tonnx.passes import optimise
-from tonnx.proof.session import Session
+from tonnx.proof.judge import run_of
 from tonnx.quant.inspection import Inspection, Original, inspect, originals_of
 from tonnx.quant.observe import Feeds
 
@@ -24,7 +23,7 @@ def inspected(
     """A look at a quantised file, see `tonnx.quant.inspection`; the model is used up."""
     reading.infer(model)
     legalise(model, Target(CANON))
-    return inspect(model, originals, batches, lambda twin: Session(write.to_bytes(twin)).run, rows=rows)
+    return inspect(model, originals, batches, run_of, rows=rows)
 
 
 def float_weights(model: ir.Model) -> list[Original]:

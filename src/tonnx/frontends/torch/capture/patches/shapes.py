@@ -41,6 +41,13 @@ def _narrow(x: torch.Tensor, dim: int, start: torch.Tensor, length: Any) -> torc
     return x.narrow(dim, 0, length)  # it looks at the same memory, wherever it begins
 
 
+def _kron(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    rank = max(x.dim(), other.dim())
+    before, after = ([1] * (rank - tensor.dim()) + list(tensor.shape) for tensor in (x, other))
+    sizes = [a * b for a, b in zip(before, after, strict=True)]
+    return x.new_empty(sizes, dtype=torch.promote_types(x.dtype, other.dtype))
+
+
 def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
     if dim is None:
         return x.new_empty([indices.numel()])
@@ -99,6 +106,7 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
     torch.ops.aten.cdist.default: _cdist,
+    torch.ops.aten.kron.default: _kron,
     torch.ops.aten.narrow.Tensor: _narrow,
     torch.ops.aten.take_along_dim.default: _take_along_dim,
     torch.ops.aten.ctc_loss.IntList: _ctc_loss,
