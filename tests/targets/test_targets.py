@@ -163,6 +163,17 @@ def test_integers_that_need_64_bits_stay() -> None:
     assert any("int32 instead of int64" in note for note in result.notes)
 
 
+def test_arithmetic_on_known_sizes_goes() -> None:
+    """QNN has no Shape, and what torch.onnx writes of a fixed size needs none."""
+    text = """(float[2, 6] x) => (float[2, 3, 2] y) <int64[1] first = {0}, int64[1] two = {2}, int64[1] rest = {-1}>
+        { shape = Shape(x) rows = Gather(shape, first) target = Concat<axis = 0>(rows, rest, two)
+          act = Relu(x) y = Reshape(act, target) }"""
+    result = tonnx.retarget(model_of(text), target="qnn")
+    assert result.verification is not None and result.verification.ok
+    assert [node.op_type for node in result.model.graph] == ["Relu", "Reshape"]
+    assert tonnx.check(model_of(text), "qnn").remaining == []
+
+
 def test_sizes_are_fixed_and_folded(tmp_path: Path) -> None:
     text = """(float[n, 3] x) => (float[m, 3] y) <int64[1] first = {0}, int64[1] three = {3}>
         {

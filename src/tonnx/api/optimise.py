@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from onnx_ir.passes.common import (
-    LiftConstantsToInitializersPass,
     RemoveUnusedFunctionsPass,
     RemoveUnusedNodesPass,
     RemoveUnusedOpsetsPass,
@@ -32,7 +31,7 @@ from tonnx.ir.target import CANON, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise_at_own_opset
 from tonnx.passes import optimise as optimise_at_canon
-from tonnx.passes.static_shapes import fix_sizes, fold_shapes
+from tonnx.passes.static_shapes import fix_sizes, settle_shapes
 from tonnx.proof import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
@@ -161,11 +160,7 @@ def _candidates(read: Callable[[], ir.Model], opset: int, notes: list[str]) -> l
 def _prepared(read: Callable[[], ir.Model]) -> ir.Model:
     """With constants as initializers, and shapes that are known written down."""
     model = read()
-    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
-    reading.infer(model)
-    provenance.remember(model)
-    while fold_shapes(model):
-        reading.infer(model)
+    settle_shapes(model)
     return model
 
 

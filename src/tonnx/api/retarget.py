@@ -27,7 +27,7 @@ from tonnx.ir.target import CANON, OLDEST, Target
 from tonnx.legalise import legalise
 from tonnx.legalise.conformity import require
 from tonnx.passes import clean_up, fit_profile, fit_runtime, list_initializers
-from tonnx.passes.static_shapes import fix_sizes, fold_shapes
+from tonnx.passes.static_shapes import fix_sizes, fold_shapes, settle_shapes
 from tonnx.proof import Session
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
@@ -146,8 +146,7 @@ def retarget(
 
 def legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, notes: list[str]) -> ir.Model:
     """Rewrite; functions and initializers that are inputs stay what they are, unless that is what stands in the way."""
-    inferred = reading.infer(model)
-    provenance.remember(model)
+    inferred = _inferred(model, target)
     try:
         legalise(model, target)
     except RetargetError:
@@ -155,8 +154,7 @@ def legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, not
         done = [note for note in (_inlined(model), _unlisted(model)) if note]
         if not done:
             raise
-        inferred = reading.infer(model)
-        provenance.remember(model)
+        inferred = _inferred(model, target)
         legalise(model, target)
         notes += done
     notes += inferred
@@ -167,6 +165,15 @@ def legalised(model: ir.Model, read: Callable[[], ir.Model], target: Target, not
     clean_up(model, fold=target.profile is not None)
     require(model, target)
     return model
+
+
+def _inferred(model: ir.Model, target: Target) -> list[str]:
+    """Types and shapes; a target by name may have no Shape, and gets no arithmetic on sizes that are known."""
+    if target.profile is not None:
+        return settle_shapes(model)
+    notes = reading.infer(model)
+    provenance.remember(model)
+    return notes
 
 
 def _with_sizes(read: Callable[[], ir.Model], sizes: Mapping[str, int]) -> Callable[[], ir.Model]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from tonnx.errors import InvalidArgument
-from tonnx.ir import facts
+from tonnx.io import read as reading
+from tonnx.ir import facts, provenance
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import dims_of
 from tonnx.ir.rewrite import all_graphs, names_in, replace_node
@@ -44,6 +46,19 @@ def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
         if value.shape is not None:
             dims = [dim if isinstance(dim, int) else sizes.get(dim.value or "", dim) for dim in value.shape]
             value.shape = ir.Shape(dims)
+
+
+def settle_shapes(model: ir.Model) -> list[str]:
+    """Constants as initializers, types and shapes inferred, and all that is computed of known sizes written down.
+
+    Gives notes for the result.
+    """
+    LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)
+    notes = reading.infer(model)
+    provenance.remember(model)
+    while fold_shapes(model):
+        reading.infer(model)
+    return notes
 
 
 def fold_shapes(model: ir.Model) -> int:
