@@ -98,20 +98,21 @@ def bound(schema: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
     return bind(operator(schema), rule_of(relu6), args, kwargs, builder(), lambda value: value)
 
 
+TENSOR = object()
 NEWER = "aten::relu6(Tensor self, *, float slope=0.5, int[] dims=[1, 2], bool exact=False, str? mode=None) -> Tensor"
 
 
 def test_an_argument_that_a_newer_schema_has_is_refused_only_where_it_is_used() -> None:
-    assert bound(NEWER, 1) == {"x": 1, "slope": 0.5}
-    assert bound(NEWER, 1, slope=0.25) == {"x": 1, "slope": 0.25}
+    assert bound(NEWER, TENSOR) == {"x": TENSOR, "slope": 0.5}
+    assert bound(NEWER, TENSOR, slope=0.25) == {"x": TENSOR, "slope": 0.25}
     told = {"exact": False, "mode": None, "dims": immutable_list([1, 2])}
-    assert bound(NEWER, 1, **told) == {"x": 1, "slope": 0.5}
+    assert bound(NEWER, TENSOR, **told) == {"x": TENSOR, "slope": 0.5}
 
 
 @pytest.mark.parametrize("used", [{"exact": True}, {"mode": "fast"}, {"dims": [1, 3]}, {"exact": 0}], ids=str)
 def test_an_argument_that_is_used_is_refused_by_its_name(used: dict[str, Any]) -> None:
     with pytest.raises(UnsupportedArgument, match=f"the argument {next(iter(used))}="):
-        bound(NEWER, 1, **used)
+        bound(NEWER, TENSOR, **used)
 
 
 def test_an_argument_that_got_lost_is_told() -> None:
