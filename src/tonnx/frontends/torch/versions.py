@@ -336,6 +336,8 @@ PRIVATE = {
     "torch.utils._python_dispatch._disable_current_modes": _FLOW,
     "torch.utils._python_dispatch.is_traceable_wrapper_subclass": "weights of torchao",
     "torch.utils._pytree": "arguments and results that nest",
+    "torch._prims_common.infer_size": _SIZES,
+    "torch._prims_common.make_contiguous_strides_for": _SIZES,
     "torch.utils._sympy.functions.FloorDiv": _SIZES,
     "torch.utils._sympy.functions.IntTrueDiv": _SIZES,
     "torch.utils._sympy.functions.Mod": _SIZES,
