@@ -337,6 +337,7 @@ PRIVATE = {
     "torch.utils._python_dispatch.is_traceable_wrapper_subclass": "weights of torchao",
     "torch.utils._pytree": "arguments and results that nest",
     "torch._prims_common.infer_size": _SIZES,
+    "torch._refs._reshape_view_helper": _SIZES,
     "torch._prims_common.make_contiguous_strides_for": _SIZES,
     "torch.utils._sympy.functions.FloorDiv": _SIZES,
     "torch.utils._sympy.functions.IntTrueDiv": _SIZES,
