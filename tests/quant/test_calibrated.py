@@ -30,10 +30,10 @@ class Small(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.first, self.norm = nn.Conv2d(3, 8, 5, padding=2), nn.BatchNorm2d(8)
         self.second = nn.Conv2d(8, 8, 3, padding=1)
         self.third = nn.Conv2d(8, 12, 3)
-        self.hidden, self.head = nn.Linear(48, 16), nn.Linear(16, 5)
+        self.hidden, self.head = nn.Linear(48, 32), nn.Linear(32, 40)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = torch.relu(self.norm(self.first(x)))
@@ -72,6 +72,36 @@ def test_every_layer_multiplies_integers(net: Path, tmp_path: Path) -> None:
     kinds = {i.name: i.data_type for i in model.graph.initializer}
     assert onnx.TensorProto.INT8 in kinds.values()  # weights: faster than uint8, and no pair of them is cut off
     assert {kinds[n.input[2]] for n in model.graph.node if n.op_type == "QuantizeLinear"} == {onnx.TensorProto.UINT8}
+
+
+class Tiny(nn.Module):
+    """A first layer and a last one for which integers are of no use, a depthwise one, and one before an activation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.deep = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, groups=8)
+        self.wide, self.hidden, self.head = nn.Conv2d(8, 16, 3), nn.Linear(256, 16), nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.wide(torch.relu(self.deep(torch.relu(self.first(x))))))
+        return self.head(torch.relu(self.hidden(x.flatten(1))))
+
+
+def test_layers_that_gain_nothing_stay_floats(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    tonnx.export(Tiny().eval(), torch.zeros(2, 3, 8, 8), tmp_path / "f.onnx", input_names=["x"], verify=False)
+    result = tonnx.quantize(tmp_path / "f.onnx", tmp_path / "q.onnx", data=DATA)
+    assert result.calibrated is not None
+    assert [why[:22] for why in result.calibrated.floats.values()] == ["sums of 27 products of", "fewer than 1,024 weigh"]
+    operators = fused(tmp_path / "q.onnx", tmp_path)
+    # The Relu between the two products is part of the first, although the second needs no integers.
+    assert (operators["QLinearConv"], operators["QGemm"], operators["Gemm"], operators["FusedGemm"]) == (2, 1, 1, 0)
+    kinds = {i.name: i.data_type for i in onnx.load(tmp_path / "q.onnx").graph.initializer}
+    assert kinds["deep.weight_quantized"] == onnx.TensorProto.INT8  # its kernel has no pairs
+    deep = next(layer.stored for layer in result.calibrated.layers if layer.weight == "deep.weight")
+    assert np.abs(deep.integers.astype(int)).max() > 120
+    everywhere = tonnx.quantize(tmp_path / "f.onnx", data=DATA, runtime=None, method="minmax", verify=False)
+    assert everywhere.calibrated is not None and not everywhere.calibrated.floats
 
 
 def test_for_no_runtime_all_integers_are_signed(net: Path, tmp_path: Path) -> None:
@@ -127,7 +157,7 @@ def test_a_metric_of_the_user(net: Path) -> None:
 
     result = tonnx.quantize(net, data=DATA, method="minmax", max_loss=0.5, metric=metric, verify=False)
     assert result.calibrated is not None and len(result.calibrated.floats) == 2
-    assert set(attempts) == {(4, 5)}
+    assert set(attempts) == {(4, 40)}
 
 
 def test_memory_does_not_grow_and_ends_are_exact() -> None:

@@ -22,7 +22,7 @@ from tonnx.passes import clean_up, fit_runtime, optimise
 from tonnx.proof import Session
 from tonnx.proof.judge import run_of
 from tonnx.quant.histogram import METHODS, Histogram
-from tonnx.quant.layers import Candidate, candidates, matched, name_nodes
+from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, too_small
 from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
 from tonnx.quant.rescale import equalise, places, smooth
@@ -146,6 +146,9 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[d
     floats = {layer.name: f"left out by {skipped[layer.name]}" if layer.name in skipped else layer.why
               for layer in layers if layer.why or layer.name in skipped}  # fmt: skip
     chosen = [layer for layer in layers if layer.name not in floats]
+    if target.runtime is not None:  # others may have no kernels for floats at all
+        floats |= too_small(chosen)
+        chosen = [layer for layer in chosen if layer.name not in floats]
     if not chosen:
         reasons = "; ".join(f"{name}: {why}" for name, why in list(floats.items())[:4])
         raise InvalidArgument("there is no layer that could multiply integers", why=reasons or "it has no such layer")

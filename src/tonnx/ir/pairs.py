@@ -9,9 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import onnx_ir as ir
 
 PAIR = 128
 """The most that two weights of the same sign may sum up to."""
+
+
+def is_depthwise(layer: ir.Node) -> bool:
+    """Whether this is a convolution with a channel for each channel. No pairs: those kernels add up in 32 bits.
+
+    ONNX Runtime has kernels of their own for these (as seen in 1.31), for symmetric weights and for others.
+    """
+    place = {"Conv": 1, "QLinearConv": 3}.get(layer.op_type)
+    weight = layer.inputs[place] if place is not None else None
+    if weight is None or weight.shape is None or weight.shape.rank() < 3:
+        return False
+    groups = layer.attributes["group"].as_int() if "group" in layer.attributes else 1
+    return groups > 1 and list(weight.shape[:2]) == [groups, 1]
 
 
 def are_safe(integers: np.ndarray, axis: int) -> bool:

@@ -5,7 +5,8 @@ saturates on x86 processors without VNNI: 2 · 255 · 127 is above 32767. Its ke
 On x86 it makes uint8 of int8 activations by itself (as seen in 1.31), so int8 by int8 does not stay that either.
 
 1. A constant that DequantizeLinear reads: weights, transposed or not. Other readers keep the int8. So do weights of
-   which no two products can exceed 16 bits, whatever they are multiplied by: int8 is the faster one.
+   which no two products can exceed 16 bits, whatever they are multiplied by, and those of depthwise convolutions,
+   whose kernels have no pairs: int8 is the faster one.
 2. QuantizeLinear whose results only DequantizeLinear reads, through Clip: activations, and weights in training.
 3. The constant operand of MatMulInteger, QLinearMatMul and QLinearConv beside uint8. Beside int8 they are exact as they
    are, and the runtime lacks kernels for int8 by uint8; ConvInteger multiplies the other way round, and is exact.
@@ -17,7 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names, T
-from tonnx.ir.pairs import are_safe
+from tonnx.ir.pairs import are_safe, is_depthwise
 from tonnx.ir.rewrite import all_graphs, names_in
 
 Slot = tuple[ir.Node, int]
@@ -95,6 +96,8 @@ def _is_never_cut_off(node: ir.Node, data: int, zero: int) -> bool:
     if tensor is None:
         return False
     readers = node.outputs[0].uses() if node.op_type == "DequantizeLinear" else [(node, data)]
+    if all(is_depthwise(user) for user, _ in readers):
+        return True
     axes = {_axis_of_channels(user, index, len(tensor.shape)) for user, index in readers}
     axis = axes.pop() if len(axes) == 1 else None
     return axis is not None and are_safe(tensor.numpy(), axis)

@@ -18,11 +18,16 @@ from tonnx.ir.build import Names
 from tonnx.ir.rewrite import names_in
 
 KINDS = ("Conv", "Gemm", "MatMul")
+FEWEST = 1024
+"""Numbers in a weight that is worth to be made smaller."""
+SHORT = 32
+"""Products in a sum that kernels for integers are made for; errors of fewer do not make up for each other, either."""
 HANDED_ON = frozenset(
     "MaxPool Reshape Flatten Transpose Squeeze Unsqueeze Slice Gather Split Identity Expand DepthToSpace "
     "SpaceToDepth".split()
 )
 """Operators whose results are some of the numbers that they read first: rounded ones stay what they are."""
+_FUSED_AFTER_GEMM = frozenset("Relu LeakyRelu Sigmoid Tanh HardSigmoid Elu Selu Softplus Softsign".split())
 _ELSEWHERE = {
     "ConvTranspose": "ONNX Runtime has no integer kernel for it", "LSTM": "recurrent", "GRU": "recurrent",
     "RNN": "recurrent",
@@ -63,6 +68,39 @@ class Candidate:
     def tail(self) -> ir.Value:
         """The result; see `tail_of`."""
         return tail_of(self.node)
+
+
+    @property
+    def gives_integers(self) -> bool:
+        """Whether it multiplies integers only if its result is rounded as well.
+
+        Convolutions do. So does a Gemm before an activation: ONNX Runtime takes the two for one layer of floats first.
+        """
+        result = self.node.outputs[0]
+        users = [user.op_type for user, _ in result.uses()]
+        activated = len(users) == 1 and users[0] in _FUSED_AFTER_GEMM and not result.is_graph_output()
+        return self.node.op_type == "Conv" or (self.node.op_type == "Gemm" and activated)
+
+    @property
+    def terms(self) -> int:
+        """How many products are summed up to one number of the result."""
+        sizes = self.weight.shape.numpy() if self.weight.shape is not None else ()
+        return int(np.prod([size for axis, size in enumerate(sizes) if axis != self.axis]))
+
+
+def too_small(layers: Sequence[Candidate]) -> dict[str, str]:
+    """Layers that a processor computes no faster in integers, by name, and why; their noise would be for nothing.
+
+    Products with few weights, and what sums up few products of the network's own input: rounding it takes as long.
+    """
+    small = {}
+    for layer in layers:
+        if layer.node.op_type != "Conv" and layer.weight.const_value is not None:
+            if layer.weight.const_value.size < FEWEST:
+                small[layer.name] = f"fewer than {FEWEST:,} weights gain nothing from integers"
+        elif layer.x.is_graph_input() and layer.terms <= SHORT:
+            small[layer.name] = f"sums of {layer.terms} products of an input gain nothing from integers"
+    return small if len(small) < len(layers) else {}
 
 
 def tail_of(node: ir.Node) -> ir.Value:
@@ -170,7 +208,7 @@ def rounded_values(layers: Sequence[Candidate]) -> Rounded:
     """What a layer multiplies, and the results of convolutions; sums of two such that are rounded as well."""
     values = dict.fromkeys(value for layer in layers for value in _needs(layer))
     sums = {node for value in values if (node := _sum_before(value)) is not None and set(node.inputs) <= set(values)}
-    whole = {layer.tail for layer in layers if layer.node.op_type == "Conv"} | {tail_of(node) for node in sums}
+    whole = {layer.tail for layer in layers if layer.gives_integers} | {tail_of(node) for node in sums}
     handed = {
         user for value in values for user, index in value.uses()
         if index == 0 and user.domain == "" and user.op_type in HANDED_ON and not set(values).isdisjoint(user.outputs)
@@ -181,7 +219,7 @@ def rounded_values(layers: Sequence[Candidate]) -> Rounded:
 
 def _needs(layer: Candidate) -> Iterator[ir.Value]:
     yield layer.x
-    if layer.node.op_type == "Conv":
+    if layer.gives_integers:
         yield layer.tail
 
 

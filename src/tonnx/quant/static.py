@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
+from tonnx.ir.pairs import is_depthwise
 from tonnx.ir.rewrite import names_in
 from tonnx.quant.integers import Form, Stored, by_channel
 from tonnx.quant.layers import Candidate, candidates, rounded_values
@@ -73,7 +74,8 @@ def _weights(
     """The weight and the bias as integers; the layer reads what they stand for."""
     weight, bias, step = layer.weight, layer.bias, steps[layer.x]
     assert weight.const_value is not None
-    form = replace(WEIGHTS, paired=step.bits == 8)  # no kernel multiplies 16 bits by 8
+    # No kernel multiplies 16 bits by 8, and those for depthwise convolutions add up each product in 32 bits.
+    form = replace(WEIGHTS, paired=step.bits == 8 and not is_depthwise(layer.node))
     stored = by_channel(weight.const_value.numpy(), layer.axis, form)
     stored = replace(stored, zero_point=np.zeros(stored.scale.shape, np.int8))  # without one, Gemm is not fused
     layer.node.replace_input_with(1, stored_floats(op, str(weight.name), stored))
