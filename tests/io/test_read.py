@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import tonnx
 from tonnx.errors import InvalidModel
@@ -26,6 +27,23 @@ def test_what_onnx_refuses_is_told() -> None:
     (note,) = read.infer(read.reader(model(RELU, OTHER))())
     assert note.startswith("[!] onnx infers no types and shapes of this model: ") and "somewhere.else" in note
     assert read.infer(read.reader(model(RELU, helper.make_node("Relu", ["t"], ["y"])))()) == []
+
+
+def test_the_rank_of_what_is_reshaped_is_the_length_of_its_shape() -> None:
+    """At sizes that are written as -1, as some exporters do, and by a shape that the run computes."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [-1, 3, "h", "h"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    constants = [numpy_helper.from_array(np.asarray(v), n) for n, v in (("zero", [0]), ("one", [1]), ("rest", [-1]))]
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]), helper.make_node("Slice", ["sizes", "zero", "one"], ["first"]),
+        helper.make_node("Concat", ["first", "rest"], ["shape"], axis=0),
+        helper.make_node("Reshape", ["x", "shape"], ["flat"]), helper.make_node("Softmax", ["flat"], ["y"]),
+    ]  # fmt: skip
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    loaded = read.reader(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8))()
+    assert read.infer(loaded) == []
+    assert all(value.shape is not None and value.shape.rank() == 2 for value in loaded.graph.node(-1).outputs)
+    assert not any(isinstance(size, int) and size < 0 for size in loaded.graph.inputs[0].shape or ())
 
 
 def test_the_result_says_that_nothing_was_inferred() -> None:

@@ -32,7 +32,8 @@ FITS = np.array([[100, 100, 90, -9], [20, 28, -120, 127], [-100, 64, 1, 2], [5, 
 FILTER = RNG.integers(80, 128, (2, 4, 1, 1)).astype(np.int8)
 CONSTANTS = {
     "w": WEIGHT, "fits": FITS, "turned": FITS.T.copy(),
-    "filter": FILTER, "deep": np.full((4, 1, 3, 3), 120, np.int8), "s": np.float32(0.02), "z": np.int8(0), "minus": np.int8(-3), "ub": np.uint8(100),
+    "filter": FILTER, "deep": np.full((4, 1, 3, 3), 120, np.int8),
+    "s": np.float32(0.02), "z": np.int8(0), "minus": np.int8(-3), "ub": np.uint8(100),
     "steps": np.linspace(0.01, 0.04, 4, dtype=np.float32), "zeros": np.zeros(4, np.int8), "low": np.int8(-100),
     "high": np.int8(90), "rows": np.array([2, 0]), "yes": np.array(True), "three": np.int64(3), "s2": np.ones(2, "f"),
 }  # fmt: skip

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
@@ -20,6 +21,7 @@ from tonnx.cli import main
 from tonnx.ir.pairs import are_safe
 from tonnx.quant.histogram import Histogram
 from tonnx.quant.integers import Form, by_channel
+from tonnx.quant.static import _inside
 
 RNG = np.random.default_rng(0)
 DATA = RNG.standard_normal((48, 3, 8, 8)).astype(np.float32)
@@ -92,7 +94,7 @@ def test_layers_that_gain_nothing_stay_floats(tmp_path: Path) -> None:
     tonnx.export(Tiny().eval(), torch.zeros(2, 3, 8, 8), tmp_path / "f.onnx", input_names=["x"], verify=False)
     result = tonnx.quantize(tmp_path / "f.onnx", tmp_path / "q.onnx", data=DATA)
     assert result.calibrated is not None
-    assert [why[:22] for why in result.calibrated.floats.values()] == ["sums of 27 products of", "fewer than 1,024 weigh"]
+    assert [why.split()[0] for why in result.calibrated.floats.values()] == ["sums", "fewer"]
     operators = fused(tmp_path / "q.onnx", tmp_path)
     # The Relu between the two products is part of the first, although the second needs no integers.
     assert (operators["QLinearConv"], operators["QGemm"], operators["Gemm"], operators["FusedGemm"]) == (2, 1, 1, 0)
@@ -102,6 +104,17 @@ def test_layers_that_gain_nothing_stay_floats(tmp_path: Path) -> None:
     assert np.abs(deep.integers.astype(int)).max() > 120
     everywhere = tonnx.quantize(tmp_path / "f.onnx", data=DATA, runtime=None, method="minmax", verify=False)
     assert everywhere.calibrated is not None and not everywhere.calibrated.floats
+
+
+@pytest.mark.parametrize(("taps", "pad", "stride", "dilation"), [(3, 1, 1, 1), (5, 2, 2, 1), (3, 2, 1, 2)])
+def test_zeros_around_a_picture_are_no_part_of_its_mean(taps: int, pad: int, stride: int, dilation: int) -> None:
+    conv = nn.Conv1d(1, taps, taps, stride, pad, dilation, bias=False)
+    conv.weight.data = torch.eye(taps)[:, None]  # channel i: what the filter's place i sees
+    wanted = conv(torch.ones(1, 1, 9)).detach().numpy().mean((0, 2))
+    x = ir.Value(name="x", shape=ir.Shape([1, 1, 9]))
+    attributes = {"pads": [pad, pad], "strides": [stride], "dilations": [dilation]}
+    node = ir.Node("", "Conv", [x], [ir.AttrInt64s(name, numbers) for name, numbers in attributes.items()])
+    np.testing.assert_allclose(_inside(node, 0, taps, 9), wanted, atol=1e-6)
 
 
 def test_for_no_runtime_all_integers_are_signed(net: Path, tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ Args:
     recipe: how pictures become what the network takes, as in `tonnx.load`.
     samples: how many rows of the data are looked at; all of them by default.
     method: how ranges are chosen: ``mse``, ``minmax``, ``percentile``, ``entropy``; ``auto`` takes
-        ``minmax``, or ``mse`` where that has half the error of the outputs or less.
+        ``minmax``, or ``mse`` where the outputs are closer with that, on samples that ranges were not found on.
     percentile: the share of values within the range that ``percentile`` chooses.
     activations: bits of what layers multiply by their weights, 8 or 16; 16 need opset 21. ``dynamic``: products
         round to 8 bits in a range that is found anew each time, without data.

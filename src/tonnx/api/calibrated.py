@@ -33,8 +33,6 @@ from tonnx.run.model import Model
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
 _TRIED = ("minmax", "mse")
-_BETTER = 0.5
-"""Of what ``minmax`` loses: other samples than those at hand may reach further, which a narrower range cuts off."""
 _KEPT = 32
 _KEPT_BYTES = 32 << 20
 SINCE_16 = 21
@@ -204,7 +202,10 @@ def model_of(model: ir.Model, recipe: Any) -> Model:
 
 
 class _Keeper:
-    """Hands samples on and keeps some of them, spread over all, with what the original gives for those."""
+    """Hands samples on and keeps some of them, with what the original gives for those: of every other, or the only one.
+
+    See `tonnx.quant.observe.Observed.part`.
+    """
 
     def __init__(self, source: Iterator[dict[str, np.ndarray]], original: Run) -> None:
         self._source, self.original = source, original
@@ -215,10 +216,15 @@ class _Keeper:
         draws, bytes_kept = np.random.default_rng(0), 0
         for number, feeds in enumerate(self._source):
             yield feeds
-            place = number if len(self.kept) < _KEPT and bytes_kept < _KEPT_BYTES else int(draws.integers(number + 1))
+            if number == 1:
+                self.kept.clear()  # the first: it counts in the ranges
+            if number % 2 == 0 and number:
+                continue
+            seen = number // 2
+            place = seen if len(self.kept) < _KEPT and bytes_kept < _KEPT_BYTES else int(draws.integers(seen + 1))
             if place < len(self.kept):
                 self.kept[place] = feeds
-            elif place == number:
+            elif place == seen:
                 self.kept.append(feeds)
                 bytes_kept += sum(array.nbytes for array in feeds.values())
         self.wanted = [self.original(feeds) for feeds in self.kept]
@@ -235,18 +241,18 @@ class _Study:
     target: Target
     keeper: _Keeper
 
-    def written(self, names: Sequence[str], method: str) -> tuple[ir.Model, list[Written]]:
-        """A copy with integers in some layers, in the form of `prepared`."""
-        levels = 1 << self.how.bits
+    def written(self, names: Sequence[str], method: str, part: bool = False) -> tuple[ir.Model, list[Written]]:
+        """A copy with integers in some layers, in the form of `prepared`; ``part``: by some of the samples."""
+        levels, histograms = 1 << self.how.bits, self.observed.part if part else self.observed.histograms
         copy = self.model.clone()
         needed = steps_needed([layer for layer in candidates(copy) if layer.name in set(names)])
-        ranges = {name: self.observed.histograms[name].range(method, levels, self.how.percentile) for name in needed}
+        ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in needed}
         steps = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
         return copy, write_static(copy, names, steps, self.observed.means)
 
-    def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
+    def run(self, names: Sequence[str], method: str, part: bool = False) -> tuple[Run, int]:
         """Such a copy, and the bytes of its weights."""
-        copy, _ = self.written(names, method)
+        copy, _ = self.written(names, method, part)
         finished(copy, Target(max(self.target.opset, 13), ORT_CPU))
         return run_of(copy), weight_bytes(copy)
 
@@ -262,8 +268,8 @@ class _Study:
         if self.how.method != AUTO:
             return self.how.method
         loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
-        whole, cut = (loss(self.run(names, method)[0]) for method in _TRIED)
-        return _TRIED[cut < _BETTER * whole]
+        # On samples that the ranges were not found on: those may reach further, and are cut off then.
+        return min(_TRIED, key=lambda method: loss(self.run(names, method, part=True)[0]))
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     calibration.add_argument("--samples", type=int, metavar="N", help="how many are looked at; all by default")
     calibration.add_argument(
         "--method", choices=("auto", "mse", "minmax", "percentile", "entropy"), default="auto",
-        help="how ranges are chosen; auto: minmax, or mse where that halves the error",
+        help="how ranges are chosen; auto: minmax, or mse where outputs are closer with it",
     )  # fmt: skip
     calibration.add_argument("--percentile", type=float, default=99.99, metavar="P", help="of values within the range")
     calibration.add_argument(

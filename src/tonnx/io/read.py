@@ -81,16 +81,41 @@ def infer(model: ir.Model) -> list[str]:
     Returns notes for the result: onnx may refuse a file as a whole, and then nothing of it is inferred.
     """
     with no_collection():
+        _forget_negative_sizes(model)
         try:
             inferred = _inferred(model)
         except InvalidModel as error:
             return [f"[!] {error.what}: {error.why}"]
         _take(model, inferred)
+        if _rank_reshaped(model):
+            _take(model, _inferred(model))
         _infer_carried(model)
         if model.opset_imports[""] < OLDEST_RUN:
             for graph in model.graphs():
                 _infer_old(graph, model.opset_imports[""])
     return []
+
+
+def _forget_negative_sizes(model: ir.Model) -> None:
+    """Some exporters write -1 for a size that may be any; onnx computes with it as with a number, and gives up."""
+    for graph in model.graphs():
+        for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs)):
+            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
+                value.shape = ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape])
+
+
+def _rank_reshaped(model: ir.Model) -> bool:
+    """A shape that is computed has a length, which is the rank of what is reshaped; onnx does not look at that."""
+    found = False
+    for graph in model.graphs():
+        for node in graph:
+            if (node.domain, node.op_type) != ("", "Reshape") or node.outputs[0].shape is not None:
+                continue
+            shape = node.inputs[1].shape if len(node.inputs) > 1 and node.inputs[1] is not None else None
+            if shape is not None and shape.rank() == 1 and isinstance(shape[0], int):
+                node.outputs[0].shape = ir.Shape([None] * shape[0])
+                found = True
+    return found
 
 
 def _inferred(model: ir.Model) -> onnx.ModelProto:

@@ -26,13 +26,23 @@ _TAKEN = 8192
 """About how many values of a tensor are counted at each run."""
 
 
+@dataclass(frozen=True)
+class Mean:
+    """Of each channel of what a layer multiplies."""
+
+    channels: np.ndarray
+    sizes: tuple[int, ...]
+    """Of the last sample."""
+
+
 @dataclass
 class Observed:
     """What was seen of the values of a network."""
 
     histograms: dict[str, Histogram]
-    means: dict[str, np.ndarray]
-    """Of each channel of what a layer multiplies."""
+    part: dict[str, Histogram]
+    """Of every other sample: what ranges cost is measured on those that they were not found on."""
+    means: dict[str, Mean]
 
 
 def observe(
@@ -45,12 +55,14 @@ def observe(
     copy = model.clone()
     probes, averages = _probe(copy, names, channels)
     run = opened(copy)
-    counted = {name: Histogram() for name in names}
-    means = {name: np.zeros(1) for name in channels}
+    counted, part = ({name: Histogram() for name in names} for _ in range(2))
+    means = {name: Mean(np.zeros(1), ()) for name in channels}
     for number, feeds in enumerate(samples):
         results = run(feeds)
-        for name, average in averages.items():
-            means[name] = means[name] + (results[average].astype(np.float64) - means[name]) / (number + 1)
+        for name, (average, sizes) in averages.items():
+            before = means[name].channels
+            now = before + (results[average].astype(np.float64) - before) / (number + 1)
+            means[name] = Mean(now, tuple(int(size) for size in results[sizes]))
         for name, (low, high, some) in probes.items():
             ends = float(results[low]), float(results[high])
             if not np.isfinite(ends).all():
@@ -59,7 +71,9 @@ def observe(
                     why=f"the value {name} reaches from {ends[0]:g} to {ends[1]:g}",
                 )
             counted[name].add(results[some], *ends)
-    return Observed(counted, means)
+            if number % 2 == 0:
+                part[name].add(results[some], *ends)
+    return Observed(counted, part, means)
 
 
 def largest(
@@ -86,8 +100,8 @@ def largest(
 
 def _probe(
     model: ir.Model, names: Sequence[str], channels: Mapping[str, int]
-) -> tuple[dict[str, tuple[str, str, str]], dict[str, str]]:
-    """Outputs of the graph in the place of its own: the least, the largest, and some of the numbers; and the means."""
+) -> tuple[dict[str, tuple[str, str, str]], dict[str, tuple[str, str]]]:
+    """Outputs of the graph in the place of its own: the least, the largest, some of the numbers; means, and sizes."""
     graph = model.graph
     op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     values = ir.convenience.create_value_mapping(graph)
@@ -103,15 +117,14 @@ def _probe(
     for name, axis in channels.items():
         rank = len(dims_of(values[name]) or ())
         mean = op.ReduceMean(values[name], [other for other in range(rank) if other != axis % rank], keepdims=0)
-        averages[name] = str(mean.name)
-        graph.outputs.append(mean)
+        sizes = op.Identity(op.Shape(values[name]))
+        averages[name] = str(mean.name), str(sizes.name)
+        graph.outputs.extend([mean, sizes])
     return probes, averages
 
 
 def some_of(op: Builder, value: ir.Value) -> ir.Value:
     """Some thousand numbers of a value, spread over all of it."""
-    if any(isinstance(dim, int) and dim < 0 for dim in value.shape or ()):  # some exporters write -1: any size
-        value.shape = ir.Shape([None] * len(value.shape or ()))
     dims = dims_of(value)
     if dims is not None and all(isinstance(dim, int) for dim in dims):
         step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])  # type: ignore[arg-type]

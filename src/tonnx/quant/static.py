@@ -13,6 +13,7 @@ from tonnx.ir.pairs import is_depthwise
 from tonnx.ir.rewrite import names_in
 from tonnx.quant.integers import Form, Stored, by_channel
 from tonnx.quant.layers import Candidate, candidates, rounded_values
+from tonnx.quant.observe import Mean
 from tonnx.quant.qdq import Step, rounded_activation, rounded_bias, stored_floats
 
 WEIGHTS = Form(8, 0, symmetric=True)
@@ -31,7 +32,7 @@ class Written:
 
 
 def write_static(
-    model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, np.ndarray]
+    model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, Mean]
 ) -> list[Written]:
     """Let the chosen layers multiply integers. ``steps``: of values, by name; see `steps_needed`.
 
@@ -69,7 +70,7 @@ def channels_needed(layers: Sequence[Candidate]) -> dict[str, int]:
 
 
 def _weights(
-    op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, np.ndarray]
+    op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, Mean]
 ) -> tuple[Stored, Step]:
     """The weight and the bias as integers; the layer reads what they stand for."""
     weight, bias, step = layer.weight, layer.bias, steps[layer.x]
@@ -87,17 +88,32 @@ def _weights(
     return stored, step
 
 
-def _shift(error: np.ndarray, layer: Candidate, means: np.ndarray | None) -> np.ndarray:
-    """By how much the mean of each channel of the result has changed with the weight; edges count like the middle."""
+def _shift(error: np.ndarray, layer: Candidate, mean: Mean | None) -> np.ndarray:
+    """By how much the mean of each channel of the result has changed with the weight."""
     rows = np.moveaxis(error, layer.axis, 0)
-    if means is None:
+    if mean is None:
         return np.zeros(len(rows), np.float32)
     if layer.node.op_type != "Conv":
-        return (rows @ means).astype(np.float32)
+        return (rows @ mean.channels).astype(np.float32)
+    for axis in range(2, rows.ndim):
+        inside = _inside(layer.node, axis - 2, rows.shape[axis], mean.sizes[axis])
+        rows = rows * inside.reshape([-1 if i == axis else 1 for i in range(rows.ndim)])
     sums = rows.reshape(*rows.shape[:2], -1).sum(-1)
-    groups = len(means) // sums.shape[1]
-    of_group = means.reshape(groups, -1).repeat(len(rows) // groups, axis=0)
+    groups = len(mean.channels) // sums.shape[1]
+    of_group = mean.channels.reshape(groups, -1).repeat(len(rows) // groups, axis=0)
     return np.asarray((sums * of_group).sum(1), np.float32)
+
+
+def _inside(conv: ir.Node, axis: int, taps: int, size: int) -> np.ndarray:
+    """The share of all windows in which each place of the filter lies on the picture, and not on zeros around it."""
+    rank = len(conv.inputs[0].shape or ()) - 2 if conv.inputs[0] is not None else 0
+    defaults = {"pads": [0] * 2 * rank, "strides": [1] * rank, "dilations": [1] * rank}
+    given = {name: list(conv.attributes[name].as_ints()) for name in defaults if name in conv.attributes}
+    pads, strides, dilations = ({**defaults, **given}[name] for name in defaults)
+    first, stride = np.arange(taps) * dilations[axis] - pads[axis], strides[axis]
+    windows = (size + pads[axis] + pads[axis + rank] - dilations[axis] * (taps - 1) - 1) // stride + 1
+    places = first[:, None] + np.arange(max(windows, 1)) * stride
+    return np.asarray(((places >= 0) & (places < size)).mean(1))
 
 
 def _round(op: Builder, value: ir.Value, step: Step, readers: Sequence[tuple[ir.Node, int]], whole: bool) -> None:

@@ -93,10 +93,11 @@ def _read(model: Model, file: Path) -> Arrays:
 
 def _cut(model: Model, origin: str, arrays: Arrays, limit: int | None) -> Iterator[Arrays]:
     """Batches along the first axis, where every input has it; else the arrays as they are."""
-    first = {port.shape[0] if port.shape else None for port in model.inputs.values() if port.name in arrays}
+    ports = [port for port in model.inputs.values() if port.name in arrays]
+    first = {port.shape[0] if port.shape else 0 for port in ports}
     lengths = {len(array) if array.ndim else 0 for array in arrays.values()}
-    declared = next(iter(first)) if len(first) == 1 else None
-    if len(lengths) != 1 or declared is None or 0 in lengths:
+    declared = next(iter(first)) if len(first) == 1 else 0
+    if len(lengths) != 1 or declared == 0 or 0 in lengths or (declared is None and len(ports) > 1):
         yield arrays
         return
     length = next(iter(lengths))
