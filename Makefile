@@ -165,6 +165,8 @@ bench-quant: $(MODELS)
 	@$(PY) -m zipfile -e $(VENV)/ocr/rapidocr_onnxruntime-1.4.4-*.whl $(VENV)/ocr
 	@$(PY) bench/quantise.py --write docs/quantise.md \
 		--ocr $(VENV)/ocr/rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx
+	@$(PIP) --no-deps onnxconverter-common
+	@$(PY) -W ignore bench/half.py --models $(VENV)/ocr/rapidocr_onnxruntime/models/*infer.onnx --write docs/quantise.md
 
 test-web: $(DEV) $(WEB) chromium
 	@$(PY) -m tests.web.suite --ort .web/node_modules/onnxruntime-web/dist --write docs/web.md

@@ -355,6 +355,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "prepared twice": (lambda: prepare(prepare(Residual())), "prepared already"),
     "not prepared": (lambda: calibrate(Residual(), []), "not prepared"),
     "no module": (lambda: prepare(len), "must be a torch.nn.Module"),  # type: ignore[arg-type]
+    "a batch that does not fit": (
+        lambda: calibrate(prepare(nn.Linear(4, 2)), [torch.zeros(1, 4), torch.zeros(1, 3)]), "does not take batch 2"),
     "limits": (lambda: constrain(Residual(), activations=-1), "activations must be a number above 0"),
 }  # fmt: skip
 

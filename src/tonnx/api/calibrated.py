@@ -301,5 +301,8 @@ class _Study:
 
 
 def weight_bytes(model: ir.Model) -> int:
-    """Of all initializers of the main graph."""
-    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value is not None)
+    """Of all initializers and constants of the main graph."""
+    constants = (node.outputs[0] for node in model.graph if (node.domain, node.op_type) == ("", "Constant"))
+    made = (ir.convenience.get_const_tensor(value) for value in constants)
+    stored = (value.const_value for value in model.graph.initializers.values())
+    return sum(tensor.nbytes for tensor in (*stored, *made) if tensor is not None)

@@ -22,6 +22,8 @@ _LONG_NAME = "ai.onnx"
 """Another way to write the default domain, whose name is empty."""
 OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is an input as well is only its default value."""
+_ROUNDS = 6
+"""Of inference, for shapes that follow from each other."""
 _SEEN = 1024
 """Bytes up to which shape inference sees the contents of a tensor; larger ones are never shapes or axes."""
 
@@ -81,13 +83,14 @@ def infer(model: ir.Model) -> list[str]:
     Returns notes for the result: onnx may refuse a file as a whole, and then nothing of it is inferred.
     """
     with no_collection():
-        _forget_negative_sizes(model)
         try:
             inferred = _inferred(model)
         except InvalidModel as error:
             return [f"[!] {error.what}: {error.why}"]
         _take(model, inferred)
-        if _rank_reshaped(model):
+        for _ in range(_ROUNDS):  # a shape may be computed from what another one gives
+            if not _rank_reshaped(model):
+                break
             _take(model, _inferred(model))
         _infer_carried(model)
         if model.opset_imports[""] < OLDEST_RUN:
@@ -263,6 +266,7 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
         unlist_initializers(model)
     with no_collection():
         provenance.load(model)
+    _forget_negative_sizes(model)
     _check_calls(model)
     if "" not in model.opset_imports:
         raise InvalidModel(
