@@ -10,6 +10,7 @@
 #   make test-models   whole models of timm and transformers, at many opsets
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
 #   make test-generate-packages   packages of every generative class of transformers; goes on where it was stopped
+#   make test-generate-forms   packages of five families at every opset, and with ONNX Runtime's own operators
 #   make test-libs     networks of fifty libraries, in an environment of its own; writes docs/libraries.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
@@ -18,6 +19,7 @@
 #   make fixtures      the Paddle programs that the tests read, anew; by Paddle 3.3.1 and 2.6.2
 #   make chromium      the browser that the report page is tested in, where it is missing (Debian)
 #   make bench         time, memory, latency and growth beside torch.onnx.export and paddle2onnx; writes docs/bench.md, docs/locate.md
+#   make bench-generate  tokens per second beside optimum-onnx and onnxruntime-genai's builder; writes docs/bench.md
 #   make bench-faults  faults planted in files of small networks: does the proof stop them all? writes docs/faults.md
 #   make bench-integers  quantised layers in ONNX Runtime on this processor; writes docs/quantised.md
 #   make bench-quant   calibrated int8 beside ONNX Runtime's own tool; writes docs/quantise.md
@@ -55,12 +57,14 @@ LIBRARIES := $(LIBS)/.stamp-libs
 RAY    := $(RAYENV)/.stamp-ray
 WEB    := .web/.stamp
 SLIM   := .venv-slim/.stamp
+OPTIMUM := .venv-optimum/.stamp
+GENAI  := .venv-genai/.stamp
 SITE   := .venv-site/.stamp
 BUILD  := .venv-dist/.stamp-build
 
 .PHONY: chromium demo test lint test-models docs-models test-ops test-opsets test-paddle docs-paddle bench bench-faults bench-integers bench-quant clean
 .PHONY: bench-optimise site test-ray test-site test-web
-.PHONY: demo-generate demo-quant dist fixtures test-generate test-avx2 test-generate-packages test-torch test-versions
+.PHONY: bench-generate demo-generate demo-quant dist fixtures test-generate test-generate-forms test-avx2 test-generate-packages test-torch test-versions
 
 demo: $(DEV)
 	@$(PY) examples/super_resolution/demo.py
@@ -109,6 +113,10 @@ docs-models: $(MODELS)
 test-generate: $(MODELS)
 	@$(PY) -m tests.generation.suite --write docs/generation.md $(ONLY)
 
+# Opsets and ONNX Runtime's own operators: docs/generation-forms.md
+test-generate-forms: $(MODELS)
+	@$(PY) -m tests.generation.forms --results .venv/forms.json --write docs/generation-forms.md $(ONLY)
+
 test-generate-packages: $(MODELS)
 	@$(PY) -m tests.generation.packages --results .venv/packages.json --write docs/generation.md $(ONLY)
 
@@ -153,6 +161,10 @@ bench: $(MODELS) $(STOCK)
 	@$(PY) bench/paddle_speed.py --paddle2onnx $(P2O)/bin/paddle2onnx --write docs/bench.md
 	@$(PY) bench/locate.py --foreign --write docs/locate.md
 
+# Environments of their own: each peer brings another transformers.
+bench-generate: $(MODELS) $(OPTIMUM) $(GENAI)
+	@$(PY) bench/generate.py --optimum .venv-optimum/bin/python --builder .venv-genai/bin/python --write docs/bench.md
+
 bench-faults: $(DEV)
 	@$(PY) bench/planted_faults.py --write docs/faults.md $(ONLY)
 
@@ -187,7 +199,7 @@ dist: $(BUILD)
 	@.venv-dist/bin/python tools/dist.py --torch $(DEV_TORCH) $(if $(PROJECT_URL),--url $(PROJECT_URL) --ref $(PROJECT_REF))
 
 clean:
-	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) $(RAYENV) .venv-slim .venv-site .web site/build .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
+	rm -rf $(VENV) $(P2O) $(P2) $(LIBS) $(RAYENV) .venv-slim .venv-site .venv-optimum .venv-genai .web site/build .venv-dist .venv-torch-* build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis examples/*/out
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	find . -name '*.egg-info' -type d -prune -exec rm -rf {} +
 
@@ -273,6 +285,18 @@ $(WEB):
 	@touch $@
 
 # Simplifiers that pin versions of their own.
+$(OPTIMUM):
+	@echo "setup: installing optimum-onnx into .venv-optimum"
+	@$(PYTHON) -m venv .venv-optimum
+	@.venv-optimum/bin/python -m pip install -qq --disable-pip-version-check "optimum-onnx[onnxruntime]==0.1.0"
+	@touch $@
+
+$(GENAI):
+	@echo "setup: installing onnxruntime-genai and what its builder needs into .venv-genai"
+	@$(PYTHON) -m venv .venv-genai
+	@.venv-genai/bin/python -m pip install -qq --disable-pip-version-check onnxruntime-genai==0.18.0 torch transformers==5.23.0 onnx onnx-ir
+	@touch $@
+
 $(SLIM):
 	@echo "setup: installing onnxslim and onnxsim into .venv-slim"
 	@$(PYTHON) -m venv .venv-slim

@@ -93,7 +93,7 @@ def test_layout_and_a_second_time(checkpoint: Path, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
-@pytest.mark.parametrize(("to", "suffix"), [("int8", "_int8"), ("int4", "_q4")])
+@pytest.mark.parametrize(("to", "suffix"), [("int8", "_int8"), ("int4", "_q4"), ("fp16", "_fp16")])
 def test_smaller_weights(to: str, suffix: str, checkpoint: Path, tmp_path: Path) -> None:
     result = export_package(checkpoint, tmp_path / "out", to=to, layout="optimum", verify="quick", tokens=2)
     assert [path.name for path in (tmp_path / "out" / "onnx").iterdir()] == [f"model{suffix}.onnx"]
@@ -182,7 +182,7 @@ def test_wrong_calls(checkpoint: Path, package: Path, tmp_path: Path) -> None:
         ({"task": "fill-mask"}, "does not fit the model type 'llama'"),
         ({"layout": "round"}, "layout must be one of"),
         ({"tokens": 0}, "tokens must be at least 1"),
-        ({"to": "int3"}, "to must be int8 or int4"),
+        ({"to": "int3"}, "to must be one of int8, int4, fp16"),
         ({"to": "int8", "weights": "reference"}, "not those of the checkpoint"),
         ({"output": tmp_path / "taken"}, "is no package"),
         ({"output": tmp_path / "no" / "out"}, "does not exist"),

@@ -146,8 +146,9 @@ Args:
         package has the checkpoint's safetensors, and all its ONNX files point into those.
     verify: prove the file, as `tonnx.export` does it, and the package by its use: so many greedy ``tokens`` must be
         the model's.
-    to: ``"int8"`` or ``"int4"`` stores the weights so, as `tonnx.quantize` does, after the package was proven with
-        floats; the files are named as transformers.js looks for them. 4 bits are of opset 21 by default.
+    to: ``"int8"`` or ``"int4"`` stores the weights so, ``"fp16"`` computes in half precision, as `tonnx.quantize` does,
+        after the package was proven with floats; the files are named as transformers.js looks for them. 4 bits are of
+        opset 21 by default.
     trust_remote_code: run Python code that the checkpoint brings.
     allow_pickle: read weights from pickles, which can run code.
     progress: called with the name of each stage.

@@ -63,7 +63,7 @@ def _add_package(package: argparse._ArgumentGroup) -> None:
     package.add_argument(
         "--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given"
     )
-    package.add_argument("--to", choices=("int8", "int4"), help="store the weights so, as `tonnx quantize` does")
+    package.add_argument("--to", choices=("int8", "int4", "fp16"), help="smaller numbers, as of `tonnx quantize`")
     package.add_argument("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
     package.add_argument("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
 

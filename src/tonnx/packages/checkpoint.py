@@ -159,7 +159,7 @@ def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> tuple[s
     named = config.get("architectures") or ()
     ways = [(task, *way) for task in ([asked] if asked else TASKS) for way in TASKS[task]]
     fitting = [(task, loader) for task, loader, kind in ways if any(name in _classes(config, kind) for name in named)]
-    fitting += [(task, name) for task, _, kind in ways for name in named if _is_own_class(config, name, kind)]
+    fitting = fitting or [(task, name) for task, _, kind in ways for name in named if _is_own_class(config, name, kind)]
     if asked is not None or remote:  # heads that the config does not name are asked for by task
         fitting += [(task, loader) for task, loader, kind in ways if remote or _classes(config, kind)]
     if not fitting and asked is not None:
@@ -192,8 +192,11 @@ def _is_own_class(config: dict[str, Any], name: str, kind: str) -> bool:
     mapping: dict[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") if kind else {}
     if not any(name in ([names] if isinstance(names, str) else names) for names in mapping.values()):
         return False
-    made_for = getattr(getattr(transformers, name, None), "config_class", None)
-    return made_for is not None and made_for.model_type == config.get("model_type")
+    try:
+        made_for = getattr(transformers, name).config_class
+    except (ImportError, AttributeError):  # what it needs is not installed, or it is not of this version
+        return False
+    return bool(made_for.model_type == config.get("model_type"))
 
 
 def _described(config: dict[str, Any]) -> str:

@@ -252,7 +252,7 @@ def _check_pipeline(task: str | None, to: str | None, weights: str) -> None:
 
 def _check(layout: str, weights: str, tokens: int, destination: Path, to: str | None) -> None:
     if to is not None and to not in SUFFIXES:
-        raise InvalidArgument(f"to must be {' or '.join(SUFFIXES)}, not {to!r}")
+        raise InvalidArgument(f"to must be one of {', '.join(SUFFIXES)}, not {to!r}")
     if to is not None and weights == "reference":
         raise InvalidArgument(f"weights as {to} are not those of the checkpoint", hint='weights="copy"')
     if weights not in ("copy", "reference"):

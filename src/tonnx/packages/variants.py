@@ -11,7 +11,7 @@ from tonnx.api.quantize_result import QuantizeResult
 from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.package import Package
 
-SUFFIXES = {"int8": "_int8", "int4": "_q4"}
+SUFFIXES = {"int8": "_int8", "int4": "_q4", "fp16": "_fp16"}
 """What the name of a file ends with."""
 SMALL_OPSET = 21
 """The first that has integers of 4 bits: what they are written at if no opset is asked for."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
-from tonnx.proof.session import Session
+from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.before import prepare
 from tonnx.run.decoding import FEATURES, Asked, Decoder, Prompts, decode, padded, token_steps
 from tonnx.run.features import features_of, longest
@@ -164,12 +164,12 @@ class Package:
         wanted = self._session.shapes[self._input]
         if list(pixels.shape) != list(wanted):
             raise InvalidArgument(f"the network takes a picture as an array of {wanted}, not {list(pixels.shape)}")
-        return self._session.run({self._input: pixels.astype(np.float32)})[FEATURES]
+        return self.run({self._input: pixels})[FEATURES]
 
     def context(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the encoder makes of its inputs, by the names of the decoder's."""
         taken = {name: array for name, array in arrays.items() if name in self._session.inputs}
-        context = {STATES: self._session.run(taken)["last_hidden_state"]}
+        context = {STATES: self.run(taken)["last_hidden_state"]}
         if STATES_MASK in self.decoder.inputs:
             context[STATES_MASK] = arrays["attention_mask"]
         return context
@@ -258,7 +258,9 @@ class Package:
 
     def run(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the file gives for arrays by the names of its inputs."""
-        return self._session.run(dict(arrays))
+        kinds = {name: numpy_dtype(element) for name, element in self._session.inputs.items()}
+        halves = {name for name in arrays if kinds.get(name) == np.float16}  # of a package with --to fp16
+        return self._session.run({n: array.astype(np.float16) if n in halves else array for n, array in arrays.items()})
 
     @property
     def _input(self) -> str:
