@@ -26,7 +26,7 @@ from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
-from tonnx.frontends.torch.reference.mode import inference_mode
+from tonnx.frontends.torch.reference.mode import called, inference_mode
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.examples import first_that_runs
 from tonnx.proof.locate.trace import Opened, Step, Trace
@@ -155,7 +155,7 @@ def _reference(module: Any, call: ModelCall, back: Mapping[str, str], outputs: S
         args, kwargs = call.with_tensors(tensors)
         mode = torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
         with exclusive(), torch.random.fork_rng(devices=[]), state_kept(module), mode:
-            return _picked(module(*args, **kwargs), outputs, call.names)
+            return _picked(called(module, args, kwargs), outputs, call.names)
 
     return run
 

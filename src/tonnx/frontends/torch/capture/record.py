@@ -8,6 +8,7 @@ What the recorder does not vouch for raises `Declined`, and torch.export is aske
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -57,6 +58,10 @@ class Declined(CaptureError):
     """The recorder cannot vouch for a program of this model."""
 
 
+class _AsksForGradients(Exception):
+    """The model computes with gradients, as forces of an energy are: what autograd calls is part of it."""
+
+
 @dataclass
 class CallSpec:
     """What the model returns, as a tree."""
@@ -98,23 +103,34 @@ def record(model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tens
 
     ``notes`` gets what the file takes for granted.
     """
+    try:
+        return _recorded(model, call, tensors, notes, gradients=False)
+    except _AsksForGradients:
+        return _recorded(model, call, tensors, notes, gradients=True)
+
+
+def _recorded(
+    model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str], gradients: bool
+) -> Recording:
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
     recorder = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes)
     inputs = zip(call.leaves, tensors, strict=True)
     args, kwargs = call.with_tensors([recorder.input(leaf.name, tensor, list(leaf.dynamic)) for leaf, tensor in inputs])
-    with patched(recorder.patches()):
-        results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs))
+    reason = "autograd's kernels are not recorded, unless the model computes with gradients itself"
+    asked = () if gradients else (Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),)
+    with patched((*recorder.patches(), *asked)):
+        results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs, gradients))
     return recorder.finished(results, spec)
 
 
 @runs_the_model
-def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any, gradients: bool) -> Any:
     with (
-        torch.no_grad(),
+        torch.set_grad_enabled(gradients),
         torch.backends.mkldnn.flags(enabled=False),  # which kernel to take depends on sizes, and says so of them
         torch.backends.nnpack.flags(enabled=False),
         function_overrides(),
-        torch._C._AutoDispatchBelowAutograd(),
+        contextlib.nullcontext() if gradients else torch._C._AutoDispatchBelowAutograd(),
         recorder.fakes.mode,
         recorder,
     ):
@@ -385,6 +401,10 @@ def _elements(args: Any) -> int:
     """How many numbers a call is given; none of the sizes are symbols where it does not depend on inputs."""
     tensors = [tensor for tensor in pytree.tree_leaves(args) if isinstance(tensor, torch.Tensor)]
     return sum(int(tensor.numel()) for tensor in tensors)
+
+
+def _asked_for_gradients(original: Any, *args: Any, **kwargs: Any) -> Any:
+    raise _AsksForGradients
 
 
 def _decline(original: Any, called: Any = None, *args: Any, **kwargs: Any) -> Any:

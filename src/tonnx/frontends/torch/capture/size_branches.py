@@ -25,6 +25,7 @@ from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots
 from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import shorten
 from tonnx.proof.locate.trace import Trace
 
@@ -247,7 +248,7 @@ def _differs(
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
     try:
         with torch.random.fork_rng(devices=[]), state_kept(model):
-            results = pytree.tree_leaves(model(*args, **kwargs))
+            results = pytree.tree_leaves(called(model, args, kwargs))
     except Exception as error:  # the user's code, at a size that it may not be made for
         raise _ModelFails(f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")) from error
     wanted = [result.numpy() for result in results if isinstance(result, torch.Tensor)]

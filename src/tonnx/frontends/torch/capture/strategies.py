@@ -20,6 +20,7 @@ from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.capture.size_branches import Tracer
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.capture.torchscript import Scripted
+from tonnx.frontends.torch.reference.mode import called
 
 CHOICES = ("auto", "record", "export", "script", "trace")
 """What ``capture`` may be."""
@@ -78,7 +79,7 @@ class Task:
         args, kwargs = self.call.with_tensors(tensors)  # what cannot be copied is said as such
         try:
             with torch.random.fork_rng(devices=[]), state_kept(self.module):
-                self.module(*args, **kwargs)
+                called(self.module, args, kwargs)
         except Exception as error:  # noqa: BLE001 (the user's code, which may not be made for this; told)
             return error
         return None

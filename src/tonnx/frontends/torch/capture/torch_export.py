@@ -32,6 +32,7 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.sites import ITERATES
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
 from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, other_sizes, serves, unsettled
+from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import runs_the_model, shorten
 from tonnx.frontends.torch.versions import export
 
@@ -263,7 +264,7 @@ def _drop_broadcast(model: torch.nn.Module, call: ModelCall) -> list[str]:
         for tensors in (grown_example(call), [leaf.tensor for leaf in call.leaves]):
             args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
             with torch.random.fork_rng(devices=[]), state_kept(model):
-                results = pytree.tree_leaves(model(*args, **kwargs))
+                results = pytree.tree_leaves(called(model, args, kwargs))
             ranks.append([result.dim() for result in results if isinstance(result, torch.Tensor)])
     except Exception as error:  # noqa: BLE001 (the user's code, at a size that it may not be made for; told in a note)
         ranks = [[0], [1]]

@@ -14,7 +14,7 @@ from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.mode import NO_DROPOUT, model_mode
+from tonnx.frontends.torch.reference.mode import NO_DROPOUT, called, model_mode
 from tonnx.frontends.torch.settings import EVAL
 from tonnx.proof.subject import Reference
 
@@ -45,7 +45,7 @@ def reference(
         ):
             if redrawn:
                 torch.manual_seed(torch.initial_seed() + 1)
-            leaves = list(results_of(module(*args, **kwargs), call.names).values())
+            leaves = list(results_of(called(module, args, kwargs), call.names).values())
             return [to_numpy(leaves[i]) for i in kept]
 
     return run
@@ -71,7 +71,7 @@ def from_numpy(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
 def to_numpy(value: Any) -> np.ndarray:
     if isinstance(value, torch.Tensor):
         # Copied: an output may be one of the buffers that are put back.
-        value = value.dequantize() if value.is_quantized else value
+        value = value.dequantize() if value.is_quantized else value.detach()
         return as_numpy(value.contiguous()).copy()
     if isinstance(value, bool):
         return np.asarray(value)

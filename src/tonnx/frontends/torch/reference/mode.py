@@ -33,6 +33,17 @@ def model_mode(model: torch.nn.Module, mode: str) -> Iterator[None]:
         yield
 
 
+def called(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    """What the model returns; with gradients if it computes with them itself, as forces of an energy are."""
+    try:
+        return model(*args, **kwargs)
+    except RuntimeError as error:
+        if "does not require grad" not in str(error):
+            raise
+    with torch.enable_grad():
+        return model(*args, **kwargs)
+
+
 def _set_mode(model: torch.nn.Module, training: bool) -> None:
     try:
         model.train(training)
