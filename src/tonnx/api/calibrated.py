@@ -22,6 +22,7 @@ from tonnx.passes import clean_up, fit_runtime, optimise
 from tonnx.proof import Session
 from tonnx.proof.judge import run_of
 from tonnx.quant.histogram import METHODS, Histogram
+from tonnx.quant.integers import Form, Stored
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, too_small
 from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
@@ -240,6 +241,8 @@ class _Study:
     how: Calibration
     target: Target
     keeper: _Keeper
+    known: dict[tuple[str, Form], Stored] = field(default_factory=dict)
+    """Weights that were rounded already."""
 
     def written(self, names: Sequence[str], method: str, part: bool = False) -> tuple[ir.Model, list[Written]]:
         """A copy with integers in some layers, in the form of `prepared`; ``part``: by some of the samples."""
@@ -248,11 +251,11 @@ class _Study:
         needed = steps_needed([layer for layer in candidates(copy) if layer.name in set(names)])
         ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in needed}
         steps = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
-        return copy, write_static(copy, names, steps, self.observed.means)
+        return copy, write_static(copy, names, steps, self.observed.means, self.known)
 
-    def run(self, names: Sequence[str], method: str, part: bool = False) -> tuple[Run, int]:
-        """Such a copy, and the bytes of its weights."""
-        copy, _ = self.written(names, method, part)
+    def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
+        """Such a copy for the runtime, and the bytes of its weights."""
+        copy, _ = self.written(names, method)
         finished(copy, Target(max(self.target.opset, 13), ORT_CPU))
         return run_of(copy), weight_bytes(copy)
 
@@ -268,8 +271,9 @@ class _Study:
         if self.how.method != AUTO:
             return self.how.method
         loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
-        # On samples that the ranges were not found on: those may reach further, and are cut off then.
-        return min(_TRIED, key=lambda method: loss(self.run(names, method, part=True)[0]))
+        # On samples that the ranges were not found on: those may reach further, and are cut off then. As it stands: the
+        # steps are the same in any opset, and to rewrite the network for one takes longer than to run it.
+        return min(_TRIED, key=lambda method: loss(run_of(self.written(names, method, part=True)[0])))
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""

@@ -32,19 +32,21 @@ class Written:
 
 
 def write_static(
-    model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, Mean]
-) -> list[Written]:
+    model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, Mean],
+    known: dict[tuple[str, Form], Stored] | None = None,
+) -> list[Written]:  # fmt: skip
     """Let the chosen layers multiply integers. ``steps``: of values, by name; see `steps_needed`.
 
     ``means``: of each channel of what layers multiply, by the value's name. Biases make up for what rounded weights
-    change of the results' means then.
+    change of the results' means then. ``known``: weights of the same network that were rounded before, by layer.
     """
     op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
     rounded = rounded_values(layers)
     of = {value: steps[str(origin.name)] for value, origin in rounded.origins.items()}
+    known = {} if known is None else known
     written = [
-        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of, means))
+        Written(layer.name, layer.node.op_type, str(layer.weight.name), *_weights(op, layer, of, means, known))
         for layer in layers
     ]
     for value, step in of.items():
@@ -70,14 +72,16 @@ def channels_needed(layers: Sequence[Candidate]) -> dict[str, int]:
 
 
 def _weights(
-    op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, Mean]
-) -> tuple[Stored, Step]:
+    op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, Mean],
+    known: dict[tuple[str, Form], Stored],
+) -> tuple[Stored, Step]:  # fmt: skip
     """The weight and the bias as integers; the layer reads what they stand for."""
     weight, bias, step = layer.weight, layer.bias, steps[layer.x]
     assert weight.const_value is not None
     # No kernel multiplies 16 bits by 8, and those for depthwise convolutions add up each product in 32 bits.
     form = replace(WEIGHTS, paired=step.bits == 8 and not is_depthwise(layer.node))
-    stored = by_channel(weight.const_value.numpy(), layer.axis, form)
+    stored = known.get((layer.name, form)) or by_channel(weight.const_value.numpy(), layer.axis, form)
+    known[layer.name, form] = stored
     stored = replace(stored, zero_point=np.zeros(stored.scale.shape, np.int8))  # without one, Gemm is not fused
     layer.node.replace_input_with(1, stored_floats(op, str(weight.name), stored))
     if bias is not None and bias.const_value is not None:
