@@ -67,6 +67,46 @@ def test_a_shape_that_only_folding_shows_is_used() -> None:
     assert operators(tonnx.optimise(onnx.parser.parse_model(text))) == {"Add": 1, "Reshape": 1, "Relu": 1}
 
 
+NUMBERS = "int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}, int64[1] rest = {-1}, int64[1] three = {3}"
+WEIGHTS = f"float[1, 8, 4] w = {{{', '.join(['0.1'] * 32)}}}, float[1, 8, 2] r = {{{', '.join(['-0.2'] * 16)}}}"
+DYNAMIC = {
+    "one size of several": (
+        f"""(float[batch, 6, 4] x) => (float[batch, 3, 8] y) <{NUMBERS}> {{
+            shape = Shape(x) first = Gather<axis = 0>(shape, zero) six = Gather<axis = 0>(shape, one)
+            half = Div(six, two) target = Concat<axis = 0>(first, half, rest)
+            act = Relu(x) y = Reshape<allowzero = 0>(act, target) }}""",
+        {"Relu": 1, "Reshape": 1},
+    ),
+    "a number of one size": (
+        f"""(float[batch, 6, 4] x) => (float[batch, 6, 4] y) <{NUMBERS}> {{
+            shape = Shape(x) last = Slice(shape, two, three) number = Cast<to = 1>(last) root = Sqrt(number)
+            y = Div(x, root) }}""",
+        {"Div": 1},
+    ),
+    "sizes that stay": (
+        f"""(float[a, b] x) => (float[c, d] y) <{NUMBERS}> {{
+            shape = Shape(x) first = Gather<axis = 0>(shape, zero) second = Gather<axis = 0>(shape, one)
+            target = Concat<axis = 0>(second, first) act = Relu(x) y = Reshape(act, target) }}""",
+        {"Shape": 1, "Gather": 2, "Concat": 1, "Relu": 1, "Reshape": 1},
+    ),
+    "zeros to start from": (
+        f"""(float[3, batch, 4] x) => (float[3, 1, batch, 2] y) <{NUMBERS}, {WEIGHTS}> {{
+            shape = Shape(x) rows = Gather<axis = 0>(shape, one) sizes = Concat<axis = 0>(two, rows, two)
+            zeros = ConstantOfShape(sizes) h = Slice(zeros, zero, one) c = Slice(zeros, one, two)
+            y = LSTM<hidden_size = 2>(x, w, r, , , h, c) }}""",
+        {"LSTM": 1},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DYNAMIC)
+def test_what_is_known_of_a_dynamic_shape(name: str) -> None:
+    text, expected = DYNAMIC[name]
+    proto = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> net {text}')
+    result = tonnx.optimise(proto)
+    assert operators(result) == expected and result.verification is not None and result.verification.ok
+
+
 def test_the_original_is_kept_where_nothing_is_to_be_done() -> None:
     text = '<ir_version: 8, opset_import: ["" : 17]> net (float[2] x) => (float[2] y) { y = Relu(x) }'
     result = tonnx.optimise(onnx.parser.parse_model(text))

@@ -23,6 +23,7 @@ from tonnx.passes.reciprocals import divide
 from tonnx.passes.rms_norm import recognise_rms_norms
 from tonnx.passes.rotary import recognise_rotations
 from tonnx.passes.runtime import fit_kernels, fit_operators, keep_from_fusing
+from tonnx.passes.zero_states import drop_zero_states
 
 
 @dataclass
@@ -58,6 +59,7 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     changes["common subexpressions"] += merge_common(model)
     changes["picks of everything"] += pick_nothing(model)
     changes["reciprocals"] += divide(model)
+    changes["zero states"] += drop_zero_states(model)
     if fold:
         changes["batches"] += keep_batches(model)
         changes["constants"] += fold_constants(model)  # after merging: a weight read once may change its form
@@ -93,6 +95,7 @@ def optimise_at_own_opset(model: ir.Model) -> None:
         remove_dead(model)
         remove_noops(model)
         merge_common(model)
+        drop_zero_states(model)
         fold_constants(model)
         merge_equal_initializers(model)
         remove_dead(model)

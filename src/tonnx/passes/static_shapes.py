@@ -13,10 +13,15 @@ from tonnx.errors import InvalidArgument
 from tonnx.io import read as reading
 from tonnx.ir import facts, provenance
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.infer import dims_of
+from tonnx.ir.infer import constant, dims_of, same_dim
+from tonnx.ir.infer.dims import sizes_in
 from tonnx.ir.rewrite import all_graphs, names_in, replace_node
 from tonnx.passes.constants import fold_constants
 from tonnx.passes.dead import remove_dead
+from tonnx.passes.match import attribute
+
+_OF_SIZES = frozenset(("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Concat", "Cast"))
+"""Operators that hand sizes on."""
 
 
 def fix_sizes(model: ir.Model, sizes: Mapping[str, int]) -> None:
@@ -62,22 +67,55 @@ def settle_shapes(model: ir.Model) -> list[str]:
 
 
 def fold_shapes(model: ir.Model) -> int:
-    """Write known shapes and sizes down, and compute what depends on them only; returns how many nodes went."""
-    count, names = 0, Names(names_in(model))
-    for node in [node for node in model.graph if node.domain == "" and node.op_type in ("Shape", "Size")]:
-        dims = dims_of(node.inputs[0])
-        if dims is None or node.outputs[0].is_graph_output():
+    """Write known shapes and sizes down, and compute what depends on them only; returns how many nodes went.
+
+    A size that is known is a constant also where others of the same shape are not. The target of a Reshape is one if at
+    most one of its sizes is neither known nor that of the input at the same place.
+    """
+    names = Names(names_in(model))
+    op = Builder(model.graph, names=names, opset=model.opset_imports[""])
+    count = 0
+    for node in [node for node in model.graph if node.domain == ""]:
+        if node.op_type == "Reshape" and len(node.inputs) > 1 and node.inputs[1] is not None:
+            target = _reshape_target(node)
+            if target is not None:
+                with op.at(node):
+                    node.replace_input_with(1, op.constant(target))
+                count += 1
+        numbers = _numbers(node) if node.op_type in _OF_SIZES and not node.outputs[0].is_graph_output() else None
+        if numbers is None:
             continue
-        start, end = (node.attributes.get(key) for key in ("start", "end"))
-        part = dims[start.as_int() if start else None : end.as_int() if end else None]
-        sizes = [dim for dim in part if isinstance(dim, int)]
-        if len(sizes) != len(part):
-            continue
-        numbers = np.array(sizes if node.op_type == "Shape" else math.prod(sizes), np.int64)
-        op = Builder(model.graph, names=names, opset=model.opset_imports[""], before=node)
-        constant = op.constant(numbers)
-        facts.copy(node.outputs[0], constant)
-        replace_node(node, [constant])
+        with op.at(node):
+            known = op.constant(numbers)
+        facts.copy(node.outputs[0], known)
+        replace_node(node, [known])
         count += 1
     folded = fold_constants(model)  # also where no shape was read: what it gives has a shape that may not be known yet
     return count + folded + (remove_dead(model) if count or folded else 0)
+
+
+def _numbers(node: ir.Node) -> np.ndarray | None:
+    """What a node gives, if that are sizes and all of them are known."""
+    if node.op_type == "Size":
+        dims = dims_of(node.inputs[0])
+        known = [dim for dim in dims or () if isinstance(dim, int)]
+        return np.array(math.prod(known), np.int64) if dims is not None and len(known) == len(dims) else None
+    shape = [0] if node.op_type == "Shape" else dims_of(node.outputs[0])
+    sizes = sizes_in(node.outputs[0]) if shape is not None and len(shape) < 2 else None
+    if sizes is None or node.outputs[0].dtype != ir.DataType.INT64 or not all(isinstance(d, int) for d in sizes):
+        return None
+    array = np.array(sizes, np.int64)
+    return array if shape else array.reshape(())
+
+
+def _reshape_target(node: ir.Node) -> np.ndarray | None:
+    """A constant that says the same: 0 keeps the size of the input, -1 is what is left."""
+    dims, sizes = dims_of(node.inputs[0]), sizes_in(node.inputs[1])
+    if constant(node.inputs[1]) is not None or sizes is None or attribute(node, "allowzero", 0):
+        return None
+    places = enumerate(sizes)
+    target = [
+        size if isinstance(size, int) else 0 if dims is not None and i < len(dims) and same_dim(dims[i], size) else -1
+        for i, size in places
+    ]
+    return np.array(target, np.int64) if target.count(-1) <= 1 and 0 not in sizes else None

@@ -73,6 +73,15 @@ def _sizes_from(node: ir.Node | None, depth: int) -> Dims | None:
         sizes, at = sizes_in(node.inputs[0], depth - 1), constant(node.inputs[1])
         inside = sizes is not None and at is not None and all(-len(sizes) <= i < len(sizes) for i in at.reshape(-1))
         return [sizes[int(i)] for i in at.reshape(-1)] if inside else None  # type: ignore[index, union-attr]
+    if node.op_type in ("Unsqueeze", "Squeeze", "Reshape"):
+        shape = node.outputs[0].shape
+        return sizes_in(node.inputs[0], depth - 1) if shape is not None and shape.rank() < 2 else None
+    if node.op_type == "Slice" and len(node.inputs) > 2:
+        sizes = sizes_in(node.inputs[0], depth - 1)
+        cuts = [ints_in(x) or [] for x in (*node.inputs[1:3], *node.inputs[4:])] + [[1]] * (len(node.inputs) < 5)
+        if sizes is None or any(len(cut) != 1 for cut in cuts) or cuts[2] == [0]:
+            return None
+        return sizes[cuts[0][0] : cuts[1][0] : cuts[2][0]]
     return None
 
 
