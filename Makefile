@@ -185,6 +185,7 @@ test-web: $(DEV) $(WEB) chromium
 
 bench-optimise: $(MODELS) $(SLIM)
 	@$(PY) bench/optimise.py --anchors .venv-slim/bin/python --write docs/optimise.md $(ONLY)
+	@$(PY) bench/optimise.py --anchors .venv-slim/bin/python --write docs/optimise.md --dynamic $(ONLY)
 
 # --- the site -----------------------------------------------------------------------------------------------
 

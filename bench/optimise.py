@@ -41,6 +41,7 @@ ONNX Runtime optimises files itself when it loads them, so fewer nodes seldom me
 runtimes, and for people who read the file. The one file of which onnxsim leaves less, convnext_atto, takes longer: the
 factor ½ of each GELU has gone into the next layer's weights, and ONNX Runtime no longer recognises the GELU. That is
 left alone."""
+DYNAMIC = """The same with a dynamic batch and, of sequences, a dynamic length."""
 Made = Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]
 
 
@@ -112,13 +113,15 @@ def compared(original: Path, other: Path) -> tuple[float, float]:
     return error, median(seconds[1][1:]) / median(seconds[0][1:])
 
 
-def row(name: str, made: Made, anchors: str, folder: Path) -> list[str]:
+def row(name: str, made: Made, anchors: str, folder: Path, dynamic: bool = False) -> list[str]:
     model, example = made()
+    axes = {0: "batch", 1: "length"} if example[0].dim() < 4 else {0: "batch"}
+    options = {"input_names": ["x"], "dynamic_axes": {"x": axes}} if dynamic else {}
     original = folder / f"{name}.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            torch.onnx.export(like_trained(model), example, str(original), dynamo=False, opset_version=17)
+            torch.onnx.export(like_trained(model), example, str(original), dynamo=False, opset_version=17, **options)
         except Exception as failure:
             return [name, f"torch.onnx.export: {type(failure).__name__}", "", "", ""]
     cells = [name, str(nodes(original))]
@@ -137,11 +140,14 @@ def row(name: str, made: Made, anchors: str, folder: Path) -> list[str]:
     return cells
 
 
-def write(page: Path, rows: list[list[str]]) -> None:
+def write(page: Path, rows: list[list[str]], dynamic: bool) -> None:
     """What there is so far."""
     table = ["| network | nodes | tonnx | onnxslim | onnxsim |", "|---|---:|---:|---:|---:|"]
     table += [f"| {' | '.join(cells)} |" for cells in rows]
-    write_section(page, "optimise", "tonnx optimise beside others", "\n".join([INTRODUCTION, "", *table]))
+    if dynamic:
+        write_section(page, "dynamic", "With dynamic sizes", "\n".join([DYNAMIC, "", *table]))
+    else:
+        write_section(page, "optimise", "tonnx optimise beside others", "\n".join([INTRODUCTION, "", *table]))
 
 
 def main() -> None:
@@ -149,16 +155,17 @@ def main() -> None:
     parser.add_argument("--anchors", required=True)
     parser.add_argument("--write", metavar="PAGE")
     parser.add_argument("--only", default="")
+    parser.add_argument("--dynamic", action="store_true", help="files with dynamic sizes")
     options = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name, made in networks().items():
             if not options.only or name in options.only.split(","):
                 torch.manual_seed(0)
-                rows.append(row(name, made, options.anchors, Path(folder)))
+                rows.append(row(name, made, options.anchors, Path(folder), options.dynamic))
                 print(" | ".join(rows[-1]), flush=True)
                 if options.write:
-                    write(Path(options.write), rows)
+                    write(Path(options.write), rows, options.dynamic)
 
 
 if __name__ == "__main__":

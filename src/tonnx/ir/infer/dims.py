@@ -76,7 +76,7 @@ def _sizes_from(node: ir.Node | None, depth: int) -> Dims | None:
     if node.op_type in ("Unsqueeze", "Squeeze", "Reshape"):
         shape = node.outputs[0].shape
         return sizes_in(node.inputs[0], depth - 1) if shape is not None and shape.rank() < 2 else None
-    if node.op_type == "Slice" and len(node.inputs) > 2:
+    if node.op_type == "Slice" and len(node.inputs) > 2 and len(dims_of(node.inputs[0]) or ()) == 1:
         sizes = sizes_in(node.inputs[0], depth - 1)
         cuts = [ints_in(x) or [] for x in (*node.inputs[1:3], *node.inputs[4:])] + [[1]] * (len(node.inputs) < 5)
         if sizes is None or any(len(cut) != 1 for cut in cuts) or cuts[2] == [0]:
