@@ -265,7 +265,7 @@ CASES = [
     Case(
         "transformers/UnivNetModel",
         lambda: _univnet(),
-        lambda b, n: (torch.randn(b, n, 20), torch.randn(b, n, 16)),
+        lambda b, n: (torch.randn(b, n, 16), torch.randn(b, n, 16)),
         {"b": _BATCH, "n": (20, 31, 17)},
     ),
     Case(

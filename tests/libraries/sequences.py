@@ -361,7 +361,7 @@ CASES = [
     _tsai("TST.TST", 3, 5, 40, d_model=16, n_heads=2, d_ff=16, n_layers=1),
     _tsai("XceptionTime.XceptionTime", 3, 5, nf=4, sizes={"b": _BATCH, "n": (40, 56, 31)}),
     _tsai("MINIROCKET_Pytorch.MiniRocketFeatures", 3, 40, num_features=168),
-    _tsai("LSTM_FCN.LSTM_FCN", 3, 5, 40),
+    _tsai("RNN_FCN.LSTM_FCN", 3, 5, 40),
     _tsai("PatchTST.PatchTST", 3, 3, 40, pred_dim=6, d_model=16, n_heads=2, n_layers=1),
     _tsai("TSiTPlus.TSiTPlus", 3, 5, 40, d_model=16, n_heads=2, n_layers=1),
     _tsai("OmniScaleCNN.OmniScaleCNN", 3, 5, 40),
@@ -395,7 +395,7 @@ CASES = [
     _text("PhiForCausalLM"),
     _text("GPTNeoXForCausalLM"),
     _text("BloomForCausalLM", n_layer=2, n_head=4),
-    _text("MixtralForCausalLM", num_key_value_heads=2, num_local_experts=3),
+    _text("MixtralForCausalLM", num_key_value_heads=2, num_local_experts=3, intermediate_size=48),
     _text("ModernBertModel", global_attn_every_n_layers=2, pad_token_id=0, local_attention=8),
     _text(
         "XLNetModel",

@@ -48,6 +48,10 @@ class UsualSizes(nn.Module):
         return x + self.table if self.usual == sizes else x * 2 + torch.arange(sizes[1])[:, None]
 
 
+def made_by_classes(x: Tensor) -> Tensor:
+    return x * torch.Tensor([x.shape[1] / 2, 1, 2, 3]) + torch.LongTensor([x.shape[1]])
+
+
 def pictures(b: int, n: int) -> Tensor:
     return torch.rand(b, 3, n, 8)
 
@@ -91,7 +95,7 @@ def small_picture(x: Tensor) -> Tensor:
 SHAPES = [
     Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
     Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
-    Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared),
+    Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared), Idiom(made_by_classes),
     Idiom(UsualSizes), Idiom(UsualSizes, sizes=((2, 9), (2, 6), (3, 6))),
     Idiom(nearest, example=pictures), Idiom(windows, example=pictures, sizes=((2, 14), (3, 9), (1, 5))),
 ]  # fmt: skip

@@ -6,33 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import tonnx
 from tests.frontends.torch.python_flow.test_loops import CASES, Recurrent, cumulative, rows
 from tests.lowering.harness import Case, check
 
 # What cannot be recorded
-
-
-class Attribute(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        self.h = x[0]
-        for i in range(x.shape[0]):
-            self.h = self.h + x[i]
-        return self.h
-
-
-class Keeps(nn.Module):
-    def keep(self, x: Tensor) -> Tensor:
-        self.kept = x + self.kept
-        return self.kept
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.kept = h = x[0]
-        for i in range(x.shape[0]):
-            h = h + self.keep(x[i])
-        return h
 
 
 def uneven(x: Tensor) -> Tensor:
@@ -65,8 +45,6 @@ def outer_dict(x: Tensor) -> Tensor:
 
 
 REFUSED = [
-    (Attribute(), "its body sets the attribute h of a Attribute"),
-    (Keeps(), "its body sets the attribute kept of a Keeps"),
     (uneven, "what it appends to parts has another shape in each pass"),
     (returns_list, "return torch.stack of it"),
     (shared_list, "the list parts that it fills is held elsewhere too"),

@@ -68,6 +68,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         rule = _NUMBERS.get(getattr(torch, getattr(function, "__name__", ""), None))
         if rule is not None and not kwargs:
             return rule(owner, *args)
+    if function in _CLASSES and isinstance(first, (list, tuple)) and len(args) == 1 and not kwargs:
+        return torch.tensor(first, dtype=_CLASSES[function] or torch.get_default_dtype())
     if function is torch._assert:
         frame = sys._getframe(1)
         return function(assumed(first, True, frame.f_lineno, frame), *args[1:], **kwargs)
@@ -90,6 +92,14 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         owner = getattr(function, "__self__", None)
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
     return lazy if lazy is not None else function(*args, **kwargs)
+
+
+_CLASSES: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.LongTensor: torch.int64,
+}
+"""Classes that make tensors of plain numbers only."""
 
 
 def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> Any:

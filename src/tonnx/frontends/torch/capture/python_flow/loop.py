@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.state import Differs, Kinds, Learned, Recording
 from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
 from tonnx.frontends.torch.capture.python_flow.variables import (
+    Objects,
     Snapshot,
     Variables,
     attributes_refused,
@@ -31,8 +33,12 @@ _FAILURES = (GuardOnDataDependentSymNode, NameError, LookupError)
 _ATTEMPTS = 30  # at recording one loop; each shows something new about a variable
 
 
-def _refuse(owner: Any, name: str) -> None:
-    raise Unsuitable(f"its body sets the attribute {name} of a {type(owner).__name__}")
+class _AttributeSet(Unsuitable):
+    """The body of a loop sets an attribute of an object, which passes hand on like a variable."""
+
+    def __init__(self, loop: _Loop, owner: Any, name: str) -> None:
+        super().__init__(f"its body sets the attribute {name} of a {type(owner).__name__}")
+        self.loop, self.owner, self.name = loop, owner, name
 
 
 class _ConstantWritten(Exception):
@@ -62,6 +68,16 @@ class _Loop:
         """The variables that the body changes, as they are now."""
         return Snapshot({name: self.variables.get(name) for name in (*self.kinds.assigned, *self.kinds.grown)})
 
+    def set_attribute(self, owner: Any, name: str) -> None:
+        """The body sets an attribute, which has to be one of the variables."""
+        if not self.variables.has(owner, name):
+            raise _AttributeSet(self, owner, name)
+
+    def _carry(self, owner: Any, name: str) -> None:
+        variable = self.variables.add(owner, name)
+        kinds = {kind: (*getattr(self.kinds, kind), variable) for kind in ("assigned", "carried", "kept")}
+        self.kinds = replace(self.kinds, **kinds)
+
     def again(self) -> bool | torch.Tensor:
         """Whether there is another pass; True if only the length says so."""
         return True if self.test is None else truth(self.test())
@@ -75,6 +91,12 @@ class _Loop:
                 return
             except _ConstantWritten:
                 restore()
+            except _AttributeSet as change:
+                restore()
+                if change.loop is not self:  # that of a loop around it
+                    raise
+                self._carry(change.owner, change.name)
+                restore = self.snapshot()
             except Differs as problem:
                 restore()
                 if problem.learned is None or not learned.add(problem.learned):
@@ -96,9 +118,9 @@ class _Loop:
         outer_symbols, trips = symbols(), None if items is None else items.length
         go_on = torch.full((), True) if go_on is True else go_on
         index, *inside = tonnx.loop_begin(trips, go_on, recording.states, recording.varying)
-        again, constants = None, self._constants()
+        again, constants, objects = None, self._constants(), Objects(self.variables.values().values())
         try:
-            with own_facts(), attributes_refused(_refuse):
+            with own_facts(), attributes_refused(self.set_attribute):
                 number = index.item()
                 torch._check(number >= 0)
                 recording.open(outer_symbols, inside)
@@ -112,9 +134,12 @@ class _Loop:
                     again = torch.full((), again) if isinstance(again, bool) else again
                 if constants.lost():
                     raise _ConstantWritten
+                for change in objects.changed():
+                    self.set_attribute(*change)
                 recording.close()
         except BaseException:
             tonnx.drop(index)
+            objects.undo()
             raise
         results = (recording.finals, recording.lasts, recording.stacked)
         recording.finish(tonnx.loop_end(index, trips, again, *results, recording.varying))

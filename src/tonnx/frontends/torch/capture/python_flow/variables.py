@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from types import CellType
+from types import CellType, ModuleType
 from typing import Any
 
 import torch
@@ -22,18 +22,35 @@ class Snapshot(dict[str, Any]):
 
 
 class Variables:
-    """The variables that some functions have in common with the one around them, by name."""
+    """The variables that some functions have in common with the one around them, by name; and attributes of objects."""
 
     def __init__(self, *functions: Callable[..., Any]) -> None:
         self._cells: dict[str, CellType] = {}
+        self._attributes: dict[str, tuple[Any, str, bool]] = {}
+        """By a name that no variable has: the object, the attribute, and whether it has a value at first."""
         for function in functions:
             self._cells |= dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._cells)
 
+    def add(self, owner: Any, attribute: str) -> str:
+        """Let an attribute be one of them; returns its name."""
+        name = f"the attribute {attribute} of a {type(owner).__name__}"
+        while name in self._attributes:
+            name += "'"
+        self._attributes[name] = (owner, attribute, hasattr(owner, attribute))
+        return name
+
+    def has(self, owner: Any, attribute: str) -> bool:
+        """Whether an attribute is one of them."""
+        return any(known is owner and attribute == name for known, name, _ in self._attributes.values())
+
     def get(self, name: str) -> Any:
         """The value of a variable, UNBOUND if it has none."""
+        if name in self._attributes:
+            owner, attribute, _ = self._attributes[name]
+            return getattr(owner, attribute, UNBOUND)
         try:
             return self._cells[name].cell_contents
         except (KeyError, ValueError):  # a global, which bodies only read; or not bound yet
@@ -41,14 +58,18 @@ class Variables:
 
     def set(self, name: str, value: Any) -> None:
         """Set a variable, or take its value away."""
-        if value is not UNBOUND:
+        if name in self._attributes:
+            owner, attribute, bound = self._attributes[name]
+            if value is not UNBOUND or not bound:  # a buffer that is taken away would not be one afterwards
+                put_attribute(owner, attribute, value)
+        elif value is not UNBOUND:
             self._cells[name].cell_contents = value
         elif self.get(name) is not UNBOUND:
             del self._cells[name].cell_contents
 
     def values(self) -> Snapshot:
         """The values of all of them."""
-        return Snapshot({name: self.get(name) for name in self._cells})
+        return Snapshot({name: self.get(name) for name in (*self._cells, *self._attributes)})
 
     def restore(self, values: dict[str, Any]) -> None:
         """Set several of them."""
@@ -163,6 +184,29 @@ class Attributes:
 
     def _see(self, owner: Any, name: str, value: Any) -> None:
         self.before.setdefault((id(owner), name), (owner, getattr(owner, name, UNBOUND)))
+
+
+class Objects:
+    """The attributes of the objects among some values. Of those that are no modules, nobody hears when they are set."""
+
+    def __init__(self, values: Iterable[Any]) -> None:
+        plain = [value for value in values if isinstance(getattr(value, "__dict__", None), dict)]
+        plain = [value for value in plain if not isinstance(value, (type, ModuleType, torch.nn.Module, torch.Tensor))]
+        self._before = [(owner, dict(vars(owner))) for owner in plain if not callable(owner)]
+
+    def changed(self) -> list[tuple[Any, str]]:
+        """The attributes that have another value now."""
+        return [
+            (owner, name)
+            for owner, before in self._before
+            for name, value in list(vars(owner).items())
+            if before.get(name, UNBOUND) is not value
+        ]
+
+    def undo(self) -> None:
+        """Set them to what they were."""
+        for owner, name in self.changed():
+            put_attribute(owner, name, next(b for o, b in self._before if o is owner).get(name, UNBOUND))
 
 
 def put_attribute(owner: Any, name: str, value: Any) -> None:

@@ -1,0 +1,101 @@
+"""Loops whose passes hand on attributes of objects, as networks that keep their state in themselves do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.frontends.torch.capture.test_idioms import Idiom, compare
+
+
+class Attribute(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        self.h = x[:, 0]
+        for i in range(x.shape[1]):
+            self.h = self.h * 0.5 + x[:, i]
+        return self.h
+
+
+class Keeps(nn.Module):
+    """A method sets it."""
+
+    def keep(self, x: Tensor) -> Tensor:
+        self.kept = x + 0.5 * self.kept
+        return self.kept
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept = h = x[:, 0]
+        for i in range(x.shape[1]):
+            h = h + self.keep(x[:, i])
+        return h
+
+
+class Spiking(nn.Module):
+    """A layer with a membrane, which is nothing at first; counted, and read where the loop is over."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+        self.membrane: Tensor | None = None
+
+    def step(self, x: Tensor) -> Tensor:
+        self.membrane = self.layer(x) if self.membrane is None else 0.9 * self.membrane + self.layer(x)
+        spikes = (self.membrane > 0.4).float()
+        self.membrane = self.membrane - 0.4 * spikes
+        return spikes
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        self.membrane, self.steps = None, 0
+        outputs = []
+        for t in range(x.shape[1]):
+            outputs.append(self.step(x[:, t]))
+            self.steps += 1
+        assert self.membrane is not None
+        return torch.stack(outputs, 1), self.membrane * self.steps
+
+
+class Buffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((4,), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean = self.mean
+        for t in range(x.shape[1]):
+            self.mean = 0.9 * self.mean + 0.1 * x[0, t]
+        result, self.mean = self.mean, mean
+        return x - result
+
+
+class Solver:
+    """An object that the model makes, with a state in one tuple."""
+
+    def __init__(self, state: Tensor) -> None:
+        self.state = (state, state.new_zeros(()))
+
+    def step(self) -> None:
+        y, t = self.state
+        self.state = (y - 0.3 * y, t + 0.3)
+
+
+def solved(x: Tensor) -> Tensor:
+    solver = Solver(x)
+    while solver.state[0].abs().max() > 0.2:
+        solver.step()
+    return solver.state[0] * (1 + solver.state[1])
+
+
+def nested(x: Tensor) -> Tensor:
+    solver = Solver(x)
+    for i in range(x.shape[1]):
+        for _ in range(x.shape[0]):
+            solver.state = (solver.state[0] + x[:, i : i + 1], solver.state[1] + 1)
+    return solver.state[0] * solver.state[1]
+
+
+@pytest.mark.parametrize("model", [Attribute, Keeps, Spiking, Buffer, solved, nested])
+def test_attributes_that_passes_hand_on(model: type[nn.Module], tmp_path: Path) -> None:
+    compare(Idiom(model), tmp_path / "net.onnx")
