@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil, log2
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,13 @@ def made_by_classes(x: Tensor) -> Tensor:
     return x * torch.Tensor([x.shape[1] / 2, 1, 2, 3]) + torch.LongTensor([x.shape[1]])
 
 
+def power_of_two(x: Tensor) -> Tensor:
+    """By names that were imported, which nobody can replace in the module that they come from."""
+    n = x.shape[1]
+    padded = F.pad(x, (0, 0, 0, 2 ** ceil(log2(n)) - n))
+    return padded.cumsum(1) / padded.shape[1]
+
+
 def pictures(b: int, n: int) -> Tensor:
     return torch.rand(b, 3, n, 8)
 
@@ -96,6 +104,7 @@ SHAPES = [
     Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
     Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
     Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared), Idiom(made_by_classes),
+    Idiom(power_of_two),
     Idiom(UsualSizes), Idiom(UsualSizes, sizes=((2, 9), (2, 6), (3, 6))),
     Idiom(nearest, example=pictures), Idiom(windows, example=pictures, sizes=((2, 14), (3, 9), (1, 5))),
 ]  # fmt: skip

@@ -141,7 +141,7 @@ def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], An
             return function(value, *rest)
         if rounding := _ROUNDINGS.get(function):
             number = value.node.expr if isinstance(value, torch.SymFloat) else None
-            if number is not None and rounded_quotient(rounding, number) is not None:
+            if number is not None and (rounded_quotient(rounding, number) is not None or _is_logarithm(number)):
                 return getattr(math, rounding)(value)
         result = otherwise(value)
         if isinstance(value, SYMBOLIC) and isinstance(result, SYMBOLIC):
@@ -149,6 +149,11 @@ def _plain(function: Any, otherwise: Callable[[Any], Any]) -> Callable[[Any], An
         return result
 
     return rule
+
+
+def _is_logarithm(number: Any) -> bool:
+    """Of a size: what is computed of that, such as the next power of 2, torch has names for."""
+    return type(number).__name__ == "OpaqueUnaryFn_log2"
 
 
 _ROUNDINGS = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc", builtins.int: "trunc"}
@@ -187,7 +192,7 @@ def _nonzero(a: torch.Tensor) -> Any:
     return a.reshape(()) != 0
 
 
-_NUMBERS: dict[Any, Callable[..., Any]] = {
+_RULES: dict[Any, Callable[..., Any]] = {
     builtins.int: _plain(builtins.int, _int),
     builtins.float: _plain(builtins.float, _float),
     builtins.round: _plain(builtins.round, lambda x: _int(_float_tensor(x).round())),
@@ -197,10 +202,14 @@ _NUMBERS: dict[Any, Callable[..., Any]] = {
     math.sqrt: _plain(math.sqrt, lambda x: _float(_float_tensor(x).sqrt())),
     math.exp: _plain(math.exp, lambda x: _float(_float_tensor(x).exp())),
     math.log: _plain(math.log, lambda x: _float(_float_tensor(x).log())),
+    math.log2: lambda x: torch._sym_log2(x) if isinstance(x, SYMBOLIC) else math.log2(x),  # type: ignore[attr-defined]
+    math.log10: _plain(math.log10, lambda x: _float(_float_tensor(x).log10())),
     torch.equal: _equal,
     torch.allclose: _allclose,
     torch.is_nonzero: _nonzero,
 }
+_NUMBERS = {getattr(function, "__wrapped__", function): rule for function, rule in _RULES.items()}
+"""By the function itself: this is imported while a capture runs, for which some of `math` are replaced."""
 
 
 def _float_tensor(value: Any) -> torch.Tensor:

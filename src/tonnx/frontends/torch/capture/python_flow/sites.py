@@ -11,7 +11,8 @@ ITERATES = (ast.For, ast.ListComp, ast.GeneratorExp)
 HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
 _COUNTS = frozenset("len sum tuple list map unbind split chunk".split())
 _NUMBERS = frozenset("bool int float round max min any all".split())
-_OF_MODULES = frozenset("floor ceil trunc sqrt exp log tensor as_tensor _assert Tensor FloatTensor LongTensor".split())
+_OF_MODULES = frozenset("floor ceil trunc sqrt exp log log2 log10".split())
+_OF_MODULES |= frozenset("tensor as_tensor _assert Tensor FloatTensor LongTensor".split())
 _METHODS = frozenset("unbind split chunk equal allclose is_nonzero".split())
 """Functions that would ask for a plain number."""
 
