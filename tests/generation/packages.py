@@ -53,6 +53,7 @@ PICTURES: dict[str, Any] = {
     "video_token_id": 91, "video_token_index": 91, "vision_start_token_id": 92, "vision_end_token_id": 93,
     "scale_factor": 1, "projection_dim": 32, "vision_feature_layer": -1, "image_seq_length": 4, "out_hidden_size": 32,
     "spatial_merge_size": 1, "num_image_tokens": 4, "mm_tokens_per_image": 4,
+    "deepstack_visual_indexes": [0],
 }  # fmt: skip
 """Sizes of models that read pictures in a text."""
 PROCESSORS: tuple[dict[str, Any], ...] = (
@@ -145,9 +146,8 @@ def image_processor(family: str, model: Any) -> Any:
     from tonnx.packages.vision_language import is_vision_language, read_picture
 
     parent = getattr(getattr(model.config, "vision_config", None), "model_type", "")
-    names: Any = next(
-        (each for kind, each in IMAGE_PROCESSOR_MAPPING_NAMES.items() if kind in (family, parent)), "CLIPImageProcessor"
-    )
+    usual = "CLIPImageProcessor" if family in IMAGE_PROCESSOR_MAPPING_NAMES else "Qwen2VLImageProcessor"
+    names: Any = next((each for kind, each in IMAGE_PROCESSOR_MAPPING_NAMES.items() if kind in (family, parent)), usual)
     listed = names.values() if isinstance(names, dict) else [names] if isinstance(names, str) else names
     make = getattr(transformers, next(each for each in listed if each))
     made = []
@@ -155,7 +155,12 @@ def image_processor(family: str, model: Any) -> Any:
         with contextlib.suppress(TonnxError, ValueError, TypeError, AttributeError):
             made.append(make(**settings))
             if is_vision_language(model):
-                read_picture(model, made[-1])
+                try:
+                    read_picture(model, made[-1])
+                except TonnxError as error:
+                    if "there is no package" in str(error):
+                        return made[-1]
+                    raise
             return made[-1]
     return made[0]  # the model is refused for it
 

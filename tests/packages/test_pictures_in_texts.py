@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 import tests.generation.families  # noqa: F401 (first: transformers imports torchvision)
 from tests.generation.packages import image_processor, model_of, run_case
+from tonnx.errors import TonnxError
 from tonnx.packages.vision_language import Picture, read_picture
 from tonnx.run.decoding import FEATURES, Decoder
 
@@ -44,6 +45,11 @@ def test_a_grid_of_patches() -> None:
     *_, time, height, width = picture.positions["picture"]
     assert (time, height, width) == ([0, 0, 0, 0], [0, 0, 1, 1], [0, 1, 0, 1])
     assert picture.positions["after"][-3:] == [-2, -2, -2]  # as far as the longer side
+
+
+def test_pictures_in_several_layers_are_refused() -> None:
+    with pytest.raises(TonnxError, match="deepstack_features"):
+        read("qwen3_vl")
 
 
 class Recorded:

@@ -39,11 +39,14 @@ class VisionPart(torch.nn.Module):
             self.register_buffer(name, tensor)
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-        fixed = {name: getattr(self, name) for name in self._names}
-        result = _reader(self.model)(pixel_values=pixel_values, **fixed)
+        result = self.read(pixel_values)
         rows = getattr(result, "pooler_output", result)
         rows = torch.cat(list(rows), 0) if isinstance(rows, (list, tuple)) else rows
         return {FEATURES: rows.reshape(-1, rows.shape[-1])}
+
+    def read(self, pixel_values: torch.Tensor) -> Any:
+        """What the model makes of a picture, as it gives it."""
+        return _reader(self.model)(pixel_values=pixel_values, **{name: getattr(self, name) for name in self._names})
 
 
 class EmbeddingPart(torch.nn.Module):
@@ -135,7 +138,14 @@ def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         taken = inspect.signature(model.forward).parameters
         arrays = {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
         fixed = {name: tensor for name, tensor in arrays.items() if name != "pixel_values"}
-        rows = VisionPart(model, fixed)(arrays["pixel_values"])[FEATURES]
+        part = VisionPart(model, fixed)
+        rows, deep = part(arrays["pixel_values"])[FEATURES], part.read(arrays["pixel_values"])
+    if getattr(deep, "deepstack_features", None):
+        raise TonnxError(
+            f"there is no package for a {type(model).__name__} yet",
+            why="its pictures go into several layers of the decoder (deepstack_features), not among the tokens alone",
+            hint="tonnx.export takes its parts one by one",
+        )
     return _asked_of_generate(model, Picture(arrays, token, len(rows), _types(model)))
 
 
