@@ -136,7 +136,9 @@ def continues(model: Any, name: str, begin: Callable[[], Any], *, at_once: bool)
     state, first, scores = begin(), 0, torch.empty(0)
     try:
         with torch.no_grad():
-            wanted = WholeText(model)(ids, mask)["logits"]
+            whole = {"attention_mask": mask, "position_ids": positions}
+            told = {word: value for word, value in whole.items() if word in parameters}
+            wanted = model(ids, **told, use_cache=False, return_dict=True).logits[:, -1:]
             for end in ends:
                 known = {"attention_mask": mask[:, :end], "position_ids": positions[:, first:end], name: state}
                 given = {word: value for word, value in known.items() if word in parameters and value is not None}
