@@ -92,6 +92,31 @@ def test_integers_are_the_same(name: str, build: Any, opset: int, tmp_path: Path
         assert "DequantizeLinear" in {node.op_type for node in model.graph.node}
 
 
+class Columns(nn.Module):
+    """Integers of 8 bits whose scales are multiplied by what comes of the product, as torchao's ``int8`` has them."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randint(-127, 128, (64, 128)).to(torch.int8))
+        self.register_buffer("scale", torch.rand(shape) * 0.01 + 0.001)
+        self.bias = nn.Parameter(torch.randn(64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.mm(x, self.weight.t().to(x.dtype)) * self.scale + self.bias
+
+
+@pytest.mark.parametrize(("shape", "kept"), [((64,), False), ((1, 64), False), ((3, 1), True), ((3, 64), True)])
+def test_factors_of_columns_are_scales(shape: tuple[int, ...], kept: bool, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = Columns(shape).eval()
+    tonnx.export(layer, (torch.randn(3, 128),), tmp_path / "net.onnx", opset_version=21, runtime=None)
+    model = onnx.load(tmp_path / "net.onnx")
+    (stored,) = numbers(model)[TensorProto.INT8]
+    np.testing.assert_array_equal(np.sort(stored, axis=None), np.sort(layer.weight.numpy(), axis=None))
+    kinds = {node.op_type for node in model.graph.node}
+    assert ("Mul" in kinds, "DequantizeLinear" in kinds) == (kept, not kept)
+
+
 def test_tables_of_floats_stay_folded() -> None:
     """Positions and masks are integers that become floats, too; they are no weights."""
 

@@ -6,6 +6,7 @@ here with that form kept apart, so that neither the words nor floats are stored,
 
 1. Integers of up to 8 bits that become floats, or from which integers are subtracted, are such a form.
 2. Sums with and products by constants change its zero point and its scale; what only moves numbers moves all three.
+   Factors of the columns of a product are scales, too.
 3. Where a layer multiplies by the result, it is written with one scale for all, for each slice, or for each block
    along an axis. Rows whose groups are in no order (GPTQ's ``desc_act``) are sorted, and what they multiply with them.
 """
@@ -24,7 +25,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.fold import fold
-from tonnx.ir.rewrite import names_in, use_instead
+from tonnx.ir.rewrite import names_in, replace_node, use_instead
 from tonnx.quant.integers import Stored
 from tonnx.quant.qdq import stored_floats
 
@@ -75,10 +76,30 @@ def keep_packed(model: ir.Model) -> int:
         form = forms.of(value)
         if form is not None:
             reached.add(value)
+        if isinstance(form, _Steps) and form.dtype.kind == "f" and (form.scale == 1).all():
+            form = _scaled_before(value, form, forms)
         if isinstance(form, _Steps) and form.dtype.kind not in "iu" and (form.scale != 1).any() and _is_weight(value):
             written += _written(op, value, form)
             forms = _Forms()  # what other weights are made of is other memory
     return written
+
+
+def _scaled_before(weight: ir.Value, form: _Steps, forms: _Forms) -> _Steps:
+    """A weight with the factors of its columns that follow a product, and are left out there; torchao has them so."""
+    uses = list(weight.uses())
+    product = uses[0][0] if len(uses) == 1 and uses[0][1] == 1 and form.integers.ndim == 2 else None
+    if product is None or product.op_type != "MatMul" or product.outputs[0].is_graph_output():
+        return form
+    readers = list(product.outputs[0].uses())
+    times, place = readers[0] if len(readers) == 1 else (None, 0)
+    factors = forms.of(other) if times is not None and (other := times.inputs[1 - place]) is not None else None
+    if times is None or times.op_type != "Mul" or not isinstance(factors, np.ndarray) or factors.dtype != form.dtype:
+        return form
+    columns = form.integers.shape[1]
+    if factors.ndim > 2 or factors.size not in (1, columns) or (factors.ndim and factors.shape[-1] != factors.size):
+        return form
+    replace_node(times, [product.outputs[0]])
+    return replace(form, scale=np.broadcast_to(factors.reshape(1, -1), (1, columns)))
 
 
 def _is_source(value: ir.Value) -> bool:
