@@ -333,7 +333,7 @@ CASES = [
         "diffusers/UNet1DModel",
         lambda: _diffusers(
             "UNet1DModel",
-            block_out_channels=(8, 16),
+            block_out_channels=(32, 64),
             in_channels=2,
             out_channels=2,
             sample_size=64,

@@ -328,7 +328,7 @@ CASES = [
             img_size=16,
             split_size=[2, 4],
             depth=[2],
-            embed_dim=12,
+            embed_dim=32,
             num_heads=[2],
             upscale=2,
             expansion_factor=2.0,
@@ -338,16 +338,16 @@ CASES = [
         {"b": _BATCH, "h": (16, 24, 32), "w": (24, 16, 20)},
     ),
     Case(
-        "spandrel/Restormer",
+        "spandrel/NAFNet",
         lambda: _new(
-            "spandrel.architectures.Restormer.Restormer",
-            dim=12,
-            num_blocks=[1, 1, 1, 1],
-            num_refinement_blocks=1,
-            heads=[1, 2, 2, 4],
+            "spandrel.architectures.NAFNet.NAFNet",
+            width=8,
+            middle_blk_num=1,
+            enc_blk_nums=[1, 1],
+            dec_blk_nums=[1, 1],
         ),
         lambda b, h, w: (torch.rand(b, 3, h, w),),
-        _ANY,
+        {"b": _BATCH, "h": (64, 97, 128), "w": (96, 62, 160)},
     ),
 ]
 

@@ -153,33 +153,36 @@ def _compared(outputs: list[Any], wanted: list[np.ndarray], case: Case) -> str:
 
 
 def _same_rows(some: list[Any], others: list[Any]) -> bool:
-    """Whether every row of one is, within tolerance, a row of the other; outputs of one length belong together."""
-    groups: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {}
+    """Whether every row of one is, within tolerance, a row of the other; what belongs to one picture stays together."""
+    groups: list[list[tuple[np.ndarray, np.ndarray]]] = []
     for a, b in zip(some, others, strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
         if a.shape[1:] != b.shape[1:]:
             return False
-        if a.ndim == 3:  # a batch of rows
-            if len(a) != len(b):
-                return False
-            groups.setdefault(-len(groups) - 1, []).append((_numbered(a), _numbered(b)))
-        else:
-            groups.setdefault(len(a), []).append((a.reshape(len(a), -1), b.reshape(len(b), -1)))
-    for pairs in groups.values():
-        if len({len(b) for _, b in pairs}) != 1:
+        first = groups[-1][0][0] if groups else None
+        if first is not None and len(first) == len(a) and first.shape[1:] != a.shape[1:]:
+            groups[-1].append((a, b))  # labels, scores or masks of the boxes before
+        elif a.ndim < 3:
+            groups.append([(a, b)])
+        elif a.shape != b.shape:
             return False
-        left, right = (np.concatenate([pair[k] for pair in pairs], axis=1) for k in (0, 1))
-        scale = np.abs(right).max(initial=0)
-        if len(left) != len(right) or not all(
-            np.isclose(right, row, rtol=2e-3, atol=1e-6 + 2e-3 * scale).all(axis=1).any() for row in left
-        ):
-            return False
-    return True
+        else:  # batches of rows
+            sides = (x.reshape(-1, *x.shape[-2:]) for x in (a, b))
+            groups += [[pair] for pair in zip(*sides, strict=True)]
+    return all(map(_is_among, groups))
 
 
-def _numbered(batch: np.ndarray) -> np.ndarray:
-    flat = batch.reshape(-1, batch.shape[-1])
-    return np.concatenate([flat, 1e9 * np.repeat(np.arange(len(batch)), batch.shape[1])[:, None]], axis=1)
+def _is_among(pairs: list[tuple[np.ndarray, np.ndarray]]) -> bool:
+    """Whether every row of the first ones is one of the second ones."""
+    if len({len(x) for pair in pairs for x in pair}) != 1:
+        return False
+    alike = np.ones([len(pairs[0][0])] * 2, bool)
+    for a, b in pairs:
+        a, b = (x.reshape(len(x), int(np.prod(x.shape[1:]))) for x in (a, b))
+        tolerance = 1e-6 + 2e-3 * np.abs(b).max(initial=0)
+        for i, row in enumerate(a):
+            alike[i] &= np.isclose(b, row, rtol=2e-3, atol=tolerance).all(axis=1)
+    return bool(alike.any(axis=1).all())
 
 
 def _is_refusal(error: BaseException) -> bool:

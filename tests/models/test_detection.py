@@ -48,3 +48,27 @@ def test_detection(case: Any) -> None:
         array = got[f"output_0_{key}"]
         assert array.shape == tuple(tensor.shape) and len(array) == 10
         torch.testing.assert_close(torch.from_numpy(array), tensor.detach(), rtol=1e-3, atol=1e-3)
+
+
+class _Kept(torch.nn.Module):
+    """The boxes that NMS keeps, one by one: their number is never known to be more than 0."""
+
+    def forward(self, boxes: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        import torchvision
+
+        likely = torch.where(scores > 0.5)[0]
+        boxes = boxes[likely]
+        kept = [2 * box for box in boxes[torchvision.ops.nms(boxes, scores[likely], 0.5)]]
+        return torch.stack(kept) if len(kept) > 0 else boxes.new_zeros(0, 7)
+
+
+def test_nothing_is_found() -> None:
+    if importlib.util.find_spec("torchvision") is None:
+        pytest.skip("torchvision is not installed")
+    torchvision_eager.install()
+    boxes, scores = torch.rand(6, 4).cumsum(1), torch.linspace(0, 1, 6)
+    result = tonnx.export(_Kept(), (boxes, scores))
+    session = onnxruntime.InferenceSession(result.proto.SerializeToString())
+    for some in (scores, 0 * scores):
+        (got,) = session.run(None, {"boxes": boxes.numpy(), "scores": some.numpy()})
+        torch.testing.assert_close(torch.from_numpy(got), _Kept()(boxes, some))

@@ -61,7 +61,7 @@ def power_of_two(x: Tensor) -> Tensor:
 
 
 def pictures(b: int, n: int) -> Tensor:
-    return torch.rand(b, 3, n, 8)
+    return torch.rand(b, 3, n, 6)
 
 
 def nearest(x: Tensor) -> Tensor:
@@ -100,7 +100,18 @@ def small_picture(x: Tensor) -> Tensor:
     return rows + torch.arange(rows.shape[0])[:, None, None]
 
 
+def multiples_only(x: Tensor) -> Tensor:
+    """Many checks that other sizes do not pass, then a branch that multiples take otherwise."""
+    h = x.shape[2]
+    for left in (h % 8, h // 2 % 4, h // 4 % 2, 3 * h % 8, 5 * h % 8):
+        if left:
+            raise ValueError("not a multiple of 8")
+    y = x * 2 if h <= 16 else x * h
+    return y + ceil(h / 8)
+
+
 SHAPES = [
+    Idiom(multiples_only, example=pictures, sizes=((2, 16), (3, 24), (1, 8))),
     Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
     Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
     Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared), Idiom(made_by_classes),

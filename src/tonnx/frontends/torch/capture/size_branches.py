@@ -33,6 +33,7 @@ Tracer = Callable[[Captured], Trace]
 """Runs a captured program: what knows its nodes stands above the capture."""
 
 _TRIED = 4  # conditions that are looked at; every one costs a run of the model
+_FAILING = 2  # runs that fail; from then on only multiples of the example's sizes are tried
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way; or that of the example
 _TIMES = 8  # times that
 _FACTORS = (2, 3, 4, 6, 8, 16)  # by how much sizes are grown so that none is 1 inside of the model
@@ -63,6 +64,7 @@ def unsettled(
         return []
     branches: list[OneSided] = []
     tried: set[Any] = set()
+    failing = 0
     example = _example_sizes(call)
     defined = {symbol: size.xreplace(captured.tied) for symbol, size in froze.definitions.items()}
     for expression, outcome, spot in froze.decided:
@@ -71,18 +73,19 @@ def unsettled(
         if key in tried or any(branch.spot == spot for branch in branches) or len(tried) >= _TRIED:
             continue
         failures: list[str] = []
-        for sizes in _otherwise(expression, defined, outcome, captured.names, call):
-            tried.add(key)
+        for sizes in _otherwise(expression, defined, outcome, captured.names, call, failing < _FAILING):
             try:
                 if _differs(model, call, trace(captured), captured, sizes):
                     branches.append(OneSided(spot, sizes))
                 failures = []
+                tried.add(key)
                 break
             except _ModelFails as error:
+                failing += 1
                 changed = ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
                 told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
                 failures.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
-        notes += failures[:1]
+        notes += [] if len(notes) >= _TRIED else failures[:1]
     ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
     return [*branches, *_single(model, call, captured, ones, defined, trace)]
 
@@ -143,26 +146,36 @@ def _resized(call: ModelCall, sizes: dict[str, int]) -> ModelCall:
     return replace(call, leaves=leaves)
 
 
-def serves(model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, trace: Tracer) -> bool:
-    """Whether a program that was captured at other sizes does what the model does at those of the example.
+def left_open(
+    model: torch.nn.Module, call: ModelCall, program: ExportedProgram, froze: Frozen, trace: Tracer
+) -> list[OneSided] | None:
+    """None, unless a program that was captured at other sizes does what the model does at those of the example.
 
-    And where conditions go the other way that only the example came to: of ``(h, w) == (6, 8)``, the second one is
+    Else the conditions that go the other way where only the example came to: of ``(h, w) == (6, 8)``, the second one is
     asked where the first one holds.
     """
     call = _resized(call, {})  # a description forgets optional dimensions that a program fixes
     try:
         captured = describe(program, call)
         if _differs(model, call, trace(captured), captured, _example_sizes(call)):
-            return False
+            return None
     except (TonnxError, _ModelFails):
-        return False
-    return not unsettled(model, call, program, froze, [], trace)
+        return None
+    return unsettled(model, call, program, froze, [], trace)
 
 
 def _otherwise(
-    expression: Any, defined: Definitions, outcome: bool, names: dict[sympy.Symbol, str], call: ModelCall
+    expression: Any,
+    defined: Definitions,
+    outcome: bool,
+    names: dict[sympy.Symbol, str],
+    call: ModelCall,
+    any_size: bool,
 ) -> Iterator[dict[str, int]]:
-    """Sizes near the example's at which a condition is not what it was: one that differs, and all of them doubled."""
+    """Sizes near the example's at which a condition is not what it was.
+
+    One that differs; one that is a multiple or half, for a model that takes no others; and all of them so.
+    """
     symbols = sorted(roots(defined, expression), key=str)
     if not symbols or not names.keys() >= set(symbols):
         return
@@ -176,11 +189,15 @@ def _otherwise(
             return False
         return answer in (sympy.true, sympy.false) and bool(answer) != outcome
 
-    single = ({**example, names[s]: n} for s in symbols for n in _near(example[names[s]], thresholds))
-    yield from islice((sizes for sizes in single if allowed(sizes) and flips(sizes)), 1)
-    doubled = {name: 2 * n for name, n in example.items()}  # sizes that have to stay in proportion
-    if allowed(doubled) and flips(doubled):
-        yield doubled
+    near = ({**example, names[s]: n} for s in symbols for n in _near(example[names[s]], thresholds))
+    multiples = ({**example, names[s]: int(k * example[names[s]])} for k in (2, 3, 4, 0.5) for s in symbols)
+    proportional = ({name: int(k * n) for name, n in example.items()} for k in (2, 0.5))
+    given: list[dict[str, int]] = []
+    for candidates in (near if any_size else (), multiples, proportional):
+        chosen = (sizes for sizes in candidates if allowed(sizes) and flips(sizes) and sizes not in given)
+        for sizes in islice(chosen, 1):
+            given.append(sizes)
+            yield sizes
 
 
 def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:

@@ -31,7 +31,7 @@ from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.sites import ITERATES
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
-from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, other_sizes, serves, unsettled
+from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, left_open, other_sizes, unsettled
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import runs_the_model, shorten
 from tonnx.frontends.torch.versions import export
@@ -74,6 +74,8 @@ class Exports:
         self._rewrites = Rewrites()
         self._first: CaptureError | None = None
         self._usable: _Exported | None = None
+        self._wider: _Exported | None = None
+        """Of other sizes than the example's, where it is right, too; but not everywhere."""
         self._looked_elsewhere = False
         rewritten = [self._rewrites.add(*spot, only=ITERATES) for spot in dict.fromkeys(loops)]
         rewritten += [self._rewrites.add(*spot) for spot in dict.fromkeys(branches)]
@@ -122,7 +124,7 @@ class Exports:
         failed: CaptureError | None = None
         try:
             self._usable = exported = self._exported(self._call, froze)
-            spots = [*froze.spots, *(branch.spot for branch in exported.one_sided)]
+            spots = froze.spots
         except CaptureError as error:
             failed, self._first = error, self._first or error
             spots = [*froze.spots, *spot_of_error(error.__cause__)]
@@ -132,13 +134,16 @@ class Exports:
             if (general := self._elsewhere(branches, froze, self._exported)) is not None:
                 return self._finished(general, self._from_the_beginning)
         more = [rewrites.add(*spot) for spot in dict.fromkeys(spots)]
+        if not any(more):  # else other sizes may serve once those numbers are dynamic
+            more += [rewrites.add(*branch.spot) for branch in branches]
         if failed is not None and not any(more):
             more.append(rewrites.split(failed.__cause__))
         self.unfinished = any(more)
         if self.unfinished:
             return None
         if self._usable is not None:
-            return self._finished(self._usable, self._from_the_beginning)
+            best = self._wider if self._usable.one_sided and self._wider is not None else self._usable
+            return self._finished(best, self._from_the_beginning)
         if self._ahead:  # rewriting does not help, and what the model does without serves or is what the error is about
             return self._from_the_beginning()
         assert self._first is not None and failed is not None
@@ -164,9 +169,15 @@ class Exports:
                 exported = capture(call, elsewhere := Frozen())
             except CaptureError:  # the model fixes that size, too, or has no such
                 continue
-            settled = not exported.one_sided and not elsewhere.spots
-            if settled and serves(self._model, self._call, exported.program, froze, self._trace):
+            if elsewhere.spots:
+                continue
+            remaining = left_open(self._model, self._call, exported.program, froze, self._trace)
+            if remaining is None:
+                continue
+            exported.one_sided += remaining
+            if not exported.one_sided:
                 return exported
+            self._wider = exported
         return None
 
     def _finished(self, exported: _Exported, again: Callable[[], Captured | None]) -> Captured | None:
