@@ -23,8 +23,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MAX_WHEEL = 1_300_000
-"""The code alone takes 1.2 MB: more than this has something inside that does not belong there."""
+MAX_WHEEL = 1_400_000
+"""The code alone takes 1.3 MB: more than this has something inside that does not belong there."""
 PADDLE_MODEL = ROOT / "tests" / "frontends" / "paddle" / "fixtures" / "lenet"
 
 _CODE_OR_LINK = re.compile(
