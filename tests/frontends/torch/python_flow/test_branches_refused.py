@@ -53,15 +53,6 @@ class Holds(nn.Module):
         return torch.stack([x, *self.kept])
 
 
-class Remembers(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        self.last = x
-        while x.abs().max() > 1:
-            x = x / 2
-            self.last = self.last + x
-        return self.last
-
-
 def never_ends(x: Tensor) -> Tensor:
     return never_ends(x / 2) if x.abs().max() > 1 else x
 
@@ -80,7 +71,6 @@ REFUSED = [
     (dtypes_returned, "if x.sum() > 0:", f"the result is int64[?, 3] {SIDES} float32[?, 3] on the other"),
     (generates, "if x.sum() > 0:", "rows is a generator or a coroutine"),
     (Holds(), "if x.sum() > 0:", "the list of a module that a side fills is held elsewhere too"),
-    (Remembers(), "while x.abs().max() > 1:", "its body sets the attribute last of a Remembers"),
     (never_ends, "return never_ends(x / 2)", "RecursionError"),
     (dtype_after_a_pass, "while y.sum() < 10:", "y is int32[?, 3] before a pass and float32[?, 3] after it"),
 ]
