@@ -203,7 +203,7 @@ def _dress(model: ir.Model, request: ExportRequest) -> list[str]:
 
 def _limits(subject: Subject) -> list[str]:
     return [
-        f"limits of {name}: {low} to {'any size' if high is None else high}"
+        f"limits of {name}: {low} to {'any size' if high is None else high}, asked for or assumed; no others were tried"
         for name, (low, high) in subject.limits.items()
         if low > 1 or high is not None
     ]
