@@ -43,6 +43,8 @@ class Subject:
     """Inputs that are weights of the model: the reference has its own, and no others are tried."""
     redrawn: Reference | None = None
     """The model with other random numbers: what they change cannot be compared."""
+    rounded: Sequence[Reference] = ()
+    """The model with the sums inside it rounded otherwise, some times."""
     no_dropout: Reference | None = None
     """The model in training, with its dropouts switched off."""
     saturates: Callable[[], str | None] | None = None
@@ -90,6 +92,7 @@ class Subject:
             self,
             reference=converted(self.reference),
             redrawn=None if self.redrawn is None else converted(self.redrawn),
+            rounded=[converted(each) for each in self.rounded],
             example={name: narrow(array) for name, array in self.example.items()},
             trace=None,
             untraced="the file has int32 where the model has int64",

@@ -41,6 +41,7 @@ from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
 from tonnx.frontends.torch.reference.mode import model_mode
+from tonnx.frontends.torch.reference.rounded import TIMES
 from tonnx.frontends.torch.script.convert import Runnable, add_input, lower_script
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
@@ -134,6 +135,7 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
         limits=limits,
         redrawn=run(redrawn=True),
+        rounded=[run(rounding=number) for number in range(TIMES)],
         no_dropout=run(dropout=False) if training != EVAL and isinstance(graph, Captured) else None,
         saturates=judge_of_kernels(model),
         framework=FRAMEWORK,

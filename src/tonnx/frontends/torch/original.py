@@ -27,6 +27,7 @@ from tonnx.frontends.torch.operators.weights import as_numpy
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, saturating
 from tonnx.frontends.torch.reference.mode import called, inference_mode
+from tonnx.frontends.torch.reference.rounded import TIMES, rounded
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.proof.examples import first_that_runs
 from tonnx.proof.locate.trace import Opened, Step, Trace
@@ -46,7 +47,7 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
     example = {back[leaf.name]: as_numpy(leaf.tensor) for leaf in call.leaves if leaf.name in back}
     example = {name: example[name] for name in signature.inputs}
     check_fit(signature, example)
-    reference = _reference(module, call, back, signature.outputs)
+    run = partial(_reference, module, call, back, signature.outputs)
 
     def trace() -> Trace:
         if is_script(model):
@@ -57,10 +58,11 @@ def original(model: Any, args: Any, kwargs: Mapping[str, Any] | None, signature:
         return _Completed(FxTrace(_captured(module, program, call, signature)), missing)
 
     return Subject(
-        reference,
+        run(),
         example,
         signature.outputs,
         signature.dynamic(),
+        rounded=[run(number) for number in range(TIMES)],
         saturates=saturating,
         framework=FRAMEWORK,
         state=partial(_state, module),
@@ -144,7 +146,9 @@ def _as_tensor(value: Any) -> Any:
         raise InvalidArgument(f"an input is {value.dtype}, which is not a dtype of torch") from error
 
 
-def _reference(module: Any, call: ModelCall, back: Mapping[str, str], outputs: Sequence[str]) -> Reference:
+def _reference(
+    module: Any, call: ModelCall, back: Mapping[str, str], outputs: Sequence[str], rounding: int | None = None
+) -> Reference:
     names = [back.get(leaf.name, "") for leaf in call.leaves]  # now: a trace renames the leaves
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -154,7 +158,7 @@ def _reference(module: Any, call: ModelCall, back: Mapping[str, str], outputs: S
         ]
         args, kwargs = call.with_tensors(tensors)
         mode = torch.no_grad() if isinstance(module, torch.fx.GraphModule) else inference_mode(module)
-        with exclusive(), torch.random.fork_rng(devices=[]), state_kept(module), mode:
+        with exclusive(), torch.random.fork_rng(devices=[]), state_kept(module), mode, rounded(rounding):
             return _picked(called(module, args, kwargs), outputs, call.names)
 
     return run

@@ -216,7 +216,7 @@ class _Prover:
         if reference is None or not by_default or trial.saturated is not None:
             return trial
         try:
-            if not is_sensitive(reference, inputs, expected, trial.comparisons):
+            if not is_sensitive(reference, inputs, expected, trial.comparisons, self.subject.rounded):
                 return trial
         except Exception:  # noqa: BLE001 (the user's own code, which took the example itself; what differs is told)
             return trial
@@ -259,7 +259,8 @@ class _Prover:
             failure = unsupported(reference, self.subject.example, inputs)
             if failure is not None:
                 return Trial(label, sizes, _shapes(inputs), skipped=failure)
-        reason = doubt(reference, inputs, reference(copies(inputs)), usual, trial.comparisons, label == FAR)
+        expected, rounded = reference(copies(inputs)), self.subject.rounded
+        reason = doubt(reference, inputs, expected, usual, trial.comparisons, label == FAR, rounded)
         failed = [comparison for comparison in trial.comparisons if not comparison.ok]
         if reason is None and self.ranked.hangs_on_last_bits(inputs, failed, self._compare):
             reason = "scores that differ by their last bits alone decide there which rows are chosen"
@@ -363,7 +364,7 @@ class _Prover:
             assert reference is not None
             return any(
                 moved[i].shape == expected[i].shape and not compared(i, moved[i]).ok
-                for moved in own_results(reference, inputs)
+                for moved in own_results(reference, inputs, rounded=self.subject.rounded)
                 for i in group
             )
 

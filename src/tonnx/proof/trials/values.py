@@ -8,7 +8,7 @@ import numpy as np
 
 from tonnx.proof.compare import Comparison, compare
 from tonnx.proof.session import one_line
-from tonnx.proof.subject import Reference
+from tonnx.proof.subject import Reference, copies
 from tonnx.proof.trials.inputs import is_ordered, redraw
 
 LARGE, HUGE = 10.0, 1000.0
@@ -113,12 +113,14 @@ def doubt(
     usual: Sequence[np.ndarray] | None,
     comparisons: Sequence[Comparison],
     far: bool = False,
+    rounded: Sequence[Reference] = (),
 ) -> str | None:
     """Why a failed comparison at invented values proves nothing; None if it does.
 
     The values may be far from those that the model is made for. Its results may not be finite there, or hang on the
-    last bit of its inputs: a file that rounds elsewhere cannot give the same. ``usual`` are those on the example;
-    ``far`` says that the values are very far from the example's.
+    last bit of its inputs, or of sums inside it: a file that rounds elsewhere cannot give the same. ``usual`` are those
+    on the example; ``far`` says that the values are very far from the example's; ``rounded`` is the model with its sums
+    rounded otherwise.
     """
     for i, want in enumerate(expected):
         if not comparisons[i].ok and _overflows(want) and (usual is None or not _overflows(usual[i])):
@@ -127,7 +129,7 @@ def doubt(
         return "only a few integers differ there, and all floats agree: equal scores may be ranked in any way"
     open_ = {i for i, comparison in enumerate(comparisons) if not comparison.ok}
     try:
-        for moved in own_results(reference, inputs):
+        for moved in own_results(reference, inputs, rounded=rounded):
             open_ = {i for i in open_ if not _explains(expected[i], moved[i], comparisons[i])}
             if not open_:
                 return "rounding alone changes the model's own results there"
@@ -137,10 +139,14 @@ def doubt(
 
 
 def own_results(
-    reference: Reference, inputs: Mapping[str, np.ndarray], finest: int = 22
+    reference: Reference, inputs: Mapping[str, np.ndarray], finest: int = 22, rounded: Sequence[Reference] = ()
 ) -> Iterator[Sequence[np.ndarray]]:
-    """The model's results on inputs that are a rounding away, some times."""
-    return (reference(nudged(inputs, number, finest)) for number in range(4))
+    """The model's results on inputs that are a rounding away, some times; then those with its sums rounded otherwise.
+
+    Both are asked: zeros are the same a rounding away, but what a layer adds to them is not.
+    """
+    yield from (reference(nudged(inputs, number, finest)) for number in range(4))
+    yield from (model(copies(inputs)) for model in rounded)
 
 
 def _explains(expected: np.ndarray, moved: np.ndarray, here: Comparison) -> bool:
@@ -156,15 +162,16 @@ def is_sensitive(
     inputs: Mapping[str, np.ndarray],
     expected: Sequence[np.ndarray],
     comparisons: Sequence[Comparison],
+    rounded: Sequence[Reference] = (),
 ) -> bool:
-    """Whether all that differs are floats, by a small part of the largest, and no more than rounding its inputs does.
+    """Whether all that differs are floats, by a small part of the largest, and no more than rounding does.
 
     For the example, of which the user knows that the model is made for it: more is asked than in `doubt`.
     """
     failed = {i: comparison for i, comparison in enumerate(comparisons) if not comparison.ok}
     if not all(c.measured and _is_float(expected[i]) and c.relative < RELATIVE for i, c in failed.items()):
         return False
-    for moved in own_results(reference, inputs, finest=51):
+    for moved in own_results(reference, inputs, finest=51, rounded=rounded):
         failed = {i: c for i, c in failed.items() if not _moves_as_much(expected[i], moved[i], c)}
     return not failed
 

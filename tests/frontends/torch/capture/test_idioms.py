@@ -327,6 +327,13 @@ def positions_between_two_ends(x: Tensor) -> Tensor:
     return x * torch.linspace(-1.0, 1.0, steps=x.shape[1], device=x.device, dtype=x.dtype)[:, None]
 
 
+def centres_of_cells(x: Tensor) -> Tensor:
+    """As deformable attention has its reference points: the ends are sizes as well, or tensors."""
+    n = x.shape[1] // 2 + 1
+    ends = torch.linspace(x[0, 0, 0], x.new_tensor(2.0), n)
+    return torch.stack([torch.linspace(0.5, n - 0.5, n, dtype=x.dtype), ends])
+
+
 def windows_of_any_length(x: Tensor) -> Tensor:
     n = x.shape[1]
     windows = [torch.hann_window(n), torch.hamming_window(n, periodic=False), torch.bartlett_window(n)]
@@ -348,6 +355,7 @@ def products_of_three(x: Tensor) -> Tensor:
 
 NUMBERS = [
     Idiom(positions_between_two_ends, sizes=((2, 6), (3, 9), (1, 1))),
+    Idiom(centres_of_cells, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(windows_of_any_length, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(products_of_three),
     Idiom(step_beside_indices),

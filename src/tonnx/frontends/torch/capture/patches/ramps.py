@@ -24,13 +24,15 @@ def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _linspace(original: Any, start: Any, end: Any, steps: Any = None, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle, as PyTorch counts."""
-    plain = all(isinstance(bound, (int, float)) for bound in (start, end))
+    real = not any(isinstance(bound, complex) for bound in (start, end))
     options = _options(kwargs)
-    if not _is_dynamic(steps) or not plain or not options.get("dtype", torch.float32).is_floating_point:
+    if not _is_dynamic(steps) or not real or not options.get("dtype", torch.float32).is_floating_point:
         return original(start, end, steps, **kwargs)  # type: ignore[no-any-return]
     places = torch.arange(steps, **{"dtype": torch.get_default_dtype(), **options})
-    step = (end - start) / torch.sym_max(steps - 1, 1)
-    return torch.where(places < torch.sym_max(steps // 2, 1), start + step * places, end - step * (steps - 1 - places))
+    last = places.new_full((), steps) - 1  # a tensor: that sizes are more than 1 is taken for granted of symbols
+    step = (end - start) / last.clamp(min=1)
+    from_start = (2 * places < last) | (places == 0)
+    return torch.where(from_start, start + step * places, end - step * (last - places))
 
 
 def _hann(phase: torch.Tensor) -> torch.Tensor:
