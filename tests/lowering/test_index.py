@@ -140,6 +140,8 @@ INDEX_PUT = [
         left_out="out of bounds",
     ),
     Case("put_behind", lambda x, n, v: aten.index_put(x, [None, n], v), [r(3, 4, 2), t(2, 0), r(2, 2) * 9], {0: [0]}),
+    Case("put_masked", lambda x, n, v: aten._unsafe_masked_index_put_accumulate(x, n > -9, [n], v),
+         [r(3), t(2, -40, -1, 2, 90), r(5) * 9]),
     Case("put_two", lambda x, n, v: torch.index_put(x, [n, n + 1], v), [r(3, 4), t(2, 0), r(2) * 9]),
     Case("put_gap", lambda x, n, v: aten.index_put(x, [n, None, n], v), [r(3, 4, 3), t(2, 0), r(2, 4) * 9]),
     Case("put_accumulate", lambda x, n, v: torch.index_put(x, [n], v, accumulate=True), [r(3, 4), t(2, 0, 2), r(3, 4)]),
@@ -194,6 +196,10 @@ SCATTERS = [
         ALL,
         has=["OneHot"],
     ),
+    Case("one_hot, classes counted", lambda x: F.one_hot(x), [torch.tensor([[0, 2], [1, 1]])], ALL),
+    Case("combinations", lambda x: (torch.combinations(x), torch.combinations(x, 3, True), torch.combinations(x, 1)),
+         [r(4)], ALL),
+    Case("combinations, old", torch.combinations, [i(4)], opset=9),
     Case("bincount", lambda x, w: (x.bincount(), x.bincount(minlength=9), x.bincount(w)), [t(1, 4, 1), r(3)]),
     Case(
         "repeat_interleave", lambda x, n: (x.repeat_interleave(n, 0), torch.repeat_interleave(n)), [r(3, 2), t(2, 0, 3)]

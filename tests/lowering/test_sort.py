@@ -104,6 +104,12 @@ CASES = [
         lambda s, x: torch.searchsorted(s, x, sorter=s.argsort()),
         [real(5), real(3)],
     ),
+    Case("searched, of any order", lambda s, x: (torch.searchsorted(s, x), torch.bucketize(x, s, right=True)),
+         [X.flatten(), real(3, 4)], dynamic="all", opset=11),
+    Case("searched, rows of any order", lambda s, x: torch.searchsorted(s, x, sorter=s.argsort(descending=True)),
+         [real(2, 9), real(2, 3)], dynamic={0: [1], 1: [1]}),
+    Case("everything is before nan", lambda x: (torch.bucketize(x, EDGES), torch.bucketize(x, EDGES, right=True)),
+         [torch.tensor([float("nan"), 0.0])]),
     Case("histc", lambda x: (torch.histc(x, 5, -1, 1), torch.histc(x, 4)), [X], dynamic="all"),
 ]
 

@@ -143,8 +143,7 @@ def lu_factor_ex(op: Builder, A: ir.Value, pivot: bool = True) -> list[ir.Value]
             m = m + op.Unsqueeze(here - there, [2]) * (other - own)
             place = op.ReduceSum(there * op.cast(sizes.arange(op, rows), T.DOUBLE), [1])
         else:
-            here = unit(op, op.Unsqueeze(i, [0]), rows, T.DOUBLE)
-            other = op.MatMul(op.Unsqueeze(here, [1]), m)
+            other = op.Unsqueeze(op.Gather(m, i, axis=1), [1])
             place = op.cast(op.Unsqueeze(op.Unsqueeze(i, [0]), [1]), T.DOUBLE)
         top = _column(op, other, i)
         below, right = _below(op, i, rows), op.cast(op.Greater(sizes.arange(op, columns), i), T.DOUBLE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import pairwise
 
 import onnx_ir as ir
 
@@ -226,13 +228,24 @@ def _outer(op: Builder, advanced: Advanced) -> list[ir.Value] | None:
 def unsafe_masked_index(
     op: Builder, x: ir.Value, mask: ir.Value, indices: Sequence[ir.Value | None], fill: ir.Value | float
 ) -> ir.Value:
-    # Where the mask is false, the index may be out of range: torch takes the nearest element there.
+    filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)
+    return op.Where(mask, index(op, x, nearest_places(op, x, indices)), filler)
+
+
+def nearest_places(
+    op: Builder, x: ir.Value, indices: Sequence[ir.Value | None], *, from_end: bool = False
+) -> list[ir.Value | None]:
+    """Where a mask is false, an index may be out of range: torch takes the nearest element there.
+
+    ``from_end``: negative ones count from the end.
+    """
     safe: list[ir.Value | None] = []
     for axis, places in enumerate(indices):
-        last = op.scalar(sizes.add(op, op.size(x, axis), -1))
-        safe.append(None if places is None else op.Clip(op.cast(places, T.INT64), 0, last))
-    filler = op.cast(fill, x.dtype) if isinstance(fill, ir.Value) else op.constant(fill, x.dtype)
-    return op.Where(mask, index(op, x, safe), filler)
+        count = op.size(x, axis)
+        first = op.scalar(sizes.multiply(op, count, -1)) if from_end else 0
+        last = op.scalar(sizes.add(op, count, -1))
+        safe.append(None if places is None else op.Clip(op.cast(places, T.INT64), first, last))
+    return safe
 
 
 # Counting and repeating
@@ -246,6 +259,18 @@ def one_hot(op: Builder, x: ir.Value, num_classes: int = -1) -> ir.Value:
     if num_classes < 0:
         depth = op.Add(op.ReduceMax(op.cast(x, T.INT64), keepdims=0), 1)
     return op.OneHot(op.cast(x, T.INT64), depth, op.constant([0, 1], T.INT64), axis=-1)
+
+
+@lower("aten.combinations")
+def combinations(op: Builder, x: ir.Value, r: int = 2, with_replacement: bool = False) -> ir.Value:
+    """Rows whose places in ``x`` ascend: of a table of all rows, those are kept."""
+    if r < 2:
+        return op.Unsqueeze(x, [1]) if r else op.constant([], x.dtype)
+    places = sizes.arange(op, op.size(x, 0))
+    columns = [op.Unsqueeze(places, [axis for axis in range(r) if axis != i]) for i in range(r)]
+    ascends = op.LessOrEqual if with_replacement else op.Less
+    kept = reduce(op.And, (ascends(left, right) for left, right in pairwise(columns)))
+    return op.Gather(x, nonzero(op, kept), axis=0)
 
 
 @lower("aten.repeat_interleave.Tensor", unused="output_size")

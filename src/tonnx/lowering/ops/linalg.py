@@ -20,7 +20,7 @@ inverse = lower("aten.linalg_inv", "aten.inverse")(lambda op, x: solved(op, x, i
 inverse_ex = lower("aten.linalg_inv_ex")(lambda op, x, check_errors=False: [inverse(op, x), no_error(op, x)])
 cholesky = lower("aten.linalg_cholesky", "aten.cholesky")(lambda op, x, upper=False: root_of(op, x, upper))
 cholesky_ex = lower("aten.linalg_cholesky_ex", unused="check_errors")(
-    lambda op, x, upper=False: [root_of(op, x, upper), no_error(op, x)]
+    lambda op, x, upper=False: [root := root_of(op, x, upper), first_failure(op, root)]
 )
 cholesky_inverse = lower("aten.cholesky_inverse")(lambda op, x, upper=False: _by_root(op, identity(op, x), x, upper))
 
@@ -54,8 +54,8 @@ def exchanged(op: Builder, m: ir.Value, i: ir.Value, count: Size) -> tuple[ir.Va
     size = op.cast(op.Abs(column), T.FLOAT)  # exact enough to choose by, and old opsets choose floats only
     best = op.ArgMax(op.Where(ready, op.constant(-1, T.FLOAT), size), axis=1, keepdims=0)
     here, there = unit(op, op.Unsqueeze(i, [0]), count, dtype), unit(op, best, count, dtype)
-    own, pivot = (op.MatMul(op.Unsqueeze(row, [1]), m) for row in (here, there))  # (matrices, 1, columns)
-    return here, there, own, pivot
+    own = op.Unsqueeze(op.Gather(m, i, axis=1), [1])  # (matrices, 1, columns)
+    return here, there, own, op.MatMul(op.Unsqueeze(there, [1]), m)
 
 
 def solved(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
@@ -117,10 +117,9 @@ def root_of(op: Builder, x: ir.Value, upper: bool = False) -> ir.Value:
         row = op.Gather(root, i, axis=1)  # what is known of row i: (matrices, n)
         rest = op.Sub(op.Gather(a, i, axis=2), op.Squeeze(op.MatMul(root, op.Unsqueeze(row, [2])), [2]))
         pivot = op.Sqrt(op.Unsqueeze(op.Gather(rest, i, axis=1), [1]))
-        below = op.cast(op.GreaterOrEqual(sizes.arange(op, count), i), dtype)
-        column = op.Mul(op.Div(rest, pivot), below)
-        here = unit(op, op.Unsqueeze(i, [0]), count, dtype)
-        return op.Add(root, op.Mul(op.Unsqueeze(column, [2]), op.Unsqueeze(here, [1])))
+        place = sizes.arange(op, count)  # chosen by, not multiplied with: what is not a number stays in its column
+        column = op.Where(op.GreaterOrEqual(place, i), op.Div(rest, pivot), op.constant(0, dtype))
+        return op.Where(op.Equal(place, i), op.Unsqueeze(column, [2]), root)
 
     whole = op.reshape(looped(op, count, op.Mul(a, 0.0), step), op.sizes(x))
     return turned(op, whole) if upper else whole
@@ -144,6 +143,16 @@ def power(op: Builder, x: ir.Value, n: int) -> ir.Value:
 def no_error(op: Builder, x: ir.Value) -> ir.Value:
     """That it went well, for each matrix."""
     return op.Expand(op.constant(0, T.INT32), op.vector(op.sizes(x)[:-2]))
+
+
+def first_failure(op: Builder, root: ir.Value) -> ir.Value:
+    """Of each matrix, the first row, from 1 on, whose root is not positive; 0 if all are."""
+    if op.size(root, -1) == 0:
+        return no_error(op, root)
+    diagonal = op.ReduceSum(root * create.eye(op, op.size(root, -1), None, root.dtype), [-1], keepdims=0)
+    fails = op.cast(op.Not(op.Greater(diagonal, 0)), T.FLOAT)
+    place = op.ArgMax(fails, axis=-1, keepdims=0) + 1
+    return op.cast(op.Where(op.Greater(op.ReduceMax(fails, [-1], keepdims=0), 0), place, 0), T.INT32)
 
 
 @lower("aten.linalg_solve")

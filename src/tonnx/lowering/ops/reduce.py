@@ -289,27 +289,27 @@ def segment_reduce(
     axis: int = 0,
     initial: float | None = None,
 ) -> ir.Value:
-    """Every segment of the first axis by itself; an empty one gives ``initial``, or what its kind starts from."""
-    if axis != 0 or (lengths is not None and op.rank(lengths) > 1) or (offsets is not None and op.rank(offsets) > 1):
-        raise UnsupportedArgument("segment_reduce of segments that differ from row to row")
+    """Every segment of an axis by itself; an empty one gives ``initial``, or what its kind starts from."""
+    axis = axis_of(op, x, axis)
     if offsets is None:
         assert lengths is not None
-        ends = op.CumSum(op.cast(lengths, T.INT64), op.constant(0, T.INT64))
+        ends = op.CumSum(op.cast(lengths, T.INT64), op.constant(axis, T.INT64))
         starts = op.Sub(ends, op.cast(lengths, T.INT64))
     else:
         places = op.cast(offsets, T.INT64)
-        starts, ends = op.Slice(places, [0], [-1], [0]), op.Slice(places, [1], [1 << 62], [0])
-    item = op.Range(op.constant(0, T.INT64), op.scalar(op.size(x, 0)), op.constant(1, T.INT64))
+        starts, ends = op.Slice(places, [0], [-1], [axis]), op.Slice(places, [1], [1 << 62], [axis])
+    item = op.Range(op.constant(0, T.INT64), op.scalar(op.size(x, axis)), op.constant(1, T.INT64))
     inside = op.And(
-        op.GreaterOrEqual(item, op.Unsqueeze(starts, [1])), op.Less(item, op.Unsqueeze(ends, [1]))
-    )  # (segments, items)
-    inside = op.Unsqueeze(inside, list(range(2, op.rank(x) + 1))) if op.rank(x) > 1 else inside
+        op.GreaterOrEqual(item, op.Unsqueeze(starts, [-1])), op.Less(item, op.Unsqueeze(ends, [-1]))
+    )  # (…, segments, items)
+    after = list(range(axis + 2, op.rank(x) + 1))
+    inside = op.Unsqueeze(inside, after) if after else inside
     start, kind = _SEGMENTS[reduce]
     first = start if initial is None else initial
-    filled = op.Where(inside, op.Unsqueeze(x, [0]), op.constant(start, x.dtype))
-    result = getattr(op, kind)(filled, [1], keepdims=0)
+    filled = op.Where(inside, op.Unsqueeze(x, [axis]), op.constant(start, x.dtype))
+    result = getattr(op, kind)(filled, [axis + 1], keepdims=0)
     if reduce == "mean":
-        count = op.ReduceSum(op.cast(inside, x.dtype), [1], keepdims=0)
+        count = op.ReduceSum(op.cast(inside, x.dtype), [axis + 1], keepdims=0)
         empty = op.constant(math.nan if initial is None else initial, x.dtype)
         return op.Where(op.Equal(count, 0), empty, (result if initial is None else result + initial) / count)
     combine = {"ReduceSum": "Add", "ReduceProd": "Mul", "ReduceMax": "Max", "ReduceMin": "Min"}[kind]

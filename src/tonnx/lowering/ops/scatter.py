@@ -12,7 +12,7 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.fold import LIMIT
 from tonnx.lowering import sizes
-from tonnx.lowering.ops.index import Advanced, as_index, flat_mask, single_mask, without_scalar_masks
+from tonnx.lowering.ops.index import Advanced, as_index, flat_mask, nearest_places, single_mask, without_scalar_masks
 from tonnx.lowering.ops.parts import diagonal_mask, on_rows
 from tonnx.lowering.ops.shape import broadcast_sizes, expand, movedim, transposed
 from tonnx.lowering.rules import lower
@@ -234,6 +234,14 @@ def _masked_put(op: Builder, x: ir.Value, mask: ir.Value, axis: int, values: ir.
     mask = op.cast(mask, T.BOOL)
     shaped = op.Unsqueeze(mask, list(range(op.rank(mask), op.rank(mask) + behind))) if behind else mask
     return op.Where(shaped, values, x)
+
+
+@lower("aten._unsafe_masked_index_put_accumulate")
+def unsafe_masked_index_put_accumulate(
+    op: Builder, x: ir.Value, mask: ir.Value, indices: Sequence[ir.Value | None], values: ir.Value
+) -> ir.Value:
+    kept = op.Where(mask, values, op.constant(0, x.dtype))
+    return index_put(op, x, nearest_places(op, x, indices, from_end=True), kept, accumulate=True)
 
 
 @lower("aten.put")

@@ -10,6 +10,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops.create import full
 from tonnx.lowering.ops.reduce import reduce
+from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, as_value, axis_of, is_float, promote
 
@@ -224,21 +225,55 @@ def searchsorted(
     side: str | None = None,
     sorter: ir.Value | None = None,
 ) -> ir.Value:
+    is_given = sorted_sequence.is_graph_input() or (sorter is not None and sorter.is_graph_input())
     if sorter is not None:
         sorted_sequence = op.GatherElements(sorted_sequence, sorter, axis=-1)
-    return _rank_in(op, sorted_sequence, self, right=right or side == "right")
+    return _rank_in(op, sorted_sequence, self, right=right or side == "right", is_given=is_given)
 
 
 @lower("aten.bucketize", unused="out_int32")
 def bucketize(op: Builder, x: Operand, boundaries: ir.Value, right: bool = False) -> ir.Value:
-    return _rank_in(op, boundaries, x, right=right)
+    return _rank_in(op, boundaries, x, right=right, is_given=boundaries.is_graph_input())
 
 
-def _rank_in(op: Builder, sequence: ir.Value, value: Operand, *, right: bool) -> ir.Value:
+def _rank_in(op: Builder, sequence: ir.Value, value: Operand, *, right: bool, is_given: bool) -> ir.Value:
     """How many items of a sorted sequence lie before a value: its place, found by comparing with all of them."""
     sequence, each = promote(op, sequence, value)
+    if is_given:
+        return _by_halves(op, sequence, each, right=right)
     if op.rank(sequence) > 1:
         sequence = op.Unsqueeze(sequence, [-2])
-    each = op.Unsqueeze(each, [-1])
-    before = op.LessOrEqual(sequence, each) if right else op.Less(sequence, each)
+    before = _is_before(op, sequence, op.Unsqueeze(each, [-1]), right=right)
     return reduce(op, "ReduceSum", op.cast(before, T.INT64), -1)
+
+
+def _is_before(op: Builder, item: ir.Value, value: ir.Value, *, right: bool) -> ir.Value:
+    """Everything lies before NaN."""
+    return op.Not(op.Greater(item, value) if right else op.GreaterOrEqual(item, value))
+
+
+def _by_halves(op: Builder, sequence: ir.Value, each: ir.Value, *, right: bool) -> ir.Value:
+    """PyTorch's own search: what a caller gives may not be sorted, and then it depends on which items are met."""
+    count = op.size(sequence, -1)
+    powers = op.constant([1 << k for k in range(62)], T.INT64)
+    trips = (
+        count.bit_length()
+        if isinstance(count, int)
+        else op.ReduceSum(op.cast(op.GreaterOrEqual(count, powers), T.INT64), [0])
+    )
+    start = full(op, op.sizes(each), 0, T.INT64)
+    end = start + op.scalar(count)
+
+    def step(op: Builder, states: list[ir.Value], _: ir.Value) -> list[ir.Value]:
+        start, end = states
+        middle = (start + end) / 2
+        place = op.Min(middle, op.scalar(count) - 1)
+        item = op.GatherElements(sequence, place, axis=-1) if op.rank(sequence) > 1 else op.Gather(sequence, place)
+        goes_on = op.Less(start, end)
+        is_before = _is_before(op, item, each, right=right)
+        return [
+            op.Where(op.And(goes_on, is_before), middle + 1, start),
+            op.Where(op.And(goes_on, op.Not(is_before)), middle, end),
+        ]
+
+    return repeat(op, trips, [start, end], step)[0]

@@ -201,6 +201,9 @@ def pinv(
     return restored(op, _pseudo_inverse(op, x, threshold)[0], x)
 
 
+pinverse = lower("aten.pinverse")(lambda op, x, rcond=1e-15: pinv(op, x, rtol=op.constant(rcond, T.DOUBLE)))
+
+
 @lower("aten.linalg_lstsq")
 def lstsq(
     op: Builder, x: ir.Value, b: ir.Value, rcond: Number | None = None, driver: str | None = None

@@ -56,6 +56,22 @@ def _take_along_dim(x: torch.Tensor, indices: torch.Tensor, dim: int | None = No
     return x.new_empty(torch.broadcast_shapes(before, after))
 
 
+def _combinations(x: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    if r == 0:
+        return x.new_empty([0])
+    last = x.shape[0] + r - 1 if with_replacement else x.shape[0]
+    return x.new_empty([math.prod(last - i for i in range(r)) // math.factorial(r), r])
+
+
+def _one_hot(x: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    """As many classes as the largest number says, unless it was said."""
+    count: Any = num_classes
+    if num_classes == -1:
+        count = x.fake_mode.shape_env.create_unbacked_symint()  # type: ignore[attr-defined]
+        torch._check(count >= 0)
+    return x.new_empty([*x.shape, count], dtype=torch.int64)
+
+
 def _ctc_loss(
     log_probs: torch.Tensor,
     targets: torch.Tensor,
@@ -106,8 +122,10 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
     torch.ops.aten.cdist.default: _cdist,
+    torch.ops.aten.combinations.default: _combinations,
     torch.ops.aten.kron.default: _kron,
     torch.ops.aten.narrow.Tensor: _narrow,
+    torch.ops.aten.one_hot.default: _one_hot,
     torch.ops.aten.take_along_dim.default: _take_along_dim,
     torch.ops.aten.ctc_loss.IntList: _ctc_loss,
     torch.ops.aten.ctc_loss.Tensor: _ctc_loss,
@@ -142,6 +160,12 @@ def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: 
     return x.new_empty([*x.shape[:2], *sizes])
 
 
+def _nll_loss(
+    x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100
+) -> torch.Tensor:
+    return x.new_empty(target.shape if reduction == 0 else [])
+
+
 def _reshaped(original: Any, x: torch.Tensor, *shape: Any, **options: Any) -> torch.Tensor:
     """The shape that was asked for. PyTorch walks along the axes, and keeps one whose size is the asked one by chance.
 
@@ -169,6 +193,10 @@ def shapes() -> Iterator[Patch]:
     yield Patch("torch._refs", "_reshape_view_helper", _reshaped, "it takes equal sizes in the example for the same")
     for operator in _UPSAMPLED:
         yield Patch(global_decomposition_table["post_autograd"], operator, _upsampled, _REASON, How.VALUE)
+    yield Patch(
+        global_decomposition_table["post_autograd"], torch.ops.aten.nll_loss.default, _nll_loss,
+        "PyTorch's takes the kind of reduction for another argument, and says the shape of the mean", How.VALUE,
+    )  # fmt: skip
     for operator, shape in _COMPOSITE.items():
         yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)
         yield Patch(operator.py_kernels, DispatchKey.CompositeImplicitAutograd, shape, _REASON, How.VALUE)

@@ -53,6 +53,10 @@ FOREIGN = (
         "torch.nn.functional", "gaussian_nll_loss", losses.gaussian_nll_loss,
         "it checks that no variance is negative", How.CODE,
     ),
+    Patch(
+        "torch.nn.functional", "linear_cross_entropy", losses.linear_cross_entropy,
+        "chunks are a custom operator", How.CODE, optional=True,
+    ),
     Patch("torch", "_is_all_true", checks.all_true, "torch.distributions look at the values of their arguments"),
     *versions.since((2, 15), Patch(
         "torch.distributions.distribution", "_all_true_or_runtime_assert", checks.all_true_or_told,

@@ -1,4 +1,4 @@
-"""Connectionist temporal classification: the likelihood of a text over all of its alignments, step by step in time."""
+"""Losses that PyTorch does not decompose, or wrongly."""
 
 from __future__ import annotations
 
@@ -15,6 +15,30 @@ from tonnx.lowering.rules import lower
 from tonnx.lowering.values import opmath
 
 Lengths = ir.Value | Sequence[Size]
+
+
+@lower("aten.multilabel_margin_loss")
+def multilabel_margin_loss(op: Builder, x: ir.Value, target: ir.Value, reduction: int = 1) -> ir.Value:
+    """How far each label of a row, up to the first -1, is from being 1 above each class that is none of them."""
+    if op.rank(x) < 2:
+        return multilabel_margin_loss(op, op.reshape(x, [1, -1]), op.reshape(target, [1, -1]), reduction or 2)
+    scores, classes = opmath(op, x), op.size(x, 1)
+    ends = op.CumSum(op.cast(op.Equal(target, -1), T.INT64), op.constant(1, T.INT64))
+    is_label = op.Equal(ends, 0)  # (rows, labels)
+    own = op.GatherElements(scores, op.Where(is_label, target, 0), axis=1)
+    places = sizes.arange(op, classes)
+    marks = op.Equal(op.Unsqueeze(op.Where(is_label, target, -1), [2]), places)
+    is_target = op.cast(op.ReduceMax(op.cast(marks, T.INT32), [1]), T.BOOL)  # (rows, 1, classes)
+    missing = op.Relu(1.0 - op.Unsqueeze(own, [2]) + op.Unsqueeze(scores, [1]))
+    counts = op.And(op.Unsqueeze(is_label, [2]), op.Not(is_target))
+    each = op.ReduceSum(op.Where(counts, missing, 0.0), [1, 2], keepdims=0)
+    each = op.Div(each, op.cast(op.scalar(classes), each.dtype))
+    if reduction:
+        each = (op.ReduceMean if reduction == 1 else op.ReduceSum)(each, [0], keepdims=0)
+    return op.cast(each, x.dtype)
+
+
+# Connectionist temporal classification: the likelihood of a text over all of its alignments, step by step in time.
 
 
 @lower("aten.ctc_loss")
