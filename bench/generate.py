@@ -54,6 +54,7 @@ if "import tonnx" in how:
     import tests.generation.families
     import tonnx.packages.export
 import transformers, onnxruntime
+transformers.LlamaForCausalLM  # its module: some import it before they are called, others when they are
 torch.set_num_threads(1)
 namespace = dict(source=source, out=out)
 exec(how, namespace)

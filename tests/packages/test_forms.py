@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -94,6 +96,42 @@ def test_the_first_of_equals_where_the_model_leaves_it_open(monkeypatch: pytest.
     monkeypatch.setattr(proof, "_proven", parts)
     with pytest.raises(VerificationFailed, match="another token"):
         proof.prove_package(None, None, 16)  # type: ignore[arg-type]
+
+
+class _Told:
+    """A package that generates what it is told to, and its own first prompt otherwise if that is alone."""
+
+    settings: ClassVar[dict[str, Any]] = {}
+    decoder = SimpleNamespace(whole_text=False)
+
+    def __init__(self, alone: int) -> None:
+        self._alone = alone
+
+    def prompts(self, rows: Any, _: Any) -> Any:
+        return rows
+
+    def generations(self, rows: Any, _: Any) -> Any:
+        return [SimpleNamespace(tokens=[self._alone if len(rows) == 1 else 5]) for _ in rows]
+
+
+@pytest.mark.parametrize(("package", "model", "asked"), [(5, 5, [3]), (6, 6, [3, 1]), (6, 5, [3, 1])])
+def test_a_prompt_alone_is_asked_for_again_only_if_it_parts(
+    package: int, model: int, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a model generates may depend on the other prompts of a batch."""
+    batches = []
+
+    def generated(_: Any, question: proof.Question, *__: Any) -> Any:
+        batches.append(len(question.rows))
+        token = model if len(question.rows) == 1 else 5
+        tokens = torch.tensor([[1, 2, token]] * len(question.rows))
+        return SimpleNamespace(sequences=tokens, scores=[torch.eye(8)[tokens[:, 2]]])
+
+    monkeypatch.setattr(proof, "_generated", generated)
+    question = proof.Question([[1, 2], [1, 2], [1, 2]])
+    with pytest.raises(VerificationFailed) if package != model else nullcontext():
+        assert proof._compare_tokens(_Told(package), None, question, 1, {}) == 0  # type: ignore[arg-type]
+    assert batches == asked
 
 
 @pytest.mark.parametrize(

@@ -83,11 +83,11 @@ def decoder_step(model: Any) -> Step:
     """The call that a decoder is exported with: more tokens after a past."""
     with torch.no_grad():
         name, state, begin = _state(model, _BATCH, _PAST)
-        _, other, _ = _state(model, _BATCH + 1, _PAST + 1)
-        _, longer, _ = _state(model, _BATCH, _PAST + _FURTHER)
-    if state is None or not _is_regular(state, longer):
+        larger = None if state is None else _state_after(model, name, begin, _BATCH + 1, _PAST + _FURTHER)
+    sizes = {"batch": (_BATCH, _BATCH + 1), "past": (_PAST, _PAST + _FURTHER)}
+    if state is None or not _is_regular(state, larger, sizes):
         return _whole_text_step(model)
-    axes = moving_axes(name, state, other, {"batch": _BATCH, "past": _PAST})
+    axes = moving_axes(name, state, larger, sizes)
     empty = {leaf for leaf, value in named_leaves(name, tree_of(state)) if torch.is_tensor(value) and not value.numel()}
     growing = ["past" in named.values() for leaf, named in axes.items() if leaf not in empty]
     grows, one_token = any(growing), not all(growing)
@@ -113,13 +113,13 @@ def decoder_step(model: Any) -> Step:
     return Step(kwargs, axes, handed_on(model, name, state), one_token, first)
 
 
-def _is_regular(state: Any, longer: Any) -> bool:
-    """Whether every size of a state is the same after more tokens, or as many as there are tokens."""
-    shapes, others = ([tensor.shape for _, tensor in tree_of(each).tensors()] for each in (state, longer))
+def _is_regular(state: Any, larger: Any, sizes: Mapping[str, tuple[int, int]]) -> bool:
+    """Whether every size of a state is the same with more texts and tokens, or as many as there are of one of them."""
+    shapes, others = ([tensor.shape for _, tensor in tree_of(each).tensors()] for each in (state, larger))
     if [*map(len, shapes)] != [*map(len, others)]:
         return False
     pairs = zip((size for shape in shapes for size in shape), (size for shape in others for size in shape), strict=True)
-    return all(size == more or (size, more) == (_PAST, _PAST + _FURTHER) for size, more in pairs)
+    return all(size == more or (size, more) in sizes.values() for size, more in pairs)
 
 
 def continues(model: Any, name: str, begin: Callable[[], Any], *, at_once: bool) -> bool:
@@ -203,6 +203,16 @@ def _state(model: Any, batch: int, length: int) -> tuple[str, Any, Callable[[], 
     return "", None, _nothing
 
 
+def _state_after(model: Any, name: str, begin: Callable[[], Any], batch: int, length: int) -> Any:
+    """The state of a model after so many tokens, where it is known how it begins."""
+    state = begin()
+    given = {word: value for word, value in ((name, state), ("use_cache", True)) if value is not None}
+    taken = {word: given[word] for word in given if word in inspect.signature(model.forward).parameters}
+    with model_runs(model, f"{batch} texts of {length} tokens"):
+        result = model(random_tokens(model, batch, length), **taken, return_dict=True)
+    return result[name] if state is None else state
+
+
 def _nothing() -> None:
     """How a state begins that the model makes itself."""
 
@@ -255,17 +265,17 @@ def _carries(model: Any, name: str, state: Node, ids: torch.Tensor) -> bool:
     return True
 
 
-def moving_axes(name: str, state: Any, other: Any, sizes: Mapping[str, int]) -> dict[str, dict[int, str]]:
-    """Which axes of a state are of these sizes: those that are one larger where the sizes were."""
+def moving_axes(
+    name: str, state: Any, other: Any, sizes: Mapping[str, tuple[int, int]]
+) -> dict[str, dict[int, str]]:
+    """Which axes of a state are of these sizes: those that are larger in another one, as the sizes are."""
     axes: dict[str, dict[int, str]] = {}
     larger = {leaf: value for leaf, value in named_leaves(name, tree_of(other)) if isinstance(value, torch.Tensor)}
     for leaf, value in named_leaves(name, tree_of(state)):
         if not isinstance(value, torch.Tensor):
             continue
         pairs = list(zip(value.shape, larger[leaf].shape, strict=True))
-        axes[leaf] = {
-            axis: word for word, size in sizes.items() for axis, pair in enumerate(pairs) if pair == (size, size + 1)
-        }
+        axes[leaf] = {axis: word for word, moved in sizes.items() for axis, pair in enumerate(pairs) if pair == moved}
     return axes
 
 

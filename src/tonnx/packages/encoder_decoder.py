@@ -121,13 +121,11 @@ def export_decoder_part(model: Any, path: Path, read: dict[str, Any], **options:
 def _step(model: Any, part: DecoderPart, width: int) -> Step:
     with torch.no_grad():
         state = _state(model, part, _BATCH, _PAST, _HELD, width)
-        more_past = _state(model, part, _BATCH + 1, _PAST + 1, _HELD, width)
-        more_held = _state(model, part, _BATCH, _PAST, _HELD + 1, width)
+        larger = _state(model, part, _BATCH + 1, _PAST + 1, _HELD + 1, width)
         count = _new_tokens(model, part, width)
     past = "past_key_values"
-    axes = moving_axes(past, state, more_past, {"batch": _BATCH, "past": _PAST})
-    for leaf, named in moving_axes(past, state, more_held, {"encoder_past": _HELD}).items():
-        axes[leaf] |= named
+    sizes = {"batch": _BATCH, "past": _PAST, "encoder_past": _HELD}
+    axes = moving_axes(past, state, larger, {word: (size, size + 1) for word, size in sizes.items()})
     kwargs = {
         "input_ids": random_tokens(model, _BATCH, count),
         STATES: random_array(_BATCH, _LENGTH, width),

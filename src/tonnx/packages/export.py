@@ -27,6 +27,7 @@ from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
 from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tokens, store_variant, variant
 from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_parts, is_vision_language, read_picture
+from tonnx.proof.trials.budget import QUICK
 from tonnx.run.features import LOG_MEL
 from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json
 
@@ -35,6 +36,8 @@ LAYOUTS = {"plain": "", "optimum": "onnx/"}
 
 _MODEL, _ENCODER, _DECODER = "model.onnx", "encoder_model.onnx", "decoder_model_merged.onnx"
 """As optimum and transformers.js call them: merged is a decoder for the first token and all others."""
+_GENERATING = (GENERATION, TRANSLATION, CAPTIONS)
+"""Tasks whose packages are proven by generating: what that tries at many sizes is not tried on each file before."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +211,8 @@ def export_package(
         options = {"opset_version": opset, "runtime": runtime, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
+        if verify is True and checkpoint.task in _GENERATING:
+            options["verify"] = QUICK
         making.write_files(**options)
         notes = _write_beside(making)
         notes += [note for each in making.exports.values() for note in each.notes if MICROSOFT in note]

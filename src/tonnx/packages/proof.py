@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -63,6 +63,17 @@ class Question:
     kinds: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Of the rows' tokens, where the model is told which are of a picture."""
 
+    def of(self, batch: int) -> Question:
+        """The first of the rows, with what belongs to them."""
+        if batch == len(self.rows):
+            return self
+        parts = ({name: t[: len(t) // len(self.rows) * batch] for name, t in part.items()} for part in self._tensors)
+        return Question(self.rows[:batch], *parts)
+
+    @property
+    def _tensors(self) -> tuple[Mapping[str, torch.Tensor], ...]:
+        return self.read, self.pictures, self.kinds
+
     @property
     def is_padded(self) -> bool:
         return len({*map(len, self.rows)}) > 1 or not bool(self.read.get("attention_mask", torch.ones(1)).all())
@@ -106,23 +117,24 @@ def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: 
     encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
     if picture is not None:
         encoder = prove_pictures(package, model, picture)
-    ties, worst = 0, 0.0
-    for batch in BATCHES:
-        question = _question(package, model, batch, extractor)
-        # Where prompts see later tokens, and what is generated does not, a part of a prompt is none.
-        pasts = PASTS if picture is None or picture.types.get("text") == picture.types.get("new") else ()
-        for past in pasts:
-            worst = max(worst, _compare_scores(package, model, question, past))
-        beginning = _beginning(package, _told(model, question, picture), has_encoder)
-        ties += _compare_tokens(package, model, beginning, tokens)
-        if batch > 1 and not has_encoder:
-            shorter = [row[place:] for place, row in enumerate(question.rows)]  # padded in front
-            ties += _compare_tokens(package, model, _told(model, Question(shorter), picture), tokens)
-        if any(name in package.settings for name in RULES):
-            ties += _compare_tokens(package, model, beginning, tokens, {n: package.settings.get(n) for n in RULES})
-        if picture is not None:
-            ties += _compare_tokens(package, model, _with_pictures(model, question, picture), tokens)
+    question = _question(package, model, extractor)
+    # Where prompts see later tokens, and what is generated does not, a part of a prompt is none.
+    pasts = PASTS if picture is None or picture.types.get("text") == picture.types.get("new") else ()
+    worst = max((_compare_scores(package, model, question.of(batch), pasts) for batch in BATCHES), default=0.0)
+    several = question if has_encoder else Question(_padded_rows(question))
+    beginning = _told(model, _beginning(package, several, has_encoder), picture)
+    asked: list[tuple[Question, dict[str, Any]]] = [(beginning, {})]
+    if any(name in package.settings for name in RULES):
+        asked.append((beginning, {name: package.settings.get(name) for name in RULES}))
+    if picture is not None:
+        asked.append((_with_pictures(model, question, picture), {}))
+    ties = sum(_compare_tokens(package, model, each, tokens, rules) for each, rules in asked)
     return PackageProof(tokens, ties, worst, encoder)
+
+
+def _padded_rows(question: Question) -> list[list[int]]:
+    """Prompts of several lengths, the first as it is: shorter ones are padded in front."""
+    return [row[place:] for place, row in enumerate(question.rows)]
 
 
 def _with_pictures(model: Any, question: Question, picture: Picture) -> Question:
@@ -147,7 +159,8 @@ def _beginning(package: Package, question: Question, has_encoder: bool) -> Quest
     return question if start is None else Question([start for _ in question.rows], question.read)
 
 
-def _question(package: Package, model: Any, batch: int, extractor: Any) -> Question:
+def _question(package: Package, model: Any, extractor: Any) -> Question:
+    batch = max(BATCHES)
     rows = _rows(model, batch)
     if package.continues:
         return Question(rows)
@@ -167,12 +180,11 @@ def _rows(model: Any, batch: int) -> list[list[int]]:
     return [[int(token) for token in rng.choice(choices, LENGTH)] for _ in range(batch)]
 
 
-def _compare_scores(package: Package, model: Any, question: Question, past: int) -> float:
+def _compare_scores(package: Package, model: Any, question: Question, pasts: Sequence[int]) -> float:
+    """The largest difference of the scores after the last token, the first of them given as a past."""
+    if not pasts:
+        return 0.0
     ids, mask = padded(question.rows)
-    state = package.decoder.start(len(ids), question.context(package))
-    if past:
-        _, state = package.decoder.step(ids[:, :past], mask[:, :past], state)
-    scores, _ = package.decoder.step(ids[:, past:], mask, state)
     tokens = {"decoder_input_ids" if question.read else "input_ids": torch.from_numpy(ids)}
     asked = WholeText(model) if package.decoder.whole_text else model
     if package.decoder.whole_text:
@@ -182,13 +194,18 @@ def _compare_scores(package: Package, model: Any, question: Question, past: int)
     without = {} if "use_cache" not in inspect.signature(asked.forward).parameters else {"use_cache": False}
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
         wanted = asked(**question.read, **tokens, **without)["logits"][:, -1].float().numpy()
-    difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
-    if not difference <= _RTOL:  # NaN is not within anything
-        raise VerificationFailed(
-            f"the decoder's scores differ from the model's by {difference:.2g} of the largest",
-            where=f"at batch {len(ids)}, after a past of {past}",
-        )
-    return difference
+    start, worst = package.decoder.start(len(ids), question.context(package)), 0.0
+    for past in pasts:
+        state = package.decoder.step(ids[:, :past], mask[:, :past], start)[1] if past else start
+        scores, _ = package.decoder.step(ids[:, past:], mask, state)
+        difference = float(np.abs(scores - wanted).max() / max(np.abs(wanted).max(), 1e-9))
+        if not difference <= _RTOL:  # NaN is not within anything
+            raise VerificationFailed(
+                f"the decoder's scores differ from the model's by {difference:.2g} of the largest",
+                where=f"at batch {len(ids)}, after a past of {past}",
+            )
+        worst = max(worst, difference)
+    return worst
 
 
 def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any], use_cache: bool) -> Any:
@@ -214,17 +231,27 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
 
 
 def _compare_tokens(
-    package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any] | None = None
+    package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any]
 ) -> int:
-    """How many prompts were compared up to a tie only."""
-    out = _generated(model, question, count, rules or {}, use_cache=not package.decoder.whole_text)
-    wanted = out.sequences[:, max(map(len, question.rows)) :].numpy()
-    own, package.settings = package.settings, {**(rules or {}), "eos_token_id": None}
+    """How many prompts were compared up to a tie only. The first is generated from by itself, too."""
+    own, package.settings = package.settings, {**rules, "eos_token_id": None}
     try:
-        actual = np.array([generation.tokens for generation in _package_generated(package, question, count)])
+        actual = {batch: _package_generated(package, question.of(batch), count) for batch in BATCHES}
     finally:
         package.settings = own
-    ties = 0
+    use_cache = not package.decoder.whole_text
+    out = _generated(model, question, count, rules, use_cache)
+    ties = _part(question, actual[max(BATCHES)], out, bool(rules))
+    try:
+        return ties + _part(question.of(1), actual[1], out, bool(rules))
+    except VerificationFailed:  # what the model gives may depend on the other prompts
+        alone = question.of(1)
+        return ties + _part(alone, actual[1], _generated(model, alone, count, rules, use_cache), bool(rules))
+
+
+def _part(question: Question, actual: np.ndarray, out: Any, ruled: bool) -> int:
+    """How many of some prompts part from what the model generated (its first rows), all of them at ties."""
+    wanted, ties = out.sequences[:, max(map(len, question.rows)) :].numpy(), 0
     for place in range(len(question.rows)):
         differs = np.flatnonzero(actual[place] != wanted[place])
         if not differs.size:
@@ -238,13 +265,13 @@ def _compare_tokens(
                 where=f"prompt {place} of {len(question.rows)}, token {step}"
                 + (", padded" if question.is_padded else "")
                 + (", with a picture, which the vision encoder reads right" if question.pictures else "")
-                + (", with the checkpoint's generation_config.json" if rules else ""),
+                + (", with the checkpoint's generation_config.json" if ruled else ""),
                 why=f"the model's scores of the two differ by {gap:.2g}",
             )
         ties += 1
     return ties
 
 
-def _package_generated(package: Package, question: Question, count: int) -> Any:
+def _package_generated(package: Package, question: Question, count: int) -> np.ndarray:
     prompts = package.prompts(question.rows, question.context(package))
-    return package.generations(prompts, {"max_new_tokens": count})
+    return np.array([generation.tokens for generation in package.generations(prompts, {"max_new_tokens": count})])

@@ -34,7 +34,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
-from tonnx.frontends.torch.call.signature import ModelCall
+from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
@@ -114,11 +114,11 @@ def _recorded(
 ) -> Recording:
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
     recorder = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes)
-    inputs = zip(call.leaves, tensors, strict=True)
-    args, kwargs = call.with_tensors([recorder.input(leaf.name, tensor, list(leaf.dynamic)) for leaf, tensor in inputs])
     reason = "autograd's kernels are not recorded, unless the model computes with gradients itself"
     asked = () if gradients else (Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),)
     with patched((*recorder.patches(), *asked)):
+        inputs = zip(call.leaves, tensors, strict=True)
+        args, kwargs = call.with_tensors([recorder.input(leaf, tensor) for leaf, tensor in inputs])
         results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs, gradients))
     return recorder.finished(results, spec)
 
@@ -161,6 +161,8 @@ class _Recorder(TorchDispatchMode):
         self._homes: dict[sympy.Symbol, tuple[Node, int]] = {}
         """A tensor and an axis of it for every size that is a symbol."""
         self._numbers: dict[Any, Node] = {}
+        self._sizes: dict[str, Any] = {}
+        """The symbols of dynamic dimensions by the names that were asked for."""
         self._inputs: list[InputSpec] = []
         self._last_input: Node | None = None
 
@@ -170,12 +172,21 @@ class _Recorder(TorchDispatchMode):
 
     # Inputs and weights
 
-    def input(self, name: str, tensor: torch.Tensor, dynamic: Sequence[int]) -> torch.Tensor:
-        """A fake of an input of the model."""
-        sizes = [DimDynamic.DYNAMIC if axis in dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=sizes)
-        fake: torch.Tensor = self.fakes.mode.from_tensor(tensor.detach(), symbolic_context=context)
-        self._placeholder(name, fake, InputKind.USER_INPUT, None)
+    def input(self, leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
+        """A fake of an input of the model. Dimensions of one name are one symbol: nobody asks if they are equal."""
+        named = {axis: dim.name for axis, dim in leaf.dynamic.items() if not dim.optional}
+        shared = {axis: self._sizes[name] for axis, name in named.items() if name in self._sizes}
+        if shared and len(shared) == len(leaf.dynamic) and tensor.is_contiguous():
+            fake = self.fakes.dense([shared.get(axis, size) for axis, size in enumerate(tensor.shape)], tensor)
+        else:
+            kinds = [DimDynamic.DYNAMIC if axis in leaf.dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
+            context = StatelessSymbolicContext(dynamic_sizes=kinds)
+            fake = self.fakes.mode.from_tensor(tensor.detach(), symbolic_context=context)
+            if shared and tensor.is_contiguous():
+                fake = self.fakes.dense([shared.get(axis, size) for axis, size in enumerate(fake.shape)], tensor)
+        for axis, name in named.items():
+            self._sizes.setdefault(name, fake.shape[axis])
+        self._placeholder(leaf.name, fake, InputKind.USER_INPUT, None)
         return fake
 
     def _placeholder(self, name: str, fake: torch.Tensor, kind: InputKind, target: str | None) -> Node:
@@ -215,6 +226,8 @@ class _Recorder(TorchDispatchMode):
         yield Patch("torch.Tensor", "tolist", self._listed, "the numbers may be those of weights or constants")
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
+        reason = "PyTorch would look for the line of every question about a size, and import its compiler for it"
+        yield Patch("torch.fx.experimental.symbolic_shapes.ShapeEnv", "_get_stack_summary", _nowhere, reason)
         reason = "graphs inside of graphs are not recorded, and PyTorch would compile them"
         yield Patch("torch._ops.HigherOrderOperator", "__call__", _decline, reason)
         yield Patch("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn", _decline, reason, How.CODE)
@@ -378,6 +391,10 @@ class _Recorder(TorchDispatchMode):
         signature = ExportGraphSignature(_in_order(self._graph, self._inputs), specs)
         ranges = dict(self.fakes.mode.shape_env.var_to_range)
         return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
+
+
+def _nowhere(original: Any, env: Any, is_debug: bool = False, framework_loc: str | None = None) -> Any:
+    return original(env, framework_loc=framework_loc or "the recorder")
 
 
 @cache
