@@ -53,7 +53,7 @@ PICTURES: dict[str, Any] = {
     "video_token_id": 91, "video_token_index": 91, "vision_start_token_id": 92, "vision_end_token_id": 93,
     "scale_factor": 1, "projection_dim": 32, "vision_feature_layer": -1, "image_seq_length": 4, "out_hidden_size": 32,
     "spatial_merge_size": 1, "num_image_tokens": 4, "mm_tokens_per_image": 4,
-    "deepstack_visual_indexes": [0],
+    "deepstack_visual_indexes": [0], "audio_token_id": 94,
 }  # fmt: skip
 """Sizes of models that read pictures in a text."""
 PROCESSORS: tuple[dict[str, Any], ...] = (
@@ -62,6 +62,11 @@ PROCESSORS: tuple[dict[str, Any], ...] = (
     {"size": {"longest_edge": 16}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": False},
     {"size": {"max_height": 16, "max_width": 16}, "patch_size": 8, "merge_size": 1},
     {"size": SIDE, "patch_size": 8, "merge_size": 1, "downsample_factor": 1, "max_num_patches": 4},
+    {"encoder_patch_size": 8, "downsample_factor": 2, "do_image_splitting": False, "min_image_tokens": 1,
+     "max_image_tokens": 1},
+    {"max_image_size": 490, "min_image_size": 490},
+    {"max_soft_tokens": 70, "patch_size": 8, "pooling_kernel_size": 2},
+    {"max_soft_tokens": 70, "patch_size": 8, "pooling_kernel_size": 1},
 )
 """How pictures are prepared for them: the first that the model reads."""
 

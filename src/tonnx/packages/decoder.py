@@ -265,9 +265,7 @@ def _carries(model: Any, name: str, state: Node, ids: torch.Tensor) -> bool:
     return True
 
 
-def moving_axes(
-    name: str, state: Any, other: Any, sizes: Mapping[str, tuple[int, int]]
-) -> dict[str, dict[int, str]]:
+def moving_axes(name: str, state: Any, other: Any, sizes: Mapping[str, tuple[int, int]]) -> dict[str, dict[int, str]]:
     """Which axes of a state are of these sizes: those that are larger in another one, as the sizes are."""
     axes: dict[str, dict[int, str]] = {}
     larger = {leaf: value for leaf, value in named_leaves(name, tree_of(other)) if isinstance(value, torch.Tensor)}

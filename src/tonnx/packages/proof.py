@@ -230,9 +230,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
         model.generation_config = settings
 
 
-def _compare_tokens(
-    package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any]
-) -> int:
+def _compare_tokens(package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any]) -> int:
     """How many prompts were compared up to a tie only. The first is generated from by itself, too."""
     own, package.settings = package.settings, {**rules, "eos_token_id": None}
     try:
