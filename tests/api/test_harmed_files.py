@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 from pathlib import Path
 
@@ -52,3 +53,26 @@ def test_retarget(seeds: int, tmp_path: Path) -> None:
                 refused += 1
                 assert "fault of tonnx" not in str(error), f"seed {seed}: {error}"
     assert refused > 20
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_archives(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class Layers(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:  # type: ignore[name-defined]
+            return torch.nn.functional.relu(x.flatten(1)) * 2
+
+    stream, path, refused = io.BytesIO(), tmp_path / "a.pt", 0
+    torch.jit.save(torch.jit.script(Layers()), stream)
+    data = stream.getvalue()
+    for seed in range(40):
+        # The table at the end, which names and places of members stand in; and all of the file.
+        start = len(data) * 3 // 4 if seed % 2 else 0
+        path.write_bytes(data[:start] + _harmed(data[start:], seed))
+        try:
+            tonnx.export(path, (torch.ones(2, 3),), verify=False)
+        except TonnxError as error:
+            refused += 1
+            assert "fault of tonnx" not in str(error), f"seed {seed}: {error}"
+    assert refused > 10

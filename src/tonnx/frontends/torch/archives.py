@@ -21,10 +21,13 @@ def is_torch_file(path: str | os.PathLike[str]) -> bool:
 
 
 def _kind(file: Path) -> str:
-    if not zipfile.is_zipfile(file):
+    try:
+        if not zipfile.is_zipfile(file):
+            return "other"
+        with zipfile.ZipFile(file) as archive:
+            names = [name.partition("/")[2] for name in archive.namelist()]
+    except (zipfile.BadZipFile, NotImplementedError, ValueError):  # a damaged table: its magic, version, names
         return "other"
-    with zipfile.ZipFile(file) as archive:
-        names = [name.partition("/")[2] for name in archive.namelist()]
     if any(name.startswith(("models/", "serialized_exported_program")) for name in names):
         return "export"
     if "constants.pkl" in names:
@@ -47,6 +50,8 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
         read = torch.jit.load
     elif kind == "export" or file.suffix == ".pt2":
         read = torch.export.load
+    elif kind == "other" and file.suffix not in _WEIGHTS:
+        raise InvalidArgument(f"{file} is no archive that PyTorch writes a model into, or it is damaged", hint=_MAKE)
     else:
         raise InvalidArgument(f"{file} holds weights, not a model", hint=_MAKE)
     try:

@@ -27,7 +27,7 @@ def ready(graph: Any) -> Any:
             _keep_call(graph, node)
         elif node.kind() in ("prim::CallMethod", "prim::CallFunction"):
             enter = graph.create(ENTER, [], 0)
-            enter.s_("at", node.sourceRange())
+            enter.s_("at", source_range(node))
             enter.insertBefore(node)
             graph.create(LEAVE, [], 0).insertAfter(node)
     torch._C._jit_pass_inline(graph)
@@ -55,6 +55,14 @@ def nodes_of(block: Any) -> Iterator[Any]:
         yield node
         for inner in node.blocks():
             yield from nodes_of(inner)
+
+
+def source_range(node: Any) -> str:
+    """Where a node comes from, in PyTorch's words; empty where the archive's record of that is damaged."""
+    try:
+        return str(node.sourceRange())
+    except RuntimeError:
+        return ""
 
 
 @cache

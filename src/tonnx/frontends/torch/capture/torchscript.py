@@ -25,7 +25,7 @@ from tonnx.frontends.torch.call.example import grown_example, other_example
 from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import steps_as_numbers
-from tonnx.frontends.torch.capture.script_graphs import line_of, nodes_of
+from tonnx.frontends.torch.capture.script_graphs import line_of, nodes_of, source_range
 from tonnx.frontends.torch.source import NOT_THE_USERS, shorten
 
 
@@ -139,7 +139,7 @@ def _differences(program: Any, other: Any) -> list[tuple[str, str]]:
         if a is None or b is None or a.kind() != b.kind() or _literal(a) != _literal(b):
             at = a if a is not None else b
             return [
-                (line_of(at.sourceRange()), "the model takes another course at other sizes or values of its inputs")
+                (line_of(source_range(at)), "the model takes another course at other sizes or values of its inputs")
             ]
     return []
 

@@ -287,7 +287,7 @@ def _constant(answer: Any) -> Callable[..., Any]:
 def _grad(walk: ScriptWalk, node: Any, *arguments: Any) -> bool:
     """Whether gradients are recorded. They are not; but PyTorch's own layers take that for leave to call one opaque
     operator for attention, and what they do otherwise gives the same."""
-    return graphs.is_of_torch(node.sourceRange())
+    return graphs.is_of_torch(graphs.source_range(node))
 
 
 def text(walk: ScriptWalk, node: Any, *parts: Any) -> str:

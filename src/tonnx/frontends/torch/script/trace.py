@@ -11,7 +11,7 @@ import torch
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.torch.call.signature import ModelCall
-from tonnx.frontends.torch.capture.script_graphs import line_of
+from tonnx.frontends.torch.capture.script_graphs import line_of, source_range
 from tonnx.frontends.torch.reference.eager import from_numpy, to_numpy
 from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.proof.locate.trace import Step, Take
@@ -115,7 +115,7 @@ def _module(node: Any) -> str:
 
 def _line(node: Any) -> str:
     """The user's line: a script says one place, a trace the whole stack, the innermost first."""
-    place = node.sourceRange()
+    place = source_range(node)
     for file, line in _TRACED.findall(place):
         if (short := line_of(f'File "{file}", line {line}')) and "/site-packages/" not in file:
             return short

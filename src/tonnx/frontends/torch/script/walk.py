@@ -245,7 +245,7 @@ class ScriptWalk(GraphWalk):
 
     def line(self, node: Any) -> str:
         """The user's line of a node, or of the call that leads to it."""
-        return graphs.line_of(node.sourceRange()) or self._lines[-1]
+        return graphs.line_of(graphs.source_range(node)) or self._lines[-1]
 
     def note_once(self, note: str) -> None:
         """Tell the user, once."""
