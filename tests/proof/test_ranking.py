@@ -16,6 +16,7 @@ BOXES = np.arange(20, dtype=np.float32).reshape(5, 4)
 SCORES = np.array([0.9, 0.7, 0.7, 0.7, 0.2], np.float32)
 SWAPPED = [0, 3, 1, 2, 4]  # among those of equal scores
 CLASSES = np.array([3, 1, 4, 1, 5])
+MASKED = np.array([0.9, -np.inf, -np.inf, -np.inf, -np.inf], np.float32)
 
 
 def judged(wanted: Sequence[np.ndarray], got: Sequence[np.ndarray], reorders: bool = False) -> list[Comparison]:
@@ -34,6 +35,7 @@ def judged(wanted: Sequence[np.ndarray], got: Sequence[np.ndarray], reorders: bo
         pytest.param([BOXES, SCORES], [BOXES[[0, 1, 1, 2, 4]], SCORES], False, False, id="a box twice, one missing"),
         pytest.param([BOXES, SCORES], [BOXES[[4, 1, 2, 3, 0]], SCORES], False, False, id="boxes without their scores"),
         pytest.param([BOXES, SCORES], [BOXES[[1, 0, 2, 3, 4]] + 0.5, SCORES], False, False, id="other boxes"),
+        pytest.param([BOXES, MASKED], [BOXES[SWAPPED], MASKED], False, True, id="equal scores of minus infinity"),
         pytest.param([BOXES], [BOXES[SWAPPED]], False, False, id="no scores to see"),
         pytest.param([BOXES], [BOXES[SWAPPED]], True, True, id="no scores, and the model itself reorders them"),
         pytest.param(

@@ -226,3 +226,58 @@ def test_the_page_has_the_table_of_today() -> None:
 
     text = targets_table.PAGE.read_text("utf-8")
     assert targets_table.written(text) == text, "run: python tools/targets_table.py"
+
+
+class Steps(nn.Module):
+    """A recurrent layer, with its last states."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = getattr(nn, kind)(5, 4, **options)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, states = self.layer(x)
+        return y, *(states if isinstance(states, tuple) else (states,))
+
+
+TWICE = {"bidirectional": True, "num_layers": 2, "batch_first": True}
+
+
+@pytest.mark.parametrize("options", [{}, TWICE, {"bias": False}], ids=["one", "twice", "without bias"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+def test_recurrent_layers_step_by_step(kind: str, options: dict[str, Any]) -> None:
+    model, example = Steps(kind, **options), torch.randn(3, 3, 5)
+    axis = 0 if options.get("batch_first") else 1
+    result = tonnx.export(model, (example,), target="ort-mobile", dynamic_axes={"x": {axis: "batch"}})
+    assert result.verification is not None and result.verification.ok and kind not in result.data()["operators"]
+
+
+FROM_STATES = """(float[3, 2, 4] x, float[1, 2, 4] h) => (float[3, 1, 2, 4] y, float[1, 2, 4] z)
+    <float[1, 12, 4] w, float[1, 12, 4] r, float[1, 24] b>
+    { y, z = GRU <hidden_size = 4, direction = "reverse", linear_before_reset = %d> (x, w, r, b, , h) }"""
+
+
+@pytest.mark.parametrize("before", [0, 1])
+def test_gru_from_a_state(before: int) -> None:
+    proto, draw = model_of(FROM_STATES % before), np.random.default_rng(0)
+    for name, shape in (("w", (1, 12, 4)), ("r", (1, 12, 4)), ("b", (1, 24))):
+        proto.graph.initializer.append(onnx.numpy_helper.from_array(draw.normal(size=shape).astype("f4"), name))
+    result = tonnx.retarget(proto, target="qnn")
+    assert result.verification is not None and result.verification.ok
+    assert all(node.op_type != "GRU" for node in result.model.graph)
+
+
+@pytest.mark.parametrize(("shape", "rest"), [((2, 9), (3,)), ((2, 6, 3), (2, 1, False))])
+def test_the_largest_by_rank(shape: tuple[int, ...], rest: tuple[Any, ...]) -> None:
+    class Best(nn.Module):
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return tuple(torch.topk(x, *rest))
+
+    result = tonnx.export(Best(), (torch.randn(shape),), target="rknn-2.3")
+    assert result.verification is not None and result.verification.ok and "TopK" not in result.data()["operators"]
+
+
+def test_steps_that_nobody_knows() -> None:
+    with pytest.raises(tonnx.RetargetError, match="ort-mobile has no operator GRU, and its length is known only at"):
+        tonnx.export(Steps("GRU"), (torch.randn(3, 2, 5),), target="ort-mobile", dynamic_axes={"x": {0: "time"}})

@@ -142,7 +142,7 @@ class _Engine:
             self._blocked(node, f"{self.profile.name} has no operator {node.op_type}, and {blocked}", None)
             return []
         self.report.rewritten[node.op_type] += 1
-        replace_node(node, [result])
+        replace_node(node, [result] if isinstance(result, ir.Value) else list(result))
         return new_nodes
 
     def _apply(

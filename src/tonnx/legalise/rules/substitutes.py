@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
@@ -16,6 +17,8 @@ from tonnx.legalise.versioned_ops import clip, cut, number, reduce, squeeze, uns
 
 _EXACT_IN_FLOAT32 = 2**24
 _SOFTMAX_ALONG_ONE_AXIS = 13  # the first opset
+_TOPK_OF_AN_INPUT = 10  # the first opset
+_COMPARED = 4096
 _SELU_ALPHA, _SELU_GAMMA = 1.6732632423543772, 1.0507009873554805
 
 
@@ -211,6 +214,34 @@ def first_of_the_smallest(op: Builder, node: NodeView) -> ir.Value:
     """The largest of -x."""
     x = node.need("data")
     return op.ArgMax(op.Mul(x, number(op, -1, x)), **node.attributes())
+
+
+@substitute("TopK")
+def by_rank(op: Builder, node: NodeView) -> list[ir.Value]:
+    """How many come before an element is its rank; among equals, the first comes first. k of the ranks are picked."""
+    x, rank, dims = node.need("X"), node.rank("X"), node.dims("X")
+    axis = node.attr("axis", -1) % rank
+    size = dims[axis] if dims is not None else None
+    if not isinstance(size, int) or size > _COMPARED:
+        raise Blocked(f"it would compare each with all others, of which there may be more than {_COMPARED}")
+    k = int((node.ints("K") or [0])[0]) if op.opset >= _TOPK_OF_AN_INPUT else int(node.attr("k"))
+    last = [*(i for i in range(rank) if i != axis), axis]
+    rows = op.Transpose(x, perm=last) if last != list(range(rank)) else x
+    own, other = unsqueeze(op, rows, -1), unsqueeze(op, rows, -2)  # (…, n, 1), (…, 1, n)
+    largest = bool(node.attr("largest", 1))
+    ahead = op.Greater(other, own) if largest else op.Less(other, own)
+    is_first = op.constant(np.tri(size, k=-1, dtype=bool))  # of those that are equal
+    equal = op.Not(op.Or(op.Greater(other, own), op.Less(other, own)))
+    counted = op.Cast(op.Or(ahead, op.And(equal, is_first)), to=int(T.FLOAT))
+    places = op.Cast(reduce(op, "ReduceSum", counted, [rank], keepdims=False), to=int(T.INT32))
+    picked = op.Equal(unsqueeze(op, places, -2), op.constant(np.arange(k, dtype=np.int32)[:, None]))  # (…, k, n)
+    values = reduce(op, "ReduceSum", op.Where(picked, other, number(op, 0, x)), [rank], keepdims=False)
+    positions = op.constant(np.arange(size, dtype=np.float32))
+    marks = op.Mul(op.Cast(picked, to=int(T.FLOAT)), positions)
+    indices = op.Cast(reduce(op, "ReduceSum", marks, [rank], keepdims=False), to=int(T.INT64))
+    back = [last.index(i) for i in range(rank)]
+    moved = [op.Transpose(v, perm=back) if back != list(range(rank)) else v for v in (values, indices)]
+    return moved[: node.outputs]
 
 
 @substitute("Gather")
