@@ -105,7 +105,8 @@ def _run(request: ExportRequest, stages: Stages) -> ExportResult:
     optimised = _finish(model, request, stages)
     if request.target.profile is not None and request.target.profile.int64 == "none":
         subject = subject.narrowed()
-    notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes, *_limits(subject)]
+    notes = [*request.notes, *_dress(model, request), *optimised.notes, *converted.notes]
+    notes += _limits(subject, proven=budget is not None)
     notes += [*summary(model), *left_out(model)] if request.weights.stay else []
     notes += untested()
     result = ExportResult(model, request.target.opset, notes=notes, timings=stages.seconds, capture=converted.capture)
@@ -201,10 +202,13 @@ def _dress(model: ir.Model, request: ExportRequest) -> list[str]:
     return notes
 
 
-def _limits(subject: Subject) -> list[str]:
+def _limits(subject: Subject, proven: bool) -> list[str]:
+    """The sizes that were asked for; and without a proof, which tries those beyond, the ones that the capture takes."""
+    ranges = subject.limits if proven else subject.ranges
+    why = "asked for" if proven else "asked for or assumed; no others were tried"
     return [
-        f"limits of {name}: {low} to {'any size' if high is None else high}, asked for or assumed; no others were tried"
-        for name, (low, high) in subject.limits.items()
+        f"limits of {name}: {low} to {'any size' if high is None else high}, {why}"
+        for name, (low, high) in ranges.items()
         if low > 1 or high is not None
     ]
 

@@ -34,6 +34,8 @@ class Subject:
     """The dynamic axes of each input: equal names are equal sizes."""
     limits: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     """The lowest and the highest size that a name may stand for; None: any."""
+    assumed: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    """Closer limits that the capture believes in: the next size beyond each is tried, too."""
     rtol: float | None = None
     atol: float | None = None
     """Tolerances; None: those of each output's dtype."""
@@ -64,6 +66,22 @@ class Subject:
     """Lets go of what the reference has open, such as a file that is about to be replaced; it does not run after it."""
     stamp: Fact[str] = VALUE
     """What the file's values know of the model's."""
+
+    @property
+    def ranges(self) -> dict[str, tuple[int, int | None]]:
+        """The sizes that a name may stand for as far as the capture knows."""
+        return {**self.limits, **self.assumed}
+
+    def beyond(self, sizes: Mapping[str, int]) -> list[dict[str, int]]:
+        """Those sizes, with one just outside of what the capture assumes, though it was asked for."""
+        others = []
+        for name, (low, high) in self.assumed.items():
+            asked_low, asked_high = self.limits.get(name, (0, None))
+            if low > max(asked_low, 1):
+                others.append({**sizes, name: low - 1})
+            if high is not None and (asked_high is None or high < asked_high):
+                others.append({**sizes, name: high + 1})
+        return [each for each in others if sizes.keys() == each.keys()]
 
     def within(self, rtol: float | None, atol: float | None) -> Subject:
         """Judged by the user's tolerances, where there are any."""

@@ -89,7 +89,10 @@ def _capture(request: ModelRequest) -> _Capture:
         call = program_call(model, request.args, request.kwargs, request.input_names)
         axes = name_dimensions(call, request.dynamic_axes, names)
         _check_collisions(call, names)
-        return _Capture(model.module(), call, describe(model, call), names, axes)
+        captured_program = describe(model, call)
+        for dim in (dim for leaf in call.leaves for dim in leaf.dynamic.values()):  # who made it, asked for its limits
+            dim.minimum, dim.maximum = captured_program.limits.get(dim.name, dim.limits)
+        return _Capture(model.module(), call, captured_program, names, axes)
     module = as_module(model)
     check_modules(module)
     call = bind_call(module, request.args, request.kwargs, request.input_names)
@@ -123,17 +126,16 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
     run = partial(reference, module, call, kept, training)
     trace: Callable[[], Trace]
     if isinstance(graph, Scripted):
-        dims = [dim for leaf in call.leaves for dim in leaf.dynamic.values()]
-        limits = {dim.name: (dim.minimum or 0, dim.maximum) for dim in dims}
         trace = partial(ScriptTrace, graph.program, call, {leaf.name: leaf.name for leaf in call.leaves})
     else:
-        limits, trace = graph.limits, partial(FxTrace, graph)
+        trace = partial(FxTrace, graph)
     return Subject(
         reference=run(),
         example={leaf.name: as_numpy(leaf.tensor) for leaf in call.leaves},
         outputs=[str(value.name) for value in model.graph.outputs],
         dynamic={leaf.name: {a: d.name for a, d in leaf.dynamic.items()} for leaf in call.leaves if leaf.dynamic},
-        limits=limits,
+        limits={dim.name: dim.limits for leaf in call.leaves for dim in leaf.dynamic.values()},
+        assumed={} if isinstance(graph, Scripted) else graph.limits,
         redrawn=run(redrawn=True),
         rounded=[run(rounding=number) for number in range(TIMES)],
         no_dropout=run(dropout=False) if training != EVAL and isinstance(graph, Captured) else None,

@@ -145,14 +145,20 @@ def _more_values(
             yield label, dims, {**subject.example, **inputs}
 
 
+BEYOND = ", which the capture takes for impossible,"
+"""How the label ends of a trial at sizes just outside of the limits that the capture assumes."""
+
+
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
     limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
-    assignments = _permitted(subject, other_sizes(dims, subject.limits, limit, batch))
+    assignments = _permitted(subject, other_sizes(dims, subject.ranges, limit, batch))
     # Those that change most dimensions come first: one of them may be all that there is time for.
     assignments.sort(key=lambda sizes: -sum(sizes[symbol] != size for symbol, size in dims.items()))
-    for index, sizes in enumerate(assignments):
-        yield _label(sizes, dims), sizes, _drawn(subject, sizes, seed, index)
+    beyond = _permitted(subject, subject.beyond(dims)) if limit else []
+    for index, sizes in enumerate([*assignments, *beyond]):
+        label = _label(sizes, dims) + (BEYOND if sizes in beyond else "")
+        yield label, sizes, _drawn(subject, sizes, seed, index)
 
 
 def _permitted(subject: Subject, assignments: list[Sizes]) -> list[Sizes]:
@@ -280,7 +286,7 @@ class _Prover:
                 for index, sizes in enumerate(_permitted(subject, assignments))
             ]
 
-        return settle(trials, dims, subject.limits, judge)
+        return settle(trials, dims, subject.ranges, judge)
 
     def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
         """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""

@@ -164,3 +164,9 @@ def test_an_export_leaves_everything(fails: bool) -> None:
     else:
         tonnx.export(model, (torch.randn(2, 4),), dynamic_axes={"x": {0: "batch"}})
     assert seen(model) == before and Counting.reads == reads
+
+
+def test_the_example_is_not_marked() -> None:
+    x = torch.ones(3, 2)
+    tonnx.export(lambda x: x + x.shape[0], x, dynamic_axes={"x": {0: "rows"}}, capture="export", verify=False)
+    assert not vars(x)

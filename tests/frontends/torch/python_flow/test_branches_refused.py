@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -106,10 +107,53 @@ def other_rank_far_away(x: Tensor) -> Tensor:
     return x + 1
 
 
-def test_a_side_that_only_other_sizes_take_is_not_dropped_in_silence() -> None:
-    result = tonnx.export(
-        other_rank_far_away, torch.ones(3, 2), input_names=["x"], dynamic_axes={"x": [0]}, capture="export"
-    )
-    (note,) = (note for note in result.notes if note.startswith("[!]"))
-    assert f"other sizes take another side, which is not in the file: {HERE}" in note
-    assert "if x.shape[0] > 20:" in note
+def number_of_pairs(x: Tensor) -> Tensor:
+    return x * len(np.zeros(x.shape[0] // 2))
+
+
+def longer_than_a_chunk(x: Tensor) -> Tensor:
+    if x.shape[0] > 5000:
+        return x.flip(0).sum()
+    return x.cumsum(0)
+
+
+ONE_SIDED = [
+    (other_rank_far_away, (3, 2), "if x.shape[0] > 20:", "rows=24", "float32[2] on one side and float32[?, 2]"),
+    (longer_than_a_chunk, (800,), "if x.shape[0] > 5000:", "rows=6400", "float32[] on one side and float32[?]"),
+    (number_of_pairs, (6, 2), "x.shape[0] // 2", "rows=5", "only right where (rows//2) is 3"),
+]
+
+
+@pytest.mark.parametrize("model, shape, line, sizes, why", ONE_SIDED, ids=lambda part: getattr(part, "__name__", None))
+def test_a_program_that_is_right_on_one_side_only_is_refused(
+    model: Any, shape: tuple[int, ...], line: str, sizes: str, why: str
+) -> None:
+    with pytest.raises(tonnx.CaptureError) as caught:
+        tonnx.export(model, torch.ones(shape), dynamic_axes={"x": {0: "rows"}}, capture="export", verify=False)
+    error = caught.value
+    assert f"goes another way at other sizes ({sizes})" in error.what
+    assert error.where.startswith(HERE) and line in error.where  # type: ignore[union-attr]
+    assert why in error.why and "max=" in error.hint  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("model, shape", [row[:2] for row in ONE_SIDED[:2]], ids=["rank", "chunk"])
+def test_within_limits_one_side_is_enough(model: Any, shape: tuple[int, ...]) -> None:
+    rows = torch.export.Dim("rows", min=2, max=1000 if len(shape) == 1 else 20)
+    result = tonnx.export(model, torch.ones(shape), dynamic_shapes={"x": {0: rows}}, capture="export")
+    assert not [note for note in result.notes if note.startswith("[!]")]
+
+
+def test_an_optional_dimension_is_fixed_where_the_model_goes_another_way() -> None:
+    optional = {"x": {0: torch.export.Dim.AUTO}}
+    result = tonnx.export(other_rank_far_away, torch.ones(3, 2), dynamic_shapes=optional, capture="export")
+    assert result.model.graph.inputs[0].shape == (3, 2)
+    assert any("fixed, since the model goes another way at other sizes: axis 0 of x" in note for note in result.notes)
+
+
+def test_a_number_that_is_only_printed_is_no_reason_to_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    def model(x: Tensor) -> Tensor:
+        print(int(x.shape[0] // 2))
+        return x * 2
+
+    result = tonnx.export(model, torch.ones(6, 2), dynamic_axes={"x": {0: "rows"}}, capture="export")
+    assert not [note for note in result.notes if "plain number" in note]

@@ -28,6 +28,11 @@ class DimSpec:
     expression: SizeExpression | None = None
     """What it is computed of: its name is the text of it."""
 
+    @property
+    def limits(self) -> tuple[int, int | None]:
+        """The lowest and the highest size that was asked for."""
+        return self.minimum or 0, self.maximum
+
     def size(self, sizes: Mapping[str, int]) -> int:
         """Its size, where the names have these."""
         return sizes[self.name] if self.expression is None else int(self.expression.of(sizes))

@@ -59,8 +59,8 @@ class Frozen:
     """Conditions on sizes in the model's own code, what the example made of them, and the line."""
     ones: dict[Any, Spot] = field(default_factory=dict)
     """Sizes that torch itself took for 1, as they are in the example: what is 1 is broadcast, squeezed or not there."""
-    assumed: list[tuple[Any, int, str]] = field(default_factory=list)
-    """Expressions of sizes that the model reads as plain numbers: the expression, the number, the user's line."""
+    assumed: list[tuple[Any, Any, Spot]] = field(default_factory=list)
+    """Expressions of sizes that the model reads as plain numbers: the expression, the number, the line."""
 
     definitions: Definitions = field(default_factory=dict)
     """What symbols in those expressions stand for, where they are no sizes of inputs."""
@@ -96,7 +96,7 @@ class Frozen:
         frame = self._spot() if expression is not None else None
         number = original(node, *rest)
         if frame is not None:
-            self.assumed.append((self._own(node, expression), number, line_of(frame, frame.f_lineno)))
+            self.assumed.append((self._own(node, expression), number, spot_of(frame)))
         return number
 
     def _own(self, node: Any, expression: Any) -> Any:

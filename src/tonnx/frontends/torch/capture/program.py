@@ -80,7 +80,7 @@ def _tied(names: dict[sympy.Symbol, str]) -> dict[sympy.Symbol, sympy.Expr]:
 
 def _limit(limits: dict[str, tuple[int, int | None]], wanted: DimSpec, bounds: Any) -> None:
     # torch.export says "at least 2" of every dynamic dimension, only because 0 and 1 are special to it.
-    low, high = wanted.minimum or 0, wanted.maximum
+    low, high = wanted.limits
     if bounds is not None:
         if bounds.lower.is_Integer and int(bounds.lower) > 2:
             low = max(low, int(bounds.lower))

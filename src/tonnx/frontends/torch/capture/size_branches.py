@@ -7,8 +7,10 @@ one, other sizes are captured. Where no side serves, the function has to be rewr
 
 from __future__ import annotations
 
+import linecache
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -18,12 +20,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from tonnx.errors import TonnxError
+from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
-from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots
+from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots, written_out
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import shorten
@@ -32,7 +34,8 @@ from tonnx.proof.locate.trace import Trace
 Tracer = Callable[[Captured], Trace]
 """Runs a captured program: what knows its nodes stands above the capture."""
 
-_TRIED = 4  # conditions that are looked at; every one costs a run of the model
+_TRIED = 4  # conditions that are looked at in any case; every one costs a run of the model
+_SECONDS = 2.0  # for more of them
 _FAILING = 2  # runs that fail; from then on only multiples of the example's sizes are tried
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way; or that of the example
 _TIMES = 8  # times that
@@ -46,7 +49,45 @@ class OneSided:
 
     spot: Spot
     sizes: dict[str, int]
-    why: str = "other sizes take another side, which is not in the file"
+    why: str = "other sizes take another side than the example, and the results differ"
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it is about tensors without elements, which nobody promised to take."""
+        return 0 in self.sizes.values()
+
+
+def empty_notes(branches: list[OneSided]) -> list[str]:
+    """What is told of branches that only tensors without elements decide otherwise."""
+    where = dict.fromkeys(_line(branch.spot) for branch in branches if branch.is_empty)
+    return [f"[!] empty tensors take another side, which is not in the file: {line}" for line in where]
+
+
+def refusal(branches: list[OneSided], call: ModelCall) -> CaptureError:
+    """The error about a program that is known to be wrong at some of the sizes that were asked for."""
+    example = _example_sizes(call)
+    sizes = "; ".join(dict.fromkeys(_changes(branch.sizes, example) for branch in branches))
+    return CaptureError(
+        f"the model goes another way at other sizes ({sizes}), which cannot be captured beside that of the example",
+        where="\n         ".join(dict.fromkeys(_line(branch.spot) for branch in branches)),
+        why="; ".join(dict.fromkeys(branch.why for branch in branches)),
+        hint="limit the dimension to sizes of one side: dynamic_shapes with torch.export.Dim(name, min=..., max=...); "
+        "take an example of the other side; or leave this dimension out of the dynamic ones",
+    )
+
+
+def without_optional(branches: list[OneSided], call: ModelCall) -> list[str]:
+    """Forget the Dim.AUTO dimensions by which those sizes differ, if they are enough. Returns notes, if so."""
+    example = _example_sizes(call)
+    changed = {name for branch in branches for name, n in branch.sizes.items() if n != example[name]}
+    axes = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.name in changed]
+    if not all(leaf.dynamic[axis].optional for leaf, axis in axes):
+        return []
+    for leaf, axis in axes:
+        del leaf.dynamic[axis]
+    lines = ", ".join(dict.fromkeys(_line(branch.spot) for branch in branches))
+    return [f"fixed, since the model goes another way at other sizes: axis {axis} of {leaf.name} ({lines})"
+            for leaf, axis in axes]  # fmt: skip
 
 
 def unsettled(
@@ -56,38 +97,116 @@ def unsettled(
 
     What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
     """
-    if not froze.decided and not froze.ones:
+    if not froze.decided and not froze.assumed and not froze.ones:
         return []
     try:
         captured = describe(program, call)
     except TonnxError:  # a dimension is fixed, which is reported soon
         return []
-    branches: list[OneSided] = []
-    tried: set[Any] = set()
-    failing = 0
-    example = _example_sizes(call)
     defined = {symbol: size.xreplace(captured.tied) for symbol, size in froze.definitions.items()}
-    for expression, outcome, spot in froze.decided:
-        expression = expression.xreplace(captured.tied)
-        key = (expression, spot)
-        if key in tried or any(branch.spot == spot for branch in branches) or len(tried) >= _TRIED:
-            continue
-        failures: list[str] = []
-        for sizes in _otherwise(expression, defined, outcome, captured.names, call, failing < _FAILING):
-            try:
-                if _differs(model, call, trace(captured), captured, sizes):
-                    branches.append(OneSided(spot, sizes))
-                failures = []
-                tried.add(key)
-                break
-            except _ModelFails as error:
-                failing += 1
-                changed = ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
-                told = f"the other side, at {changed}, is not in the file: the model itself fails there ({error})"
-                failures.append(f"{shorten(spot[0])}:{spot[1]}: {told}")
-        notes += [] if len(notes) >= _TRIED else failures[:1]
+    looks = _Looks(model, call, captured, defined, trace)
+    for condition in _conditions(froze, captured):
+        looks.at(condition)
+    notes += looks.notes
     ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
-    return [*branches, *_single(model, call, captured, ones, defined, trace)]
+    return [*looks.branches, *_single(model, call, captured, ones, defined, trace)]
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """What the example decided about sizes, and where."""
+
+    expression: Any
+    outcome: bool
+    spot: Spot
+    number: Any = None
+    """Of an expression that the model reads as a plain number, which stands in the program: this one."""
+
+
+def _conditions(froze: Frozen, captured: Captured) -> Iterator[_Condition]:
+    decided = [_Condition(asked.xreplace(captured.tied), outcome, spot) for asked, outcome, spot in froze.decided]
+    assumed = [
+        _Condition(sympy.Eq(expression.xreplace(captured.tied), number, evaluate=False), True, spot, number)
+        for expression, number, spot in froze.assumed
+    ]
+    yield from dict.fromkeys([*decided, *assumed])
+
+
+@dataclass
+class _Looks:
+    """Runs of the model and of the captured program at sizes that decide conditions otherwise."""
+
+    model: torch.nn.Module
+    call: ModelCall
+    captured: Captured
+    defined: Definitions
+    trace: Tracer
+    branches: list[OneSided] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _same: list[dict[str, int]] = field(default_factory=list)
+    """Sizes at which both do the same."""
+    _failing: int = 0
+    _until: float = field(default_factory=lambda: time.perf_counter() + _SECONDS)
+
+    def at(self, condition: _Condition) -> None:
+        symbols, names = roots(self.defined, condition.expression), self.captured.names
+        if not symbols or not names.keys() >= symbols:
+            if condition.number is not None and names.keys() & symbols:
+                self._note(f"[!] {self._why(condition)}: {_line(condition.spot)}")
+            return
+
+        def flips(sizes: dict[str, int]) -> bool:
+            try:
+                numbers = {symbol: sympy.Integer(sizes[names[symbol]]) for symbol in symbols}
+                answer = evaluated(self.defined, condition.expression, numbers)
+            except (TypeError, ArithmeticError, ValueError, AssertionError):  # torch's functions take not every number
+                return False
+            return answer in (sympy.true, sympy.false) and bool(answer) != condition.outcome
+
+        if any(branch.spot == condition.spot for branch in self.branches) or any(map(flips, self._same)):
+            return
+        if len(self.branches) + len(self._same) >= _TRIED and time.perf_counter() > self._until:
+            self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
+            return
+        failures: list[str] = []
+        involved = {names[symbol] for symbol in symbols}
+        for sizes in _otherwise(condition.expression, sorted(involved), flips, self.call, self._failing < _FAILING):
+            try:
+                if _differs(self.model, self.call, self.trace(self.captured), self.captured, sizes):
+                    self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
+                else:
+                    self._same.append(sizes)
+                return
+            except _ModelFails as error:
+                self._failing += 1
+                at = _changes(sizes, _example_sizes(self.call))
+                failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
+        for failure in failures[:1]:
+            self._note(f"{_place(condition.spot)}: {failure}")
+
+    def _why(self, condition: _Condition) -> str:
+        if condition.number is None:
+            return OneSided.why
+        named = {symbol: sympy.Symbol(name) for symbol, name in self.captured.names.items()}
+        text = written_out(self.defined, condition.expression.args[0]).xreplace(named)
+        return f"only right where {text} is {condition.number}, which the model reads as a plain number"
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes and len(self.notes) < _TRIED:
+            self.notes.append(text)
+
+
+def _place(spot: Spot) -> str:
+    return f"{shorten(spot[0])}:{spot[1]}"
+
+
+def _line(spot: Spot) -> str:
+    text = linecache.getline(spot[0], spot[1]).strip()
+    return f"{_place(spot)}: {text}" if text else _place(spot)
+
+
+def _changes(sizes: dict[str, int], example: dict[str, int]) -> str:
+    return ", ".join(f"{name}={sizes[name]}" for name in sorted(sizes) if sizes[name] != example[name])
 
 
 def _single(
@@ -165,32 +284,15 @@ def left_open(
 
 
 def _otherwise(
-    expression: Any,
-    defined: Definitions,
-    outcome: bool,
-    names: dict[sympy.Symbol, str],
-    call: ModelCall,
-    any_size: bool,
+    expression: Any, names: list[str], flips: Callable[[dict[str, int]], bool], call: ModelCall, any_size: bool
 ) -> Iterator[dict[str, int]]:
     """Sizes near the example's at which a condition is not what it was.
 
     One that differs; one that is a multiple or half, for a model that takes no others; and all of them so.
     """
-    symbols = sorted(roots(defined, expression), key=str)
-    if not symbols or not names.keys() >= set(symbols):
-        return
     example, allowed, thresholds = _example_sizes(call), _allowed(call), _thresholds(expression)
-
-    def flips(sizes: dict[str, int]) -> bool:
-        try:
-            numbers = {symbol: sympy.Integer(sizes[names[symbol]]) for symbol in symbols}
-            answer = evaluated(defined, expression, numbers)
-        except (TypeError, ArithmeticError, ValueError, AssertionError):  # torch's functions do not take every number
-            return False
-        return answer in (sympy.true, sympy.false) and bool(answer) != outcome
-
-    near = ({**example, names[s]: n} for s in symbols for n in _near(example[names[s]], thresholds))
-    multiples = ({**example, names[s]: int(k * example[names[s]])} for k in (2, 3, 4, 0.5) for s in symbols)
+    near = ({**example, name: n} for name in names for n in _near(example[name], thresholds))
+    multiples = ({**example, name: int(k * example[name])} for k in (2, 3, 4, 0.5) for name in names)
     proportional = ({name: int(k * n) for name, n in example.items()} for k in (2, 0.5))
     given: list[dict[str, int]] = []
     for candidates in (near if any_size else (), multiples, proportional):
@@ -219,7 +321,7 @@ def _is_shape(shape: tuple[int, ...], said: list[Any]) -> bool:
 
 def _allowed(call: ModelCall) -> Callable[[dict[str, int]], bool]:
     """Whether sizes are within the limits that the user gave."""
-    limits = {d.name: (d.minimum or 0, d.maximum) for leaf in call.leaves for d in leaf.dynamic.values()}
+    limits = {dim.name: dim.limits for leaf in call.leaves for dim in leaf.dynamic.values()}
 
     def allowed(sizes: dict[str, int]) -> bool:
         return all(low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in limits.items())
@@ -233,7 +335,7 @@ def _example_sizes(call: ModelCall) -> dict[str, int]:
 
 def _thresholds(expression: Any) -> list[int]:
     """The numbers in a condition: it may change at them, however far from the example they are."""
-    return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)} & set(range(_LARGEST)))
+    return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)})
 
 
 def _near(size: int, thresholds: list[int]) -> Iterator[int]:
@@ -288,7 +390,15 @@ def _differs(
         return True
     if len(names) != len(wanted) or any(name not in values for name in names):
         return False  # an output that is an input as it is
+    draws = _draws(captured.program)  # other numbers in every run: only shapes can be compared
     return not all(
-        values[name].shape == array.shape and np.allclose(values[name], array, _RTOL, _ATOL, equal_nan=True)
+        values[name].shape == array.shape
+        and (draws or np.allclose(values[name], array, _RTOL, _ATOL, equal_nan=True))
         for name, array in zip(names, wanted, strict=True)
     )
+
+
+def _draws(program: ExportedProgram) -> bool:
+    """Whether a program draws random numbers."""
+    targets = {node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)}
+    return any(torch.Tag.nondeterministic_seeded in target.tags for target in targets)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
-import linecache
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import sympy
 import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
@@ -24,16 +22,24 @@ from tonnx.frontends.torch.capture.caches import sizes_as_keys
 from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, spot_of_error, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
-from tonnx.frontends.torch.capture.patches.short_sizes import roots, written_out
 from tonnx.frontends.torch.capture.patches.table import capture_patches
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.sites import ITERATES
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
-from tonnx.frontends.torch.capture.size_branches import OneSided, Tracer, left_open, other_sizes, unsettled
+from tonnx.frontends.torch.capture.size_branches import (
+    OneSided,
+    Tracer,
+    empty_notes,
+    left_open,
+    other_sizes,
+    refusal,
+    unsettled,
+    without_optional,
+)
 from tonnx.frontends.torch.reference.mode import called
-from tonnx.frontends.torch.source import runs_the_model, shorten
+from tonnx.frontends.torch.source import runs_the_model
 from tonnx.frontends.torch.versions import export
 
 _ATTEMPTS = 40  # each costs a capture, and rewrites at least one function more
@@ -143,6 +149,12 @@ class Exports:
             return None
         if self._usable is not None:
             best = self._wider if self._usable.one_sided and self._wider is not None else self._usable
+            if best.one_sided and (fixed := without_optional(best.one_sided, self._call)):
+                self._dropped += fixed
+                return self._from_the_beginning()
+            if refused_for := [branch for branch in best.one_sided if not branch.is_empty]:
+                refused = refusal(refused_for, self._call)
+                raise rewrites.explained(refused, failed or refused) from (failed and failed.__cause__)
             return self._finished(best, self._from_the_beginning)
         if self._ahead:  # rewriting does not help, and what the model does without serves or is what the error is about
             return self._from_the_beginning()
@@ -187,29 +199,9 @@ class Exports:
             return again()
         captured = describe(exported.program, self._call)
         captured.calls = exported.calls
-        captured.notes += [*_assumptions(exported.froze, captured.names), *_one_sided(exported.one_sided)]
+        captured.notes += empty_notes(exported.one_sided)
         captured.notes += [*dict.fromkeys([*self._dropped, *exported.not_looked_at]), *exported.notes]
         return captured
-
-
-def _one_sided(branches: list[OneSided]) -> list[str]:
-    """Branches on sizes of which the file has one side only, since the other could not be recorded beside it."""
-    notes = []
-    for branch in branches:
-        file, line, _ = branch.spot
-        notes.append(f"[!] {branch.why}: {shorten(file)}:{line}: {linecache.getline(file, line).strip()}")
-    return list(dict.fromkeys(notes))
-
-
-def _assumptions(froze: Frozen, names: dict[sympy.Symbol, str]) -> list[str]:
-    """What holds only while an expression of dynamic sizes keeps the value that it has in the example."""
-    notes = []
-    for expression, number, line in froze.assumed:
-        if names.keys() & roots(froze.definitions, expression):
-            named = {symbol: sympy.Symbol(name) for symbol, name in names.items()}
-            text = written_out(froze.definitions, expression).xreplace(named)
-            notes.append(f"[!] only right where {text} is {number}, which the model reads as a plain number: {line}")
-    return list(dict.fromkeys(notes))
 
 
 def _record(
@@ -241,7 +233,8 @@ def _record(
 def _export(
     model: torch.nn.Module, call: ModelCall, froze: Frozen, rewrites: Rewrites, calls: list[FunctionCall]
 ) -> ExportedProgram:
-    args, kwargs = call.with_tensors(grown_example(call))
+    # torch.export leaves marks on the tensors that it is given, which the next one reads.
+    args, kwargs = call.with_tensors([_alias(tensor) for tensor in grown_example(call)])
     with (
         shapes_known(),
         calls_kept(calls),
@@ -257,6 +250,10 @@ def _export(
             raise
         except (Exception, Unsuitable) as error:  # whatever goes wrong in the user's forward or in torch.export
             raise explain(error, model, call, froze) from error
+
+
+def _alias(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 def _drop_broadcast(model: torch.nn.Module, call: ModelCall) -> list[str]:

@@ -130,12 +130,7 @@ class Rewrites:
                 else f"then a plain number is needed, which only the run knows: {last.where}"
             ]
         if reasons:
-            what = (
-                "it cannot become an If or a Loop of ONNX"
-                if first.data_dependent
-                else "the loop cannot become one of ONNX"
-            )
-            kept = f"{what}, since {'; '.join(dict.fromkeys(reasons))}"
+            kept = f"it cannot become an If or a Loop of ONNX, since {'; '.join(dict.fromkeys(reasons))}"
             where = user_line(cause) if isinstance(cause, Unsuitable) else None
             if where is not None and where != first.where:
                 kept += f" ({where})"
