@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, load_model_from_string, numpy_helper
 
 import tonnx
 from tonnx.errors import TonnxError
@@ -53,6 +54,24 @@ def test_retarget(seeds: int, tmp_path: Path) -> None:
                 refused += 1
                 assert "fault of tonnx" not in str(error), f"seed {seed}: {error}"
     assert refused > 20
+
+
+TEXTS = ("pkg.torch.operator", "product", "ReduceSum", "keepdims", "kept", "maker", "the reason")
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("use", [tonnx.report, tonnx.retarget, tonnx.load], ids=lambda use: use.__name__)
+def test_texts_that_are_not_utf8(text: str, use: Any, tmp_path: Path) -> None:
+    model = load_model_from_string(_file())
+    model.producer_name = "maker"
+    model.metadata_props.add(key="kept", value="the reason")
+    data, path = model.SerializeToString(), tmp_path / "a.onnx"
+    assert text.encode() in data
+    path.write_bytes(data.replace(text.encode(), b"\xa0" * len(text)))
+    try:
+        use(path, *([11] if use is tonnx.retarget else [tmp_path / "page.html"] if use is tonnx.report else []))
+    except TonnxError as error:
+        assert "fault of tonnx" not in str(error)
 
 
 @pytest.mark.filterwarnings("ignore")

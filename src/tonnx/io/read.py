@@ -259,6 +259,8 @@ def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
 def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
     if not model.graph.outputs:
         raise InvalidModel(f"{what} not an ONNX model", why="it has no graph with an output")
+    if any(isinstance(text, bytes) for text in _texts(model)):  # what protobuf gives where it cannot decode
+        raise InvalidModel(f"{what} not an ONNX model", why="a name or another text in it is not UTF-8")
     for imports in (model.opset_imports, *(f.opset_imports for f in model.functions.values())):
         if _LONG_NAME in imports:
             imports.setdefault("", imports.pop(_LONG_NAME))
@@ -273,6 +275,20 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
             "the model imports no version of the default operator set", why="it has none of its operators to retarget"
         )
     return model
+
+
+def _texts(model: ir.Model) -> Iterator[Any]:
+    """Names, operators and documentation, wherever they stand."""
+    yield from (model.producer_name, model.producer_version, model.domain, model.doc_string)
+    yield from (*model.metadata_props.keys(), *model.metadata_props.values(), *model.opset_imports)
+    for graph in model.graphs():
+        yield from (graph.name, graph.doc_string, *graph.initializers)
+        yield from (value.name for value in graph.inputs)
+        for node in graph:
+            yield from (node.name, node.op_type, node.domain, node.doc_string, *node.attributes)
+            yield from (value.name for value in node.outputs)
+            for pair in node.metadata_props.items():
+                yield from pair
 
 
 def _check_calls(model: ir.Model) -> None:

@@ -96,12 +96,12 @@ class Session:
             return
         try:
             self._session = self._opened(source)
-        except Exception as error:  # ONNX Runtime's errors have no base class of their own
+            self.inputs = {value.name: value.type for value in self._session.get_inputs()}
+            self.outputs = {value.name: value.type for value in self._session.get_outputs()}
+            self.shapes = {v.name: v.shape for v in (*self._session.get_inputs(), *self._session.get_outputs())}
+            self.metadata = self._session.get_modelmeta().custom_metadata_map
+        except Exception as error:  # ONNX Runtime's errors have no base class of their own; texts may not be UTF-8
             raise _not_loaded(error, None if isinstance(source, bytes) else source) from error
-        self.inputs = {value.name: value.type for value in self._session.get_inputs()}
-        self.outputs = {value.name: value.type for value in self._session.get_outputs()}
-        self.shapes = {v.name: v.shape for v in (*self._session.get_inputs(), *self._session.get_outputs())}
-        self.metadata = self._session.get_modelmeta().custom_metadata_map
 
     def _opened(self, source: str | bytes) -> onnxruntime.InferenceSession:
         import onnxruntime
