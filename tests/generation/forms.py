@@ -10,6 +10,8 @@ import json
 import sys
 from pathlib import Path
 
+from tools.site_data import write_page
+
 from tests.generation.packages import SECONDS, TOKENS, in_fork
 
 OPSETS = (11, 14, 17, 18, 21, 23, 24)
@@ -70,7 +72,7 @@ def main() -> int:
             print(case, results[case], flush=True)
             options.results.write_text(json.dumps(results, indent=1))
     if options.write:
-        options.write.write_text(page(results), encoding="utf-8")
+        write_page(options.write, page(results))
     return 0
 
 

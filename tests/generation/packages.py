@@ -16,6 +16,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tools.site_data import write_page
+
 from tests.generation.families import MORE_SIZES, tiny_config, varied
 from tests.generation.suite import PACKAGES, line
 
@@ -272,7 +274,7 @@ def main() -> int:
             options.results.write_text(json.dumps(results, indent=1))
     if options.write:
         page = options.write.read_text(encoding="utf-8").partition(PACKAGES)[0]
-        options.write.write_text(page.rstrip("\n") + "\n" + section(results), encoding="utf-8")
+        write_page(options.write, page.rstrip("\n") + "\n" + section(results))
     return 0
 
 

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tools.site_data import write_page
+
 from tests.generation.families import FAMILIES
 
 SECONDS = 600
@@ -122,7 +124,7 @@ def main() -> int:
     if options.write:
         written = options.write.read_text(encoding="utf-8") if options.write.exists() else ""
         _, mark, packages = written.partition(PACKAGES)  # written by tests.generation.packages
-        options.write.write_text(page(results) + mark + packages, encoding="utf-8")
+        write_page(options.write, page(results) + mark + packages)
     return 0
 
 

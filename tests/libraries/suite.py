@@ -15,6 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tools.site_data import write_page
+
 from tests.libraries import registry
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,6 +69,10 @@ def table(results: dict[str, Any]) -> str:
         f"– was not measured; of {len(registry.cases())} networks that are written down as cases, {len(results)} were.",
         "Each result is of the day on which it was measured: a refusal may have been mended since.",
         "",
+        "Right, of those measured: " + "; ".join(_whole(results)) + ".",
+        "",
+        "## By library",
+        "",
         "| library | networks | " + " | ".join(EXPORTERS.values()) + " |",
         "|---" * (2 + len(EXPORTERS)) + "|",
     ]
@@ -75,14 +81,21 @@ def table(results: dict[str, Any]) -> str:
         rows = [outcome for name, outcome in results.items() if not library or registry.case(name).library == library]
         counts = [_count([row[exporter]["outcome"] for row in rows if exporter in row]) for exporter in EXPORTERS]
         lines.append(f"| {library or '**all**'} | {len(rows)} | " + " | ".join(counts) + " |")
-    lines += ["", "| network | " + " | ".join(EXPORTERS.values()) + " |", "|---" * (1 + len(EXPORTERS)) + "|"]
+    lines += ["", "## By network", ""]
+    lines += ["| network | " + " | ".join(EXPORTERS.values()) + " |", "|---" * (1 + len(EXPORTERS)) + "|"]
     for name, outcome in results.items():
         cells = [_SIGNS.get(outcome[e]["outcome"], "–") if e in outcome else "–" for e in EXPORTERS]
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     told = [(name, row["tonnx"]) for name, row in results.items() if row.get("tonnx", {}).get("told")]
-    lines += ["", "What tonnx says of those that it does not deliver:", ""]
+    lines += ["", "## Not delivered", "", "What tonnx says of those:", ""]
     lines += [f"- {name}: {one['told']}" for name, one in told if one["outcome"] != "right"]
     return "\n".join(lines) + "\n"
+
+
+def _whole(results: dict[str, Any]) -> list[str]:
+    """The figures of each exporter that was measured."""
+    counts = {e: _count([row[e]["outcome"] for row in results.values() if e in row]) for e in EXPORTERS}
+    return [f"{EXPORTERS[exporter]} **{count}**" for exporter, count in counts.items() if count != "–"]
 
 
 def _count(outcomes: list[str]) -> str:
@@ -105,7 +118,7 @@ def main() -> None:
             print("    " + result["told"].strip().replace("\n", "\n    "), flush=True)
         if options.write:
             keep(exporter, name, result)
-            DOCUMENT.write_text(table(kept()), encoding="utf-8")
+            write_page(DOCUMENT, table(kept()))
     sys.exit(bad > 0)
 
 

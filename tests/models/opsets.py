@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from tools.site_data import with_tables, write_page
 
 from tests.models import zoo
 from tonnx.errors import RetargetError, TonnxError
@@ -97,7 +98,7 @@ def write(rows: Iterable[Row], path: Path = DOCUMENT) -> None:
     """The table; lines of models that were not measured now stay as they are."""
     lines: dict[str, str] = {}
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in with_tables(path.read_text(encoding="utf-8")).splitlines():
             if line.startswith("| ") and not line.startswith("| model"):
                 lines[line.split("|")[1].strip()] = line
     for row in rows:
@@ -117,7 +118,7 @@ def write(rows: Iterable[Row], path: Path = DOCUMENT) -> None:
         "|" + "---|" * len(header),
         *(lines[name] for name in [*zoo.TIMM, *zoo.TRANSFORMERS] if name in lines),
     ]
-    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    write_page(path, "\n".join(text) + "\n")
 
 
 def _line(row: Row) -> str:

@@ -72,3 +72,10 @@ def test_every_table_that_a_page_names_is_there() -> None:
     places = [place for text in texts for place in re.findall(r"^\[(\d+) rows\]\(\.\./site/data/(.*)\)$", text, re.M)]
     assert len(places) >= 4
     assert all(len(read_table(DATA / name)) == int(count) + 1 for count, name in places)
+
+
+@pytest.mark.parametrize("page", sorted(page.name for page in (ROOT / "docs").glob("*.md")))
+def test_no_page_has_a_long_table(page: str) -> None:
+    """Whoever writes it calls `write_page`."""
+    tables = re.findall(r"(?:^\|.*\|\n)+", (ROOT / "docs" / page).read_text("utf-8"), re.M)
+    assert all(len(table.splitlines()) - 2 < LONG for table in tables)

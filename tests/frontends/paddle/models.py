@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tools.site_data import with_tables, write_page
 
 from tests.frontends.paddle import nets
 from tonnx.errors import TonnxError
@@ -112,7 +113,7 @@ def write(rows: Iterable[Row], path: Path) -> None:
     """The table; lines of models that were not measured now stay as they are."""
     lines: dict[tuple[str, str], str] = {}
     if path.exists():
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in with_tables(path.read_text(encoding="utf-8")).splitlines():
             cells = [cell.strip() for cell in line.split("|")]
             if len(cells) > 4 and cells[2] in KINDS:
                 lines[cells[1], cells[2]] = line
@@ -131,7 +132,7 @@ def write(rows: Iterable[Row], path: Path) -> None:
         "|" + "---|" * len(header),
         *(lines[name, kind] for name in [*nets.VISION, *nets.OWN] for kind in KINDS if (name, kind) in lines),
     ]
-    path.write_text("\n".join(text) + "\n", encoding="utf-8")
+    write_page(path, "\n".join(text) + "\n")
 
 
 def _line(row: Row) -> str:
