@@ -17,11 +17,15 @@ import torch
 from torch import nn
 
 import tonnx
+from tonnx.api import calibrated
 from tonnx.cli import main
 from tonnx.ir.pairs import are_safe
+from tonnx.proof.judge import run_of
 from tonnx.quant.histogram import Histogram
 from tonnx.quant.integers import Form, by_channel
-from tonnx.quant.static import _inside
+from tonnx.quant.layers import candidates
+from tonnx.quant.qdq import Step
+from tonnx.quant.static import _inside, steps_needed, write_static, write_trial
 
 RNG = np.random.default_rng(0)
 DATA = RNG.standard_normal((48, 3, 8, 8)).astype(np.float32)
@@ -130,6 +134,66 @@ def test_methods(net: Path, method: str) -> None:
     assert len(result.calibrated.layers) == 5
 
 
+def test_a_calibration_opens_two_sessions(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is looked at, which also says what is right, and one in which both ways to find ranges are tried."""
+    opened: list[ir.Model] = []
+
+    def counted(model: ir.Model, **options: bool) -> Any:
+        opened.append(model)
+        return run_of(model, **options)
+
+    monkeypatch.setattr(calibrated, "run_of", counted)
+    result = tonnx.quantize(net, data=DATA, verify=False)
+    assert len(opened) == 2
+    assert result.calibrated is not None
+    original = onnxruntime.InferenceSession(str(net), providers=["CPUExecutionProvider"])
+    wanted = original.run(None, dict(result.calibrated.kept[0]))[0]
+    output = next(iter(result.calibrated.wanted[0].values()))
+    np.testing.assert_allclose(output, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_tried_is_what_is_written(net: Path) -> None:
+    """The same steps as inputs, beside floats that the stored integers stand for, give what the file gives."""
+    model = ir.load(net)
+    calibrated.prepared(model)
+    names = [layer.name for layer in candidates(model)]
+    steps = {name: Step.of((-3.0, 5.0)) for name in steps_needed(candidates(model))}
+    tried, written = model.clone(), model.clone()
+    trial = write_trial(tried, names, 8, {}, {})
+    write_static(written, names, steps, {})
+    feeds = {"x": DATA[:4]}
+    one = run_of(tried, fused_integers=False)({**feeds, **trial.feeds(steps)})
+    other = run_of(written, fused_integers=False)(feeds)
+    for name, array in other.items():
+        np.testing.assert_allclose(one[name], array, atol=2e-2 * np.abs(array).max())
+        assert np.square(one[name] - array).mean() < 1e-5 * np.square(array).mean()
+
+
+def test_an_iterator_may_use_its_memory_again(net: Path) -> None:
+    def batches() -> Iterator[np.ndarray]:
+        memory = np.zeros((8, 3, 8, 8), np.float32)
+        for start in range(0, 48, 8):
+            memory[:] = DATA[start : start + 8]
+            yield memory
+
+    again = tonnx.quantize(net, data=batches(), verify=False).calibrated
+    assert again is not None
+    for feeds, number in zip(again.kept, (1, 3, 5), strict=True):
+        np.testing.assert_array_equal(feeds["x"], DATA[8 * number : 8 * number + 8])
+
+
+@pytest.mark.parametrize("scales", [(1, 1), (1, 40), (0, 3), (0, 0)])
+def test_histograms_of_parts_are_one(scales: tuple[float, float]) -> None:
+    whole, *parts = (Histogram() for _ in range(3))
+    for scale, part in zip(scales, parts, strict=True):
+        values = RNG.standard_normal(3000).astype(np.float32) * np.float32(scale)
+        for one in (whole, part):
+            one.add(values, float(values.min()), float(values.max()))
+    both = parts[0].with_those_of(parts[1])
+    assert (both.width, both.zeros, both.low, both.high) == (whole.width, whole.zeros, whole.low, whole.high)
+    np.testing.assert_array_equal(both.counts, whole.counts)
+
+
 def test_sixteen_bits_are_closer(net: Path) -> None:
     eight, sixteen = (
         tonnx.quantize(net, data=DATA, method="minmax", activations=bits, opset_version=21).losses[0].signal_to_noise
@@ -153,11 +217,11 @@ def test_costly_layers_stay_floats(net: Path) -> None:
     assert whole.calibrated is not None and not whole.calibrated.floats
     limit = whole.calibrated.curve[0].loss * 0.7
     result = tonnx.quantize(net, data=DATA, method="minmax", max_loss=limit)
-    calibrated = result.calibrated
-    assert calibrated is not None and 0 < len(calibrated.floats) < 5
-    assert set(calibrated.floats.values()) == {"it costs too much"}
-    chosen = next(point for point in calibrated.curve if set(point.floats) == set(calibrated.floats))
-    assert chosen.loss <= limit < calibrated.curve[0].loss
+    found = result.calibrated
+    assert found is not None and 0 < len(found.floats) < 5
+    assert set(found.floats.values()) == {"it costs too much"}
+    chosen = next(point for point in found.curve if set(point.floats) == set(found.floats))
+    assert chosen.loss <= limit < found.curve[0].loss
     assert "layers in float" in str(result)
 
 

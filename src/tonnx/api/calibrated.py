@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -14,13 +14,12 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
 from tonnx.errors import InvalidArgument
 from tonnx.io import read as reading
-from tonnx.io import write
 from tonnx.ir import provenance
+from tonnx.ir.rewrite import no_collection
 from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, optimise
-from tonnx.proof import Session
-from tonnx.proof.judge import run_of
+from tonnx.proof.judge import UnopenedSession, run_of
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.integers import Form, Stored
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, too_small
@@ -28,7 +27,7 @@ from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
 from tonnx.quant.rescale import equalise, places, smooth
 from tonnx.quant.search import Loss, Point, output_loss, until_met
-from tonnx.quant.static import Written, channels_needed, steps_needed, write_static
+from tonnx.quant.static import Written, channels_needed, steps_needed, write_static, write_trial
 from tonnx.run.model import Model
 
 AUTO = "auto"
@@ -155,11 +154,10 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[d
     if how.smooth is not None:
         samples, more = _smoothed(model, samples, how.smooth)
         notes += more
-    original = run_of(read())
-    keeper = _Keeper(samples, original)
+    keeper = _Keeper()
     channels = channels_needed(chosen) if how.correct_bias else {}
-    observed = observe(model, steps_needed(chosen), channels, keeper, run_of)
-    study = _Study(model, chosen, observed, how, target, keeper)
+    observed = observe(model, steps_needed(chosen), channels, samples, run_of, keeper.add)
+    study = _Study(model, read, chosen, observed, how, target, keeper)
     method = study.best_method()
     curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
     floats |= dict.fromkeys(lost, "it costs too much")
@@ -199,36 +197,36 @@ def model_of(model: ir.Model, recipe: Any) -> Model:
     """The network as what takes samples, with a recipe for pictures."""
     from tonnx.run.recipe import read_recipe
 
-    return Model(Session(write.to_bytes(model)), None if recipe is None else read_recipe(recipe))
+    return Model(UnopenedSession(model), None if recipe is None else read_recipe(recipe))
 
 
 class _Keeper:
-    """Hands samples on and keeps some of them, with what the original gives for those: of every other, or the only one.
+    """Keeps some of the samples, with what the network gives for them: of every other, or the only one.
 
     See `tonnx.quant.observe.Observed.part`.
     """
 
-    def __init__(self, source: Iterator[dict[str, np.ndarray]], original: Run) -> None:
-        self._source, self.original = source, original
+    def __init__(self) -> None:
         self.kept: list[dict[str, np.ndarray]] = []
         self.wanted: list[dict[str, np.ndarray]] = []
+        self._draws, self._bytes = np.random.default_rng(0), 0
 
-    def __iter__(self) -> Iterator[Feeds]:
-        draws, bytes_kept = np.random.default_rng(0), 0
-        for number, feeds in enumerate(self._source):
-            yield feeds
-            if number == 1:
-                self.kept.clear()  # the first: it counts in the ranges
-            if number % 2 == 0 and number:
-                continue
-            seen = number // 2
-            place = seen if len(self.kept) < _KEPT and bytes_kept < _KEPT_BYTES else int(draws.integers(seen + 1))
-            if place < len(self.kept):
-                self.kept[place] = feeds
-            elif place == seen:
-                self.kept.append(feeds)
-                bytes_kept += sum(array.nbytes for array in feeds.values())
-        self.wanted = [self.original(feeds) for feeds in self.kept]
+    def add(self, number: int, feeds: Feeds, outputs: dict[str, np.ndarray]) -> None:
+        """Perhaps keep a sample."""
+        if number == 1:
+            self.kept.clear()  # the first: it counts in the ranges
+            self.wanted.clear()
+        if number % 2 == 0 and number:
+            return
+        seen = number // 2
+        full = len(self.kept) >= _KEPT or self._bytes >= _KEPT_BYTES
+        place = int(self._draws.integers(seen + 1)) if full else seen
+        if place > len(self.kept) or (full and place == len(self.kept)):
+            return
+        own = {name: np.array(array) for name, array in feeds.items()}  # whoever gave it may use its memory again
+        self.kept[place : place + 1], self.wanted[place : place + 1] = [own], [outputs]
+        if not full:
+            self._bytes += sum(array.nbytes for array in own.values())
 
 
 @dataclass
@@ -236,6 +234,8 @@ class _Study:
     """One network, quantised in several ways and measured."""
 
     model: ir.Model
+    read: Callable[[], ir.Model]
+    """Gives the original."""
     layers: Sequence[Candidate]
     observed: Observed
     how: Calibration
@@ -244,14 +244,18 @@ class _Study:
     known: dict[tuple[str, Form], Stored] = field(default_factory=dict)
     """Weights that were rounded already."""
 
-    def written(self, names: Sequence[str], method: str, part: bool = False) -> tuple[ir.Model, list[Written]]:
-        """A copy with integers in some layers, in the form of `prepared`; ``part``: by some of the samples."""
-        levels, histograms = 1 << self.how.bits, self.observed.part if part else self.observed.histograms
-        copy = self.model.clone()
-        needed = steps_needed([layer for layer in candidates(copy) if layer.name in set(names)])
+    def steps(self, names: Sequence[str], method: str, histograms: Mapping[str, Histogram]) -> dict[str, Step]:
+        """Of the values that some layers need."""
+        needed = steps_needed([layer for layer in self.layers if layer.name in set(names)])
+        levels = 1 << self.how.bits
         ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in needed}
-        steps = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
-        return copy, write_static(copy, names, steps, self.observed.means, self.known)
+        return {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
+
+    def written(self, names: Sequence[str], method: str) -> tuple[ir.Model, list[Written]]:
+        """A copy with integers in some layers, in the form of `prepared`."""
+        with no_collection():
+            copy, steps = self.model.clone(), self.steps(names, method, self.observed.histograms)
+            return copy, write_static(copy, names, steps, self.observed.means, self.known)
 
     def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
         """Such a copy for the runtime, and the bytes of its weights."""
@@ -264,16 +268,24 @@ class _Study:
         metric = self.how.metric
         if metric is None:
             return output_loss(self.keeper.wanted, self.keeper.kept)
-        best = float(metric(self.keeper.original))
+        best = float(metric(run_of(self.read())))
         return lambda run: best - float(metric(run))
 
     def best_method(self) -> str:
         if self.how.method != AUTO:
             return self.how.method
-        loss, names = output_loss(self.keeper.wanted, self.keeper.kept), [layer.name for layer in self.layers]
-        # On samples that the ranges were not found on: those may reach further, and are cut off then. As it stands: the
-        # steps are the same in any opset, and to rewrite the network for one takes longer than to run it.
-        return min(_TRIED, key=lambda method: loss(run_of(self.written(names, method, part=True)[0])))
+        names, loss = [layer.name for layer in self.layers], output_loss(self.keeper.wanted, self.keeper.kept)
+        with no_collection():
+            copy = self.model.clone()
+            trial = write_trial(copy, names, self.how.bits, self.observed.means, self.known)
+            run = run_of(copy, fused_integers=False)
+
+        def lost(method: str) -> float:
+            # On samples that the ranges were not found on: those may reach further, and are cut off then.
+            steps = trial.feeds(self.steps(names, method, self.observed.part))
+            return loss(lambda feeds: run({**feeds, **steps}))
+
+        return min(_TRIED, key=lost)
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""

@@ -140,9 +140,9 @@ class _Request:
         """Of names that stay floats."""
         return [self.skip] if isinstance(self.skip, str) else list(self.skip)
 
-    def feeds(self, read: Callable[[], ir.Model]) -> Iterator[dict[str, np.ndarray]]:
+    def feeds(self, model: ir.Model) -> Iterator[dict[str, np.ndarray]]:
         """The data, as what the model takes."""
-        return samples_of(model_of(read(), self.recipe), self.data, self.samples)
+        return samples_of(model_of(model, self.recipe), self.data, self.samples)
 
 
 def _run(asked: _Request) -> QuantizeResult:
@@ -266,7 +266,7 @@ def _weights(job: _Job, form: Form, by_data: bool) -> Callable[[], Subject]:
     """Weights alone as integers."""
     rounded, result = job.read(), job.result
     with job.stages("quantise"):
-        batches = list(job.asked.feeds(job.read)) if by_data else []
+        batches = list(job.asked.feeds(result.model)) if by_data else []
         _store(result, form, job.asked.patterns, job.target, batches)
         _round_weights(rounded, result.layers)
     return partial(file_subject, rounded, rounded.clone, result, job.inputs or (batches[0] if batches else {}))
@@ -277,7 +277,8 @@ def _static(job: _Job, how: Calibration) -> Callable[[], Subject]:
     result = job.result
     with job.stages("calibrate"):
         result.notes += prepared(result.model)
-        calibrated = calibrate(result.model, job.read, job.asked.feeds(job.read), how, job.asked.patterns, job.target)
+        samples = job.asked.feeds(result.model)
+        calibrated = calibrate(result.model, job.read, samples, how, job.asked.patterns, job.target)
         result.model, result.calibrated = calibrated.model, calibrated
         result.notes += calibrated.notes
         result.layers = [Layer(layer.weight, (), layer.stored) for layer in calibrated.layers]
@@ -329,7 +330,7 @@ def _half(job: _Job) -> Callable[[], Subject]:
     if floats.reference is None:
         raise InvalidArgument("half precision is emulated in ONNX Runtime, which does not run it", why=result.not_run)
     with job.stages("emulate"):
-        feeds = _like(floats.example) if asked.data is None else asked.feeds(job.read)
+        feeds = _like(floats.example) if asked.data is None else asked.feeds(result.model)
         result.halved = halve(result.model, asked.to, feeds, asked.patterns, job.target, asked.keep_io)
         result.notes += result.halved.notes
     return partial(half_subject, floats, result.model, asked.to)

@@ -42,6 +42,32 @@ class ReferenceSession(Session):
         return dict(zip(self.outputs, map(np.asarray, results), strict=True))
 
 
+class UnopenedSession(Session):
+    """What a model takes and gives; ONNX Runtime loads it when it first runs."""
+
+    def __init__(self, model: ir.Model) -> None:
+        graph = model.graph
+        inputs = [value for value in graph.inputs if not value.is_initializer()]
+        self.inputs, self.outputs = ({str(v.name): _type_name(v) for v in some} for some in (inputs, graph.outputs))
+        self.shapes = {str(v.name): _sizes(v) for v in (*inputs, *graph.outputs)}
+        self.metadata, self.brought_up_by = dict(model.metadata_props), ""
+        self._model = model
+        self._run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]] | None = None
+
+    def run(self, feeds: Mapping[str, np.ndarray], patience: float | None = None) -> dict[str, np.ndarray]:
+        self._run = self._run or run_of(self._model)
+        return self._run(feeds)
+
+
+def _type_name(value: ir.Value) -> str:
+    """As ONNX Runtime writes it; empty if it is no tensor."""
+    return f"tensor({value.type.dtype.name.lower()})" if isinstance(value.type, ir.TensorType) else ""
+
+
+def _sizes(value: ir.Value) -> list[int | str | None]:
+    return [dim if isinstance(dim, int) else dim.value for dim in value.shape or ()]
+
+
 def open_session(model: Model, *, optimised: bool = True) -> Session:
     """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither loads or runs it."""
     from tonnx.proof.parts import PartedSession, is_too_big
@@ -75,11 +101,17 @@ def checked(model: Model) -> list[str]:
     return []
 
 
-def run_of(model: ir.Model) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
-    """What runs a model of any opset in ONNX Runtime; one that is too old for it gets the model at an older one."""
+def run_of(
+    model: ir.Model, *, fused_integers: bool = True
+) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
+    """What runs a model of any opset in ONNX Runtime; one that is too old for it gets the model at an older one.
+
+    Its threads do not wait for the next run busily: what comes between two runs is work in Python.
+    ``fused_integers``: whether layers between DequantizeLinear and QuantizeLinear multiply integers.
+    """
     try:
-        return Session(write.to_bytes(model)).run
+        return Session(write.to_bytes(model), spin=False, fused_integers=fused_integers).run
     except TooNew:
         older = model.clone()
         legalise(older, Target(_RUN_BY_ALL))
-        return Session(write.to_bytes(older)).run
+        return Session(write.to_bytes(older), spin=False, fused_integers=fused_integers).run

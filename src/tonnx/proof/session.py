@@ -67,6 +67,7 @@ class Session:
         optimised: bool = True,
         exact: bool = True,
         spin: bool = True,
+        fused_integers: bool = True,
         data_folder: str | None = None,
     ) -> None:
         import onnxruntime
@@ -80,6 +81,8 @@ class Session:
             self._options.add_session_config_entry("session.disable_prepacking", "1")  # it would copy the weights
         if exact:
             self._options.add_session_config_entry(*_EXACT)
+        if not fused_integers:  # nor are float weights beside rounded activations rounded for it
+            self._options.add_session_config_entry("session.disable_quant_qdq", "1")
         if not spin:
             self._options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:

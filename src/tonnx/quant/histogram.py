@@ -4,7 +4,7 @@ integers should stand for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -55,10 +55,24 @@ class Histogram:
         if not self.width:
             self.width = float(2.0 ** np.ceil(np.log2(bound / _HALF)))
         while bound > _HALF * self.width:
-            merged = self.counts.reshape(-1, 2).sum(1)
-            self.counts = np.zeros(2 * _HALF)
-            self.counts[_HALF // 2 : _HALF // 2 + _HALF] = merged
-            self.width *= 2
+            self._widen()
+
+    def _widen(self) -> None:
+        """Merge bins in pairs."""
+        merged = self.counts.reshape(-1, 2).sum(1)
+        self.counts = np.zeros(2 * _HALF)
+        self.counts[_HALF // 2 : _HALF // 2 + _HALF] = merged
+        self.width *= 2
+
+    def with_those_of(self, other: Histogram) -> Histogram:
+        """The histogram of the values of both."""
+        narrow, wide = (replace(one) for one in sorted((self, other), key=lambda one: one.width))
+        while narrow.width and narrow.width < wide.width:
+            narrow._widen()
+        return Histogram(
+            wide.width, narrow.counts + wide.counts, self.zeros + other.zeros, min(self.low, other.low),
+            max(self.high, other.high), np.concatenate([self.values, other.values]),
+        )  # fmt: skip
 
     @property
     def centres(self) -> np.ndarray:
@@ -89,28 +103,32 @@ class Histogram:
         """The range with the least square error: of rounding inside of it, and of cutting off what lies outside."""
         parts = np.linspace(1 / _PARTS, 1, _PARTS)
         lows, highs = np.unique(self.low * parts), np.unique(self.high * parts)
-        below, above = self._cut_off(-lows, negative=True), self._cut_off(highs, negative=False)
+        tails = self._tails()
+        below, above = _cut_off(-lows, *tails[0]), _cut_off(highs, *tails[1])
         step = (highs[None, :] - lows[:, None]) / (levels - 1)
         error = below[:, None] + above[None, :] + step**2 / 12 * self.counts.sum()
         i, j = np.unravel_index(np.argmin(error), error.shape)
         best = float(lows[i]), float(highs[j])
         # Values on a grid of their own, such as pixels, may meet the integers exactly.
         whole = self.low, self.high
-        return whole if self.error(whole, levels) <= self.error(best, levels) else best
+        return whole if self.error(whole, levels, tails) <= self.error(best, levels, tails) else best
 
-    def _cut_off(self, ends: np.ndarray, *, negative: bool) -> np.ndarray:
-        """The square error of values beyond each of these magnitudes, on one side of zero."""
-        counts = self.counts[_HALF - 1 :: -1] if negative else self.counts[_HALF:]
+    def _tails(self) -> tuple[_Tail, _Tail]:
+        """Below zero, and above it."""
         x = (np.arange(_HALF) + 0.5) * self.width
-        moments = [np.cumsum((counts * x**power)[::-1])[::-1] for power in range(3)]
-        first = np.minimum((ends / self.width).astype(np.int64) + 1, _HALF)
-        count, total, squares = (np.append(moment, 0.0)[first] for moment in moments)
-        return np.maximum(squares - 2 * ends * total + ends**2 * count, 0)
+        powers = np.stack([np.ones(_HALF), x, x * x])
+        sides = (self.counts[_HALF - 1 :: -1], self.counts[_HALF:])
+        sums = (np.cumsum((side * powers)[:, ::-1], axis=1)[:, ::-1] for side in sides)
+        below, above = (np.pad(moments, ((0, 0), (0, 1))) for moments in sums)
+        return (self.width, below), (self.width, above)
 
-    def error(self, ends: tuple[float, float], levels: int = 256) -> float:
+    def error(
+        self, ends: tuple[float, float], levels: int = 256, tails: tuple[_Tail, _Tail] | None = None
+    ) -> float:
         """The sum of the square errors of all values that were counted."""
         low, high = ends
-        cut = self._cut_off(np.array([-low]), negative=True) + self._cut_off(np.array([high]), negative=False)
+        below, above = tails or self._tails()
+        cut = _cut_off(np.array([-low]), *below) + _cut_off(np.array([high]), *above)
         inside = self.values[(self.values >= low) & (self.values <= high)].astype(np.float64)
         scale = (high - low) / (levels - 1) or 1.0
         rounded = np.rint(inside / scale) * scale - inside
@@ -132,6 +150,16 @@ class Histogram:
                 best, end = lost, stop
         bound = end * self.width
         return max(-bound, self.low), min(bound, self.high)
+
+
+_Tail = tuple[float, np.ndarray]
+"""Of one side of zero: the width of a bin, and the sums of counts, values and squares from each bin on."""
+
+
+def _cut_off(ends: np.ndarray, width: float, moments: np.ndarray) -> np.ndarray:
+    """The square error of values beyond each of these magnitudes, on one side of zero."""
+    count, total, squares = moments[:, np.minimum((ends / width).astype(np.int64) + 1, _HALF)]
+    return np.maximum(squares - 2 * ends * total + ends**2 * count, 0)
 
 
 def _divergence(counts: np.ndarray, stop: int, levels: int) -> float:

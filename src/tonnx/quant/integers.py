@@ -123,28 +123,26 @@ def _rounded(
     importance: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """The blocks are along the last axis. The range is the one with the least square error of those that are tried."""
-    best: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    least = np.full(blocks.shape[:-1], np.inf, np.float32)
-    for scale, zero_point in _ranges(blocks, form, dtype):
+    rows = blocks.reshape(-1, blocks.shape[-1])
+    weights = None if importance is None else np.broadcast_to(importance, blocks.shape).reshape(rows.shape)
+    integers, least = np.zeros_like(rows), np.full(len(rows), np.inf, np.float32)
+    scales, zeros, tried = np.ones(len(rows), dtype), np.zeros(len(rows), np.float32), np.zeros(len(rows), dtype)
+    low, high = form.limits
+    for scale, zero_point in _ranges(rows, form, dtype):
         if least_scale is not None:
             scale = np.maximum(scale, least_scale).astype(dtype)
-        low, high = form.limits
-        steps = np.rint(blocks / scale[..., None].astype(np.float32)) + zero_point[..., None]
-        integers = np.clip(steps, low, high)
-        error = (integers - zero_point[..., None]) * scale[..., None].astype(np.float32) - blocks
-        squares = np.einsum("...i,...i->...", error, error if importance is None else error * importance)
-        if best is None:
-            best, least = (integers, scale, zero_point), squares
-            continue
-        better = squares < least
-        least = np.where(better, squares, least)
-        taken = (integers, scale, zero_point)
-        wide = (better[..., None], better, better)
-        best = tuple(np.where(w, new, old) for w, new, old in zip(wide, taken, best, strict=True))  # type: ignore[assignment]
-    assert best is not None
-    kind = _DTYPES[form.bits, form.symmetric]
-    integers, scale, zero_point = best
-    return integers.astype(kind), scale, None if form.symmetric else zero_point.astype(kind)
+        new = np.flatnonzero(scale != tried)  # the others may be no narrower than they were tried before
+        tried, step, zero = scale, scale[new, None].astype(np.float32), zero_point[new, None]
+        steps = np.clip(np.rint(rows[new] / step) + zero, low, high)
+        error = (steps - zero) * step - rows[new]
+        squares = np.einsum("ij,ij->i", error, error if weights is None else error * weights[new])
+        better = squares < least[new]
+        taken = new[better]
+        least[taken], integers[taken], scales[taken] = squares[better], steps[better], scale[taken]
+        zeros[taken] = zero_point[taken]
+    shape, kind = blocks.shape[:-1], _DTYPES[form.bits, form.symmetric]
+    points = None if form.symmetric else zeros.astype(kind).reshape(shape)
+    return integers.astype(kind).reshape(blocks.shape), scales.reshape(shape), points
 
 
 def _ranges(blocks: np.ndarray, form: Form, dtype: np.dtype) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 
 import numpy as np
 import onnx_ir as ir
@@ -14,13 +15,15 @@ import onnx_ir as ir
 from tonnx.errors import InvalidArgument
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import dims_of
-from tonnx.ir.rewrite import names_in
+from tonnx.ir.rewrite import names_in, no_collection
 from tonnx.quant.histogram import Histogram
 
 Feeds = Mapping[str, np.ndarray]
 Run = Callable[[Feeds], dict[str, np.ndarray]]
 Open = Callable[[ir.Model], Run]
 """Makes a function of a model that runs it."""
+Keep = Callable[[int, Feeds, dict[str, np.ndarray]], None]
+"""Gets the number of a sample, the sample, and what the network gives for it."""
 
 _TAKEN = 8192
 """About how many values of a tensor are counted at each run."""
@@ -32,7 +35,7 @@ class Mean:
 
     channels: np.ndarray
     sizes: tuple[int, ...]
-    """Of the last sample."""
+    """Of the whole value in one of the samples."""
 
 
 @dataclass
@@ -46,34 +49,39 @@ class Observed:
 
 
 def observe(
-    model: ir.Model, names: Sequence[str], channels: Mapping[str, int], samples: Iterable[Feeds], opened: Open
-) -> Observed:
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int], samples: Iterable[Feeds], opened: Open,
+    keep: Keep,
+) -> Observed:  # fmt: skip
     """The histograms of some values over all samples, and the means of each index of an axis of others.
 
     The model is not changed. ``names`` are the former, ``channels`` the axes of the latter.
     """
-    copy = model.clone()
-    probes, averages = _probe(copy, names, channels)
-    run = opened(copy)
-    counted, part = ({name: Histogram() for name in names} for _ in range(2))
+    samples = iter(samples)
+    first = list(islice(samples, 1))
+    with no_collection():
+        copy = model.clone()
+        outputs = [str(value.name) for value in copy.graph.outputs]
+        probes, averages = _probe(copy, names, channels, _sizes(copy, *first))
+        run = opened(copy)
+    halves = [{name: Histogram() for name in names} for _ in range(2)]
     means = {name: Mean(np.zeros(1), ()) for name in channels}
-    for number, feeds in enumerate(samples):
+    for number, feeds in enumerate(chain(first, samples)):
         results = run(feeds)
         for name, (average, sizes) in averages.items():
             before = means[name].channels
             now = before + (results[average].astype(np.float64) - before) / (number + 1)
-            means[name] = Mean(now, tuple(int(size) for size in results[sizes]))
-        for name, (low, high, some) in probes.items():
-            ends = float(results[low]), float(results[high])
+            means[name] = Mean(now, sizes if isinstance(sizes, tuple) else tuple(map(int, results[sizes])))
+        for name, (low, high, taken) in probes.items():
+            ends, some = (float(results[low]), float(results[high])), _some(results[taken])
             if not np.isfinite(ends).all():
                 raise InvalidArgument(
                     f"the network itself computes numbers that are not finite on sample {number}",
                     why=f"the value {name} reaches from {ends[0]:g} to {ends[1]:g}",
                 )
-            counted[name].add(results[some], *ends)
-            if number % 2 == 0:
-                part[name].add(results[some], *ends)
-    return Observed(counted, part, means)
+            halves[number % 2][name].add(some, *ends)
+        keep(number, feeds, {name: results[name] for name in outputs})
+    part, rest = halves
+    return Observed({name: part[name].with_those_of(rest[name]) for name in names}, part, means)
 
 
 def largest(
@@ -98,36 +106,61 @@ def largest(
     return seen
 
 
+def _sizes(model: ir.Model, feeds: Feeds | None = None) -> dict[str, int]:
+    """What the dimensions that have names are in a sample."""
+    if feeds is None:
+        return {}
+    dims = ((dim, size) for value in model.graph.inputs if (array := feeds.get(str(value.name))) is not None
+            for dim, size in zip(dims_of(value) or (), array.shape, strict=False))  # fmt: skip
+    return {dim.value: size for dim, size in dims if isinstance(dim, ir.SymbolicDim) and dim.value is not None}
+
+
+def _dims(value: ir.Value, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The dimensions of a value where those with names are so large; None where one is not known."""
+    dims = dims_of(value)
+    known = None if dims is None else [dim if isinstance(dim, int) else sizes.get(dim.value or "") for dim in dims]
+    return None if known is None or None in known else tuple(known)  # type: ignore[arg-type]
+
+
 def _probe(
-    model: ir.Model, names: Sequence[str], channels: Mapping[str, int]
-) -> tuple[dict[str, tuple[str, str, str]], dict[str, tuple[str, str]]]:
-    """Outputs of the graph in the place of its own: the least, the largest, some of the numbers; means, and sizes."""
+    model: ir.Model, names: Sequence[str], channels: Mapping[str, int], sizes: Mapping[str, int]
+) -> tuple[dict[str, tuple[str, str, str]], dict[str, tuple[str, str | tuple[int, ...]]]]:
+    """Outputs of the graph beside its own: the least, the largest, some of the numbers; means, and sizes.
+
+    ``sizes``: of dimensions that have names, in one of the samples. What they tell is not computed in each run.
+    """
     graph = model.graph
     op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     values = ir.convenience.create_value_mapping(graph)
-    graph.outputs.clear()
     probes = {}
     for name in names:
         value = values[name]
-        some = some_of(op, value)
-        low, high = (op.Identity(reduce(value, keepdims=0)) for reduce in (op.ReduceMin, op.ReduceMax))
+        some = some_of(op, value, sizes)
+        low, high = (reduce(value, keepdims=0) for reduce in (op.ReduceMin, op.ReduceMax))
         probes[name] = (str(low.name), str(high.name), str(some.name))
         graph.outputs.extend([low, high, some])
-    averages = {}
+    averages: dict[str, tuple[str, str | tuple[int, ...]]] = {}
     for name, axis in channels.items():
         rank = len(dims_of(values[name]) or ())
         mean = op.ReduceMean(values[name], [other for other in range(rank) if other != axis % rank], keepdims=0)
-        sizes = op.Identity(op.Shape(values[name]))
-        averages[name] = str(mean.name), str(sizes.name)
-        graph.outputs.extend([mean, sizes])
+        graph.outputs.append(mean)
+        dims = _dims(values[name], sizes)
+        if dims is None:
+            graph.outputs.append(op.Identity(op.Shape(values[name])))
+        averages[name] = str(mean.name), dims or str(graph.outputs[-1].name)
     return probes, averages
 
 
-def some_of(op: Builder, value: ir.Value) -> ir.Value:
-    """Some thousand numbers of a value, spread over all of it."""
-    dims = dims_of(value)
-    if dims is not None and all(isinstance(dim, int) for dim in dims):
-        step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])  # type: ignore[arg-type]
+def some_of(op: Builder, value: ir.Value, sizes: Mapping[str, int] | None = None) -> ir.Value:
+    """Some thousand numbers of a value, spread over all of it. ``sizes``: about what dimensions with names will be."""
+    dims = _dims(value, sizes or {})
+    if dims is not None:
+        step = op.constant([int(np.prod(dims)) // (2 * _TAKEN) * 2 + 1])
     else:
         step = op.Reshape(op.Add(op.Mul(op.Div(op.Size(value), 2 * _TAKEN), 2), 1), [1])  # odd: rows are mostly even
     return op.Slice(op.Reshape(value, [-1]), [0], [np.iinfo(np.int64).max], [0], step)
+
+
+def _some(array: np.ndarray) -> np.ndarray:
+    """The same of an array, which may be larger than was thought."""
+    return array[:: array.size // (2 * _TAKEN) * 2 + 1]

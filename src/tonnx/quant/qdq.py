@@ -41,6 +41,10 @@ class Step:
         least, most, _ = _LIMITS[self.bits]
         return float(self.scale) * (least - self.zero_point), float(self.scale) * (most - self.zero_point)
 
+    def parts(self) -> tuple[np.ndarray, np.ndarray]:
+        """The scale and the zero point, as QuantizeLinear takes them."""
+        return np.asarray(self.scale), np.asarray(self.zero_point, _LIMITS[self.bits][2])
+
     def rounded(self, array: np.ndarray) -> np.ndarray:
         """What is left of floats."""
         least, most, _ = _LIMITS[self.bits]
@@ -62,10 +66,17 @@ def stored_parts(op: Builder, name: str, stored: Stored) -> list[ir.Value | None
     ]
 
 
-def rounded_activation(op: Builder, value: ir.Value, step: Step) -> ir.Value:
+def step_inputs(op: Builder, name: str, bits: int = 8) -> tuple[ir.Value, ir.Value]:
+    """The scale and the zero point of a value as inputs of the graph."""
+    kinds = {"scale": np.float32, "zero_point": _LIMITS[bits][2]}
+    types = [(part, ir.TensorType(ir.DataType.from_numpy(np.dtype(kind)))) for part, kind in kinds.items()]
+    ports = [ir.Value(name=op.names.unique(f"{name}_{part}"), type=kind, shape=ir.Shape([])) for part, kind in types]
+    op.graph.inputs.extend(ports)
+    return ports[0], ports[1]
+
+
+def rounded_activation(op: Builder, value: ir.Value, scale: ir.Value, zero_point: ir.Value) -> ir.Value:
     """The value, rounded to integers and back; its type and shape are the same."""
-    kind = _LIMITS[step.bits][2]
-    scale, zero_point = op.constant(np.asarray(step.scale)), op.constant(np.asarray(step.zero_point, kind))
     floats = op.DequantizeLinear(op.QuantizeLinear(value, scale, zero_point), scale, zero_point)
     floats.shape, floats.type = value.shape, value.type
     return floats

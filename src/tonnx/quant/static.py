@@ -12,9 +12,9 @@ from tonnx.ir.build import Builder, Names
 from tonnx.ir.pairs import is_depthwise
 from tonnx.ir.rewrite import names_in
 from tonnx.quant.integers import Form, Stored, by_channel
-from tonnx.quant.layers import Candidate, candidates, rounded_values
+from tonnx.quant.layers import Candidate, Rounded, candidates, rounded_values
 from tonnx.quant.observe import Mean
-from tonnx.quant.qdq import Step, rounded_activation, rounded_bias, stored_floats
+from tonnx.quant.qdq import Step, rounded_activation, rounded_bias, step_inputs, stored_floats
 
 WEIGHTS = Form(8, 0, symmetric=True)
 
@@ -50,11 +50,43 @@ def write_static(
         for layer in layers
     ]
     for value, step in of.items():
-        whole = value in rounded.whole
-        readers = [(user, index) for user, index in value.uses() if whole or user in rounded.readers]
-        _round(op, value, step, readers, whole)
+        _round(op, value, rounded, [op.constant(part) for part in step.parts()])
     model.graph.sort()
     return written
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A network that rounds as its layers would, in steps that are inputs of it: one for all that are tried."""
+
+    inputs: Mapping[str, tuple[str, str]]
+    """The scale and the zero point of each value, by its name."""
+
+    def feeds(self, steps: Mapping[str, Step]) -> dict[str, np.ndarray]:
+        """What it takes beside a sample."""
+        pairs = ((ports, steps[name].parts()) for name, ports in self.inputs.items())
+        return {port: part for ports, parts in pairs for port, part in zip(ports, parts, strict=True)}
+
+
+def write_trial(
+    model: ir.Model, chosen: Sequence[str], bits: int, means: Mapping[str, Mean],
+    known: dict[tuple[str, Form], Stored],
+) -> Trial:  # fmt: skip
+    """The same as `write_static`, but that layers multiply floats: those that the integers stand for."""
+    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
+    rounded = rounded_values(layers)
+    for layer in layers:
+        stored, bias = _stored(layer, bits, means, known)
+        layer.node.replace_input_with(1, op.initializer(str(layer.weight.name), ir.Tensor(stored.floats())))
+        if bias is not None and layer.bias is not None:
+            layer.node.replace_input_with(2, op.initializer(str(layer.bias.name), ir.Tensor(bias)))
+    names = dict.fromkeys(str(origin.name) for origin in rounded.origins.values())
+    inputs = {name: step_inputs(op, name, bits) for name in names}
+    for value, origin in rounded.origins.items():
+        _round(op, value, rounded, inputs[str(origin.name)])
+    model.graph.sort()
+    return Trial({name: (str(scale.name), str(zero.name)) for name, (scale, zero) in inputs.items()})
 
 
 def steps_needed(layers: Sequence[Candidate]) -> list[str]:
@@ -76,20 +108,31 @@ def _weights(
     known: dict[tuple[str, Form], Stored],
 ) -> tuple[Stored, Step]:  # fmt: skip
     """The weight and the bias as integers; the layer reads what they stand for."""
-    weight, bias, step = layer.weight, layer.bias, steps[layer.x]
-    assert weight.const_value is not None
-    # No kernel multiplies 16 bits by 8, and those for depthwise convolutions add up each product in 32 bits.
-    form = replace(WEIGHTS, paired=step.bits == 8 and not is_depthwise(layer.node))
-    stored = known.get((layer.name, form)) or by_channel(weight.const_value.numpy(), layer.axis, form)
-    known[layer.name, form] = stored
+    step = steps[layer.x]
+    stored, bias = _stored(layer, step.bits, means, known)
     stored = replace(stored, zero_point=np.zeros(stored.scale.shape, np.int8))  # without one, Gemm is not fused
-    layer.node.replace_input_with(1, stored_floats(op, str(weight.name), stored))
-    if bias is not None and bias.const_value is not None:
-        shift = _shift(weight.const_value.numpy() - stored.floats(), layer, means.get(str(layer.x.name)))
-        integers = rounded_bias(bias.const_value.numpy() + shift, stored.scale * step.scale)
+    layer.node.replace_input_with(1, stored_floats(op, str(layer.weight.name), stored))
+    if bias is not None and layer.bias is not None:
+        integers = rounded_bias(bias, stored.scale * step.scale)
         if integers is not None:
-            layer.node.replace_input_with(2, stored_floats(op, str(bias.name), integers))
+            layer.node.replace_input_with(2, stored_floats(op, str(layer.bias.name), integers))
     return stored, step
+
+
+def _stored(
+    layer: Candidate, bits: int, means: Mapping[str, Mean], known: dict[tuple[str, Form], Stored]
+) -> tuple[Stored, np.ndarray | None]:
+    """The weight as integers, and the bias that makes up for what they change."""
+    weight, bias = layer.weight.const_value, None if layer.bias is None else layer.bias.const_value
+    assert weight is not None
+    # No kernel multiplies 16 bits by 8, and those for depthwise convolutions add up each product in 32 bits.
+    form = replace(WEIGHTS, paired=bits == 8 and not is_depthwise(layer.node))
+    stored = known.get((layer.name, form)) or by_channel(weight.numpy(), layer.axis, form)
+    known[layer.name, form] = stored
+    if bias is None:
+        return stored, None
+    shift = _shift(weight.numpy() - stored.floats(), layer, means.get(str(layer.x.name)))
+    return stored, np.asarray(bias.numpy() + shift)
 
 
 def _shift(error: np.ndarray, layer: Candidate, mean: Mean | None) -> np.ndarray:
@@ -120,10 +163,12 @@ def _inside(conv: ir.Node, axis: int, taps: int, size: int) -> np.ndarray:
     return np.asarray(((places >= 0) & (places < size)).mean(1))
 
 
-def _round(op: Builder, value: ir.Value, step: Step, readers: Sequence[tuple[ir.Node, int]], whole: bool) -> None:
-    """Readers get the rounded numbers; with ``whole`` a result of the graph is rounded, too."""
+def _round(op: Builder, value: ir.Value, rounded: Rounded, step: Sequence[ir.Value]) -> None:
+    """Readers get the rounded numbers; where nobody may read others, a result of the graph is rounded, too."""
+    whole = value in rounded.whole
+    readers = [(user, index) for user, index in value.uses() if whole or user in rounded.readers]
     graph, is_output = op.graph, whole and value.is_graph_output()
-    floats = rounded_activation(op, value, step)
+    floats = rounded_activation(op, value, *step)
     for user, index in readers:
         user.replace_input_with(index, floats)
     if is_output:
@@ -133,5 +178,3 @@ def _round(op: Builder, value: ir.Value, step: Step, readers: Sequence[tuple[ir.
         name = value.name
         value.name = op.names.unique(f"{name}_float")
         floats.name = name
-
-
