@@ -22,7 +22,8 @@ from tonnx.passes.projections import join_projections
 from tonnx.passes.reciprocals import divide
 from tonnx.passes.rms_norm import recognise_rms_norms
 from tonnx.passes.rotary import recognise_rotations
-from tonnx.passes.runtime import fit_kernels, fit_operators, keep_from_fusing
+from tonnx.passes.runtime import fit_kernels, fit_operators
+from tonnx.passes.wrong_fusions import keep_from_fusing
 from tonnx.passes.zero_states import drop_zero_states
 
 

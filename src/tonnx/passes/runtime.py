@@ -18,9 +18,8 @@ from tonnx.passes.integer_relu import clip_integers
 from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
 from tonnx.passes.matmul_nbits import use_matmul_nbits
 from tonnx.passes.nibbles import store_nibbles
-from tonnx.passes.padded_pool import keep_padding_before_pool
 from tonnx.passes.unsigned import store_unsigned
-from tonnx.passes.wrapped_range import keep_range_before_gather
+from tonnx.passes.wrong_fusions import keep_from_fusing
 from tonnx.targets import Profile
 
 _KEEPS = "(runtime=None keeps them as they are)"
@@ -78,11 +77,6 @@ def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
     if products:
         complete(model, {})
     return [told] if products else []
-
-
-def keep_from_fusing(model: ir.Model) -> int:
-    """What ONNX Runtime's optimiser would get wrong; returns how many nodes were changed."""
-    return keep_padding_before_pool(model) + keep_range_before_gather(model)
 
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:

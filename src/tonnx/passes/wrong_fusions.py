@@ -1,0 +1,93 @@
+"""Keeps ONNX Runtime's optimiser from what it gets wrong (seen in 1.31): a row for each fusion, at any opset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+
+from tonnx.ir import facts
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import constant
+from tonnx.ir.rewrite import all_graphs, names_in
+
+_FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
+_MOVED = frozenset("Squeeze Unsqueeze Gather Slice Reshape Cast Identity".split())
+_COMPUTED = frozenset("Add Mul Div Mod Max".split())
+
+
+def keep_from_fusing(model: ir.Model) -> int:
+    """Returns how many nodes were changed."""
+    nodes = [node for graph in all_graphs(model) for node in graph if node.domain == ""]
+    fused = [(node, change) for node in nodes for applies, change in _FUSIONS.get(node.op_type, ()) if applies(node)]
+    if not fused:
+        return 0
+    names = Names(names_in(model))
+    for node, change in fused:
+        assert isinstance(node.graph, ir.Graph)
+        change(Builder(node.graph, names=names, before=node), node)
+    return len(fused)
+
+
+def _is_zero_padding_of_pool(node: ir.Node) -> bool:
+    """PadFusion turns Pad(0) → MaxPool into a MaxPool with pads, which pads with minus infinity."""
+    if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS:
+        return False  # pads that are an attribute are not fused
+    if "mode" in node.attributes and node.attributes["mode"].as_string() != "constant":
+        return False
+    value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
+    readers = {user.op_type for user, _ in node.outputs[0].uses()}
+    return value is not None and not value.any() and readers == {"MaxPool"}
+
+
+def _pad_with_almost_zero(op: Builder, node: ir.Node) -> None:
+    """A Pad whose value is not zero is left alone, so it gets the smallest number above."""
+    dtype = node.inputs[0].dtype  # type: ignore[union-attr]
+    assert dtype is not None
+    if len(node.inputs) < 3:
+        node.resize_inputs(3)
+    node.replace_input_with(2, op.constant(np.nextafter(dtype.numpy().type(0), dtype.numpy().type(1)), dtype))
+
+
+def _is_gather_of_wrapped_range(node: ir.Node) -> bool:
+    """GatherToSliceFusion turns Gather(x, Range(n - 1, -1, -1)) into a Slice to the end -1: to the last element."""
+    maker = node.inputs[1].producer() if node.inputs[1] is not None else None
+    if maker is None or maker.op_type != "Range":
+        return False
+    return not all(end is not None and _is_count(end, {}) for end in maker.inputs[:2])
+
+
+def _end_range_at_zero(op: Builder, node: ir.Node) -> None:
+    places = node.inputs[1]
+    assert places is not None
+    start, limit, delta = places.producer().inputs  # type: ignore[union-attr]
+    whole = op.Range(op.Sub(start, limit), op.constant(0, places.dtype), delta)
+    node.replace_input_with(1, op.Add(whole, limit))
+
+
+def _is_count(value: ir.Value, answers: dict[ir.Value, bool]) -> bool:
+    """Whether a number comes of sizes alone, and so is not negative."""
+    if value not in answers:
+        answers[value] = _is_made_of_counts(value, answers)
+    return answers[value]
+
+
+def _is_made_of_counts(value: ir.Value, answers: dict[ir.Value, bool]) -> bool:
+    known = constant(value)
+    if known is not None:
+        return bool((known >= 0).all())
+    node = value.producer()
+    if node is None or value in facts.NONNEGATIVE:
+        return value in facts.NONNEGATIVE
+    if node.op_type in ("Shape", "Size"):
+        return True
+    parts = node.inputs[:1] if node.op_type in _MOVED else node.inputs if node.op_type in _COMPUTED else []
+    return bool(parts) and all(part is not None and _is_count(part, answers) for part in parts)
+
+
+_FUSIONS: dict[str, tuple[tuple[Callable[[ir.Node], bool], Callable[[Builder, ir.Node], None]], ...]] = {
+    "Pad": ((_is_zero_padding_of_pool, _pad_with_almost_zero),),
+    "Gather": ((_is_gather_of_wrapped_range, _end_range_at_zero),),
+}
+"""By the operator: whether a node is fused wrongly, and what keeps it from that."""

@@ -1,0 +1,66 @@
+"""What ONNX Runtime's optimiser gets wrong is kept from it: the files compute the same with and without it."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import onnxruntime
+import pytest
+
+from tonnx.passes.wrong_fusions import keep_from_fusing
+
+HEAD = '<ir_version: 8, opset_import: ["": 18]> agraph'
+COUNTED = """(float[n, 2] x) => (float[m, 2] y) <int64 zero = {0}, int64 one = {1}> {
+    shape = Shape <start = 0, end = 1> (x)
+    total = Squeeze (shape)
+    {sums}
+    places = Range (zero, {last}, one)
+    y = Gather (x, places)
+}"""
+DOUBLED = "\n".join(f"s{i + 1} = Add (s{i}, s{i})" for i in range(60))
+
+CASES = {
+    "zeros around what is pooled": (
+        """(float[1, 1, 4, 4] x) => (float[1, 1, 3, 3] y) <int64[8] pads = {0, 0, 1, 1, 0, 0, 1, 1}> {
+            padded = Pad (x, pads)
+            y = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (padded)
+        }""",
+        -np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4),
+        1,
+    ),
+    "from the last to the first": (
+        """(float[n, 2] x) => (float[n, 2] y) <int64 minus = {-1}> {
+            shape = Shape <start = 0, end = 1> (x)
+            total = Squeeze (shape)
+            last = Add (total, minus)
+            places = Range (last, minus, minus)
+            y = Gather (x, places)
+        }""",
+        np.arange(6, dtype=np.float32).reshape(3, 2),
+        1,
+    ),
+    "forwards, which is fused rightly": (
+        COUNTED.replace("{sums}", "").replace("{last}", "total"), np.arange(6, dtype=np.float32).reshape(3, 2), 0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text, x, changed", CASES.values(), ids=CASES)
+def test_optimised_as_it_stands(text: str, x: np.ndarray, changed: int) -> None:
+    model = ir.from_proto(onnx.parser.parse_model(HEAD + text))
+    expected = _run(model, x, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL)
+    assert keep_from_fusing(model) == changed
+    np.testing.assert_allclose(_run(model, x, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL), expected, atol=1e-40)
+
+
+def test_sums_of_sums_are_looked_at_once() -> None:
+    text = COUNTED.replace("{sums}", f"s0 = Identity (total)\n{DOUBLED}").replace("{last}", "s60")
+    assert keep_from_fusing(ir.from_proto(onnx.parser.parse_model(HEAD + text))) == 0
+
+
+def _run(model: ir.Model, x: np.ndarray, level: onnxruntime.GraphOptimizationLevel) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    return np.asarray(session.run(None, {"x": x})[0])
