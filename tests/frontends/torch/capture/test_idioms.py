@@ -353,7 +353,30 @@ def products_of_three(x: Tensor) -> Tensor:
     return torch.einsum("bnd,bmd,bme->bne", x, 2 * x, x + 1)
 
 
+def pooled_over_all(x: Tensor) -> Any:
+    """As networks had it before there was adaptive pooling; with a window of 1 beside it."""
+    sides = x.size()[2:]
+    rows = F.avg_pool2d(x, (x.shape[2], 1), stride=1)
+    return F.avg_pool2d(x, sides), F.max_pool2d(x, kernel_size=sides), rows, F.avg_pool1d(x[:, 0], x.shape[3])
+
+
+def padded_to_be_even(x: Tensor) -> Tensor:
+    return F.avg_pool2d(x, kernel_size=2, padding=[side % 2 for side in x.shape[2:]])
+
+
+def halved_until_small(x: Tensor) -> Tensor:
+    """As measures of pictures do: the window is a share of the picture."""
+    return F.avg_pool2d(x, max(1, round(min(x.shape[-2:]) / 4)))
+
+
+def picture(b: int, n: int) -> Tensor:
+    return torch.randn(b, 3, n, 7)
+
+
 NUMBERS = [
+    Idiom(pooled_over_all, example=picture, sizes=((2, 6), (3, 9), (1, 4))),
+    Idiom(padded_to_be_even, example=picture, sizes=((2, 6), (3, 9), (1, 5))),
+    Idiom(halved_until_small, example=picture, sizes=((2, 6), (3, 15), (1, 24))),
     Idiom(positions_between_two_ends, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(centres_of_cells, sizes=((2, 6), (3, 9), (1, 1))),
     Idiom(windows_of_any_length, sizes=((2, 6), (3, 9), (1, 1))),

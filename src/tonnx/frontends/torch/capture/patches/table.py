@@ -22,6 +22,7 @@ from tonnx.frontends.torch.capture.patches.associative_scan import associative_s
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
 from tonnx.frontends.torch.capture.patches.multiples import multiples
 from tonnx.frontends.torch.capture.patches.numbers import python_numbers
+from tonnx.frontends.torch.capture.patches.pools import pools
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.shapes import shapes
@@ -125,6 +126,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from multiples()
     yield from short_sizes()
     yield from ramps()
+    yield from pools()
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from number_patches(model)
