@@ -57,6 +57,23 @@ def test_attention_with_dynamic_sizes(case: str) -> None:
     check(_attention(attributes, given), inputs, source=23, targets=(*TARGETS, 7), dynamic=dynamic, oracle=reference)
 
 
+@pytest.mark.parametrize(
+    ("lowest", "sees_all"), [(-1e9, True), (float(np.finfo(np.float32).min), True), (-np.inf, False)]
+)
+def test_rows_that_see_for_certain_are_not_asked(lowest: float, sees_all: bool) -> None:
+    """Numbers of a table at places that an input chooses, and one number elsewhere: no row of these is blind."""
+    table = random(1, 30).astype(np.float32)
+
+    def build(op: Any, query: Any, key: Any, value: Any, places: Any, may: Any) -> Any:
+        bias = op.Unsqueeze(op.Gather(op.constant(table), places, axis=1), [0])
+        return op.Attention(query, key, value, op.Where(may, bias, op.constant(np.float32(lowest))))
+
+    places = np.random.default_rng(0).integers(0, 30, (S, 7))
+    asked = ["ReduceMax"] if not sees_all else []
+    unasked = ["ReduceMax"] if sees_all else []
+    check(build, [Q, K, V, places, MASK], targets=(22, 18), has=asked, has_not=unasked, oracle=reference)
+
+
 @pytest.mark.parametrize("mode", range(4))
 def test_scores_shown(mode: int) -> None:
     # Mode 0 shows the product before the soft cap; onnx's evaluator shows it after, against the specification.

@@ -249,7 +249,29 @@ def _rows_with_a_key(op: Builder, bias: ir.Value, never: float) -> ir.Value | No
     if array is not None:
         some = np.any(array > never, axis=-1, keepdims=True)
         return None if bool(np.all(some)) else op.constant(some)
+    if _least(bias) > never:
+        return None
     return op.Greater(reduce(op, "ReduceMax", bias, [-1]), number(op, never, bias))
+
+
+_HANDED_ON = frozenset("Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+"""Operators whose results are some of the numbers that they read first."""
+
+
+def _least(value: ir.Value | None) -> float:
+    """What no number of a value is below, however it is computed of constants; -inf if that is not known."""
+    array, node = (None, None) if value is None else (constant_of(value), value.producer())
+    if array is not None:
+        return float(array.min(initial=math.inf)) if array.dtype.kind == "f" else -math.inf
+    if node is None or node.domain != "":
+        return -math.inf
+    if node.op_type in _HANDED_ON:
+        return _least(node.inputs[0])
+    if node.op_type == "Where":
+        return min(_least(node.inputs[1]), _least(node.inputs[2]))
+    if node.op_type == "ConstantOfShape":
+        return float(node.attributes["value"].as_tensor().numpy().item()) if "value" in node.attributes else 0.0
+    return -math.inf
 
 
 @down("RotaryEmbedding", 23)
