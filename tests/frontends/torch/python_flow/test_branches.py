@@ -410,3 +410,18 @@ def test_functions_are_put_back() -> None:
     export(Program(simple, BOTH))
     export(Program(Methods(), SCALES))
     assert simple.__code__ is code and Methods.pick.__code__ is method
+
+
+def test_a_size_of_one_says_nothing_about_a_branch() -> None:
+    """One column fits anywhere, so that the program is right there although the branch is not in it."""
+
+    def model(x: Tensor) -> tuple[Tensor, Tensor]:
+        scaled = x if x.shape[1] == 1 else x * 1.0
+        state, last = torch.zeros(x.shape[0], 4), x
+        if x.shape[1] < 4:
+            last = nn.functional.pad(x, (4 - x.shape[1], 0)) if x.shape[1] > 1 else x.expand(-1, 4)
+        state.copy_(last[:, -4:])
+        return scaled, state
+
+    result = tonnx.export(model, torch.randn(2, 7), dynamic_axes={"x": {1: "n"}})
+    assert {2, 3} <= {trial.sizes["n"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]

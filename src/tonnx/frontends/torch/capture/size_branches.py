@@ -143,8 +143,8 @@ class _Looks:
     trace: Tracer
     branches: list[OneSided] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    _same: list[dict[str, int]] = field(default_factory=list)
-    """Sizes at which both do the same."""
+    _looked: list[tuple[dict[str, int], bool]] = field(default_factory=list)
+    """Sizes, and whether the results differ there."""
     _failing: int = 0
     _until: float = field(default_factory=lambda: time.perf_counter() + _SECONDS)
 
@@ -163,26 +163,35 @@ class _Looks:
                 return False
             return answer in (sympy.true, sympy.false) and bool(answer) != condition.outcome
 
-        if any(branch.spot == condition.spot for branch in self.branches) or any(map(flips, self._same)):
+        example = _example_sizes(self.call)
+        # What is 1 broadcasts: that both do the same there says nothing about other sizes.
+        telling = [sizes for sizes, differ in self._looked if not differ and _is_telling(sizes, example)]
+        if any(branch.spot == condition.spot for branch in self.branches) or any(map(flips, telling)):
             return
-        if len(self.branches) + len(self._same) >= _TRIED and time.perf_counter() > self._until:
+        if len(self._looked) >= _TRIED and time.perf_counter() > self._until:
             self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
             return
         failures: list[str] = []
-        involved = {names[symbol] for symbol in symbols}
-        for sizes in _otherwise(condition.expression, sorted(involved), flips, self.call, self._failing < _FAILING):
+        involved = sorted({names[symbol] for symbol in symbols})
+        for sizes in _otherwise(condition.expression, involved, flips, self.call, self._failing < _FAILING):
             try:
-                if _differs(self.model, self.call, self.trace(self.captured), self.captured, sizes):
+                if self._differ(sizes):
                     self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
-                else:
-                    self._same.append(sizes)
                 return
             except _ModelFails as error:
                 self._failing += 1
-                at = _changes(sizes, _example_sizes(self.call))
+                at = _changes(sizes, example)
                 failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
         for failure in failures[:1]:
             self._note(f"{_place(condition.spot)}: {failure}")
+
+    def _differ(self, sizes: dict[str, int]) -> bool:
+        for looked, differ in self._looked:
+            if looked == sizes:
+                return differ
+        differ = _differs(self.model, self.call, self.trace(self.captured), self.captured, sizes)
+        self._looked.append((sizes, differ))
+        return differ
 
     def _why(self, condition: _Condition) -> str:
         if condition.number is None:
@@ -194,6 +203,10 @@ class _Looks:
     def _note(self, text: str) -> None:
         if text not in self.notes and len(self.notes) < _TRIED:
             self.notes.append(text)
+
+
+def _is_telling(sizes: dict[str, int], example: dict[str, int]) -> bool:
+    return all(n > 1 or n == example[name] for name, n in sizes.items())
 
 
 def _place(spot: Spot) -> str:
