@@ -86,6 +86,8 @@ def kinds() -> dict[Callable[..., Any], str]:
 def kind_of(function: Callable[..., Any]) -> str | None:
     """What a function is; None: it is none of ours."""
     kind = kinds().get(function)
+    if kind is None and (original := getattr(function, "__wrapped__", None)) is not None:
+        return kind_of(original)  # what stands in for it during a capture, under its name
     if kind is None and isinstance(function, torch._ops.OpOverload) and function.namespace == "tonnx":
         name = function._opname  # what stands in for a recurrent layer during a capture
         return name if name in RECURRENT else None
