@@ -15,7 +15,14 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 
 from tonnx.frontends.torch.capture.patches.multiples import rounded_quotient
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList
+from tonnx.frontends.torch.capture.python_flow.recorded_list import (
+    Listed,
+    NumbersListed,
+    Ragged,
+    RecordedList,
+    listed,
+    stacked,
+)
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
 from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, as_tensor, is_symbolic, shape_env
@@ -29,6 +36,8 @@ class Items:
 
     length: Any
     item: Callable[[Any], Any]
+    is_arithmetic: bool = False
+    """Whether items are numbers that are computed of their places, as those of a range: so all can be at once."""
 
     def __iter__(self) -> Iterator[Any]:
         # Somebody else than a rewritten loop: as PyTorch does it, which fixes the length.
@@ -36,7 +45,11 @@ class Items:
 
     def after(self, first: int) -> Items:
         """Without the first few."""
-        return Items(self.length - first, lambda k: self.item(k + first)) if first else self
+        return Items(self.length - first, lambda k: self.item(k + first), self.is_arithmetic) if first else self
+
+    def numbers(self) -> NumbersListed:
+        """The items of a range as a list."""
+        return NumbersListed(self.item(torch.arange(self.length)))
 
 
 def items(iterable: Any) -> Any:
@@ -58,6 +71,9 @@ def uniform(iterable: Any) -> Items | None:
 def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     """A function that would ask for a plain number, called without fixing what is dynamic."""
     first = args[0] if args else None
+    if isinstance(first, Items) and first.is_arithmetic and _takes_list(function):
+        first = first.numbers()
+        args = (first, *args[1:])
     if isinstance(first, RecordedList) and (result := _of_list(function, *args, **kwargs)) is not None:
         return result
     plain = not kwargs or function is torch.allclose
@@ -84,7 +100,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         start = args[1] if len(args) > 1 else kwargs.get("start", 0)
         lazy = Items(inner.length, lambda k: (k + start, inner.item(k)))
     elif function is builtins.reversed and isinstance(inner := items(first), Items):
-        lazy = Items(inner.length, lambda k: inner.item(inner.length - 1 - k))
+        lazy = Items(inner.length, lambda k: inner.item(inner.length - 1 - k), inner.is_arithmetic)
     elif function is builtins.zip and args and any(isinstance(inner_items, Items) for inner_items in map(items, args)):
         parts = [items(argument) for argument in args]
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
@@ -102,6 +118,11 @@ _CLASSES: dict[Any, torch.dtype | None] = {
 """Classes that make tensors of plain numbers only."""
 
 
+def _takes_list(function: Any) -> bool:
+    lists = (builtins.len, builtins.list, builtins.tuple, builtins.sum)
+    return function in (*lists, torch.tensor, torch.as_tensor, *_CLASSES)  # as they are now: some are patched
+
+
 def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> Any:
     if function is builtins.len:
         return first.size()
@@ -113,8 +134,21 @@ def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> A
         return first.tensor.sum(0) if not args else args[0] + first.tensor.sum(0)
     if function in (torch.tensor, torch.as_tensor):
         dtype = args[0] if args else kwargs.get("dtype")
+        if dtype is None and isinstance(first, NumbersListed) and first.tensor.is_floating_point():
+            dtype = torch.get_default_dtype()
         return first.tensor if dtype is None else first.tensor.to(dtype)
+    if function in _CLASSES:
+        return first.tensor.to(_CLASSES[function] or torch.get_default_dtype())
     return None
+
+
+def repeated(one: Any, other: Any) -> Any:
+    """``[a, b] * n``, of which one side is written as a list."""
+    elements, count = (one, other) if isinstance(one, list) else (other, one)
+    if not _size(count) or not isinstance(elements, list) or not elements:
+        return one * other
+    tensor = stacked(elements)
+    return listed(elements, tensor.repeat(count, *[1] * (tensor.dim() - 1)))
 
 
 # Numbers
@@ -263,7 +297,7 @@ def _range(*bounds: Any) -> Items:
     trips = (distance + abs(step) - 1) // abs(step)
     if not statically_known_true(trips >= 0):
         trips = torch.sym_max(trips, 0)
-    return Items(trips, lambda k: start + k * step)
+    return Items(trips, lambda k: start + k * step, is_arithmetic=True)
 
 
 def _zip(parts: Sequence[Items]) -> Items:
@@ -323,6 +357,8 @@ def with_numbers(index: Any) -> Any:
     """An index whose slices begin and end at numbers, where they do at tensors of one element."""
     if isinstance(index, tuple):
         return tuple(map(with_numbers, index))
+    if isinstance(index, NumbersListed):
+        return index.tensor
     if not isinstance(index, slice):
         return index
     return slice(*map(_bound, (index.start, index.stop, index.step)))

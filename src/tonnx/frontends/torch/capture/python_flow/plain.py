@@ -92,3 +92,7 @@ def spread(as_tuple: bool, *parts: Iterable[Any]) -> Any:
 
 def set_attribute(owner: Any, name: str, value: Any) -> None:
     setattr(owner, name, value)
+
+
+def repeated(one: Any, other: Any) -> Any:
+    return one * other

@@ -198,6 +198,21 @@ class NumbersListed(Listed):
         return self._held.select(self._axis, index).item()
 
 
+class TuplesListed(Listed):
+    """A list of tuples, of numbers or of tensors of one shape; each is held as one tensor."""
+
+    def __init__(self, tensor: torch.Tensor, numbers: bool) -> None:
+        super().__init__(tensor)
+        self._numbers = numbers
+
+    def element(self, index: Any) -> Any:
+        parts = self._held.select(self._axis, index).unbind()
+        return tuple(part.item() for part in parts) if self._numbers else parts
+
+    def like(self, held: torch.Tensor) -> TuplesListed:
+        return TuplesListed(held, self._numbers)
+
+
 def _refusing(name: str) -> Callable[..., Any]:
     def method(self: Any, *args: Any) -> Any:
         raise Unsuitable(f"{name} of the list that it fills cannot be expressed")
@@ -215,6 +230,10 @@ for _name in _OTHERS.split():
 
 def listed(elements: list[Any], tensor: torch.Tensor) -> Listed:
     """A list like ``elements``, held as one tensor."""
+    if isinstance(elements, TuplesListed):
+        return elements.like(tensor)
+    if not isinstance(elements, Listed) and isinstance(elements[0], tuple):
+        return TuplesListed(tensor, type(elements[0][0]) in DTYPES)
     numbers = isinstance(elements, NumbersListed) or (not isinstance(elements, Listed) and type(elements[0]) in DTYPES)
     return NumbersListed(tensor) if numbers else Listed(tensor)
 
@@ -225,9 +244,11 @@ def stacked(elements: list[Any]) -> torch.Tensor:
 
 
 def tensors(elements: list[Any]) -> list[torch.Tensor]:
-    """The elements of a list, which must be tensors or numbers of one kind."""
+    """The elements of a list, which must be tensors or numbers of one kind, or tuples of those."""
     converted = []
     for element in elements:
+        if isinstance(element, tuple) and element:
+            element = torch.stack(tensors(list(element)))
         if not isinstance(element, torch.Tensor) and type(element) not in DTYPES:
             raise Unsuitable(f"it appends a {type(element).__name__} to a list, which is not a tensor")
         converted.append(as_tensor(element))

@@ -33,7 +33,7 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import (
     stored,
 )
 from tonnx.frontends.torch.capture.python_flow.single_exit import own, raises, single_exit
-from tonnx.frontends.torch.capture.python_flow.sites import HEADER, asks, binds, called, harmless, picks
+from tonnx.frontends.torch.capture.python_flow.sites import HEADER, asks, binds, called, harmless, picks, repeats
 from tonnx.frontends.torch.capture.python_flow.syntax import (
     THUNK,
     Place,
@@ -285,6 +285,12 @@ class Rewriter(ast.NodeTransformer):
         word = "or" if isinstance(node.op, ast.Or) else "and"
         return self._call("joined", node, word, safe, *map(thunk, node.values))
 
+    def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+        self.generic_visit(node)
+        if self._scope is None or not repeats(node):
+            return node
+        return self._call("repeated", node, node.left, node.right)
+
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
         self.generic_visit(node)
         if self._scope is None or not isinstance(node.op, ast.Not):
@@ -364,11 +370,10 @@ class Rewriter(ast.NodeTransformer):
         """What a loop runs over, with the functions that would count it replaced by ours."""
         if not isinstance(iterable, ast.Call) or called(iterable) not in HEADER:
             return iterable
-        iterable.args = [self._lazy(argument) for argument in iterable.args]
         return self._lazy_call(iterable)
 
     def _lazy_call(self, node: ast.Call) -> ast.Call:
-        call = self._call("call", node, node.func, *node.args)
+        call = self._call("call", node, node.func, *(self._lazy(argument) for argument in node.args))
         call.keywords = node.keywords
         return call
 

@@ -33,6 +33,7 @@ def _extents(node: ast.AST) -> list[tuple[int, int]]:
     decides |= isinstance(node, ast.Compare) and (len(node.ops) > 1 or isinstance(node.ops[0], (ast.In, ast.NotIn)))
     decides |= isinstance(node, ast.Call) and (asks(node) or called(node) in HEADER)
     decides |= isinstance(node, ast.Subscript) and picks(node)
+    decides |= isinstance(node, ast.BinOp) and repeats(node)
     return [(node.lineno, node.end_lineno or 0)] if decides else []  # type: ignore[attr-defined]
 
 
@@ -66,6 +67,11 @@ def check(function: Function) -> None:
 def picks(node: ast.Subscript) -> bool:
     """Whether one element is read, at a place that may be known only at run time."""
     return isinstance(node.ctx, ast.Load) and not _is_fixed(node.slice)
+
+
+def repeats(node: ast.BinOp) -> bool:
+    """``[0] * n``."""
+    return isinstance(node.op, ast.Mult) and any(isinstance(side, ast.List) for side in (node.left, node.right))
 
 
 def _is_fixed(index: ast.expr | None) -> bool:
