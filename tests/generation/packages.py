@@ -60,7 +60,7 @@ PICTURES: dict[str, Any] = {
 """Sizes of models that read pictures in a text."""
 PROCESSORS: tuple[dict[str, Any], ...] = (
     {"size": SIDE, "crop_size": SIDE},
-    {"size": {"shortest_edge": 256, "longest_edge": 256}, "patch_size": 8, "merge_size": 1},
+    {"size": {"shortest_edge": 256, "longest_edge": 256}, "patch_size": 8, "merge_size": 1, "scale_resolution": 32},
     {"size": {"longest_edge": 16}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": False},
     {"size": {"max_height": 16, "max_width": 16}, "patch_size": 8, "merge_size": 1},
     {"size": SIDE, "patch_size": 8, "merge_size": 1, "downsample_factor": 1, "max_num_patches": 4},
@@ -69,6 +69,7 @@ PROCESSORS: tuple[dict[str, Any], ...] = (
     {"max_image_size": 490, "min_image_size": 490},
     {"max_soft_tokens": 70, "patch_size": 8, "pooling_kernel_size": 2},
     {"max_soft_tokens": 70, "patch_size": 8, "pooling_kernel_size": 1},
+    {"size": {"height": 8, "width": 8}},
 )
 """How pictures are prepared for them: the first that the model reads."""
 

@@ -130,7 +130,7 @@ def test_a_prompt_alone_is_asked_for_again_only_if_it_parts(
     monkeypatch.setattr(proof, "_generated", generated)
     question = proof.Question([[1, 2], [1, 2], [1, 2]])
     with pytest.raises(VerificationFailed) if package != model else nullcontext():
-        assert proof._compare_tokens(_Told(package), None, question, 1, {}) == 0  # type: ignore[arg-type]
+        assert proof._compare_tokens(_Told(package), None, question, 1, {}) == (0, False)  # type: ignore[arg-type]
     assert batches == asked
 
 

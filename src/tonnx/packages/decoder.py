@@ -18,7 +18,7 @@ import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import CaptureError
+from tonnx.errors import CaptureError, TonnxError
 from tonnx.frontends.torch.call.containers import Node, named_leaves, results_of, tree_of
 
 _BATCH, _PAST, _NEW, _FURTHER = 2, 5, 3, 13
@@ -161,6 +161,8 @@ def model_runs(model: Any, given: str) -> Iterator[None]:
     """What goes wrong inside is the model's own failure, and is told as such."""
     try:
         yield
+    except TonnxError:
+        raise
     except Exception as error:  # the code of transformers, or of the checkpoint
         first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise CaptureError(

@@ -117,7 +117,7 @@ class _Making:
         self.picture = picture = read_picture(self.model, self.checkpoint.load_image_processor())
         files = {name: self._file(name) for name in (VISION, EMBEDDING, _DECODER)}
         self.exports, self.step = export_parts(self.model, picture, files, _DECODER, **options)
-        self.manifest |= {"vision": self.place + VISION, "embedding": self.place + EMBEDDING, "input": "pixel_values"}
+        self.manifest |= {"vision": self.place + VISION, "embedding": self.place + EMBEDDING, "input": picture.name}
         self.manifest |= {"image_token": picture.token, "image_rows": picture.rows}
         self.manifest |= {"positions": picture.positions} if picture.positions else {}
         self.manifest |= {"token_types": picture.types} if picture.types else {}

@@ -15,7 +15,7 @@ from tonnx.frontends.patching import Patch, patched
 from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
-from tonnx.packages.vision_language import Picture, prove_pictures, token_types
+from tonnx.packages.vision_language import Picture, decoder_of, generated, prove_pictures, token_types
 from tonnx.run.decoding import FEATURES, padded
 from tonnx.run.package import Package
 from tonnx.run.rules import RULES
@@ -39,12 +39,15 @@ class PackageProof:
     """The largest difference of a score, as a part of the largest score."""
     encoder: float | None = None
     """The largest difference of what an encoder gives, as a part of the largest value."""
+    apart: bool = False
+    """Whether prompts with pictures were compared one by one: the model's own tokens depend on the other prompts."""
     in_order: bool = False
     """Whether the model had to be asked to choose the first among equals, where PyTorch leaves open which it takes."""
 
     def __str__(self) -> str:
         tied = f" ({self.ties} prompts up to a tie)" if self.ties else ""
         encoder = "" if self.encoder is None else f"; encoder within {self.encoder:.2g}"
+        encoder += "; prompts with pictures one by one, since the model itself mixes those of a batch" * self.apart
         encoder += "; where a top-k inside the model has equals, the first are taken" if self.in_order else ""
         return (
             f"[✓] {self.tokens} greedy tokens{tied} as the model's at batch {', '.join(map(str, BATCHES))}, "
@@ -58,8 +61,8 @@ class Question:
 
     rows: list[list[int]]
     read: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    pictures: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """Of every row the same, as the model takes them."""
+    picture: Picture | None = None
+    """The same in every row."""
     kinds: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """Of the rows' tokens, where the model is told which are of a picture."""
 
@@ -67,21 +70,16 @@ class Question:
         """The first of the rows, with what belongs to them."""
         if batch == len(self.rows):
             return self
-        parts = ({name: t[: len(t) // len(self.rows) * batch] for name, t in part.items()} for part in self._tensors)
-        return Question(self.rows[:batch], *parts)
-
-    @property
-    def _tensors(self) -> tuple[Mapping[str, torch.Tensor], ...]:
-        return self.read, self.pictures, self.kinds
+        read, kinds = ({name: t[:batch] for name, t in part.items()} for part in (self.read, self.kinds))
+        return Question(self.rows[:batch], read, self.picture, kinds)
 
     @property
     def is_padded(self) -> bool:
         return len({*map(len, self.rows)}) > 1 or not bool(self.read.get("attention_mask", torch.ones(1)).all())
 
     def context(self, package: Package) -> dict[str, np.ndarray]:
-        if self.pictures:
-            pixels = np.split(self.pictures["pixel_values"].numpy(), len(self.rows))
-            return {FEATURES: np.stack([package.features(each) for each in pixels])}
+        if self.picture is not None:
+            return {FEATURES: np.stack([package.features(self.picture.pixels.numpy())] * len(self.rows))}
         return package.context({name: tensor.numpy() for name, tensor in self.read.items()}) if self.read else {}
 
 
@@ -128,8 +126,8 @@ def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: 
         asked.append((beginning, {name: package.settings.get(name) for name in RULES}))
     if picture is not None:
         asked.append((_with_pictures(model, question, picture), {}))
-    ties = sum(_compare_tokens(package, model, each, tokens, rules) for each, rules in asked)
-    return PackageProof(tokens, ties, worst, encoder)
+    compared = [_compare_tokens(package, model, each, tokens, rules) for each, rules in asked]
+    return PackageProof(tokens, sum(ties for ties, _ in compared), worst, encoder, any(apart for _, apart in compared))
 
 
 def _padded_rows(question: Question) -> list[list[int]]:
@@ -140,9 +138,8 @@ def _padded_rows(question: Question) -> list[list[int]]:
 def _with_pictures(model: Any, question: Question, picture: Picture) -> Question:
     """The same with a picture in every prompt."""
     rows = [[*row[:2], *[picture.token] * picture.rows, *row[2:]] for row in question.rows]
-    repeated = {name: torch.cat([array] * len(rows)) for name, array in picture.arrays.items()}
     ids, _ = padded(rows)
-    return Question(rows, pictures=repeated, kinds=token_types(model, picture, torch.from_numpy(ids)))
+    return Question(rows, picture=picture, kinds=token_types(model, picture, torch.from_numpy(ids)))
 
 
 def _told(model: Any, question: Question, picture: Picture | None) -> Question:
@@ -186,7 +183,7 @@ def _compare_scores(package: Package, model: Any, question: Question, pasts: Seq
         return 0.0
     ids, mask = padded(question.rows)
     tokens = {"decoder_input_ids" if question.read else "input_ids": torch.from_numpy(ids)}
-    asked = WholeText(model) if package.decoder.whole_text else model
+    asked = WholeText(model) if package.decoder.whole_text else decoder_of(model)
     if package.decoder.whole_text:
         tokens["attention_mask"] = torch.from_numpy(mask)
     elif "position_ids" in package.decoder.inputs:  # generate counts from 0, where some models by themselves do not
@@ -210,28 +207,30 @@ def _compare_scores(package: Package, model: Any, question: Question, pasts: Seq
 
 def _generated(model: Any, question: Question, count: int, rules: Mapping[str, Any], use_cache: bool) -> Any:
     """Greedy tokens of the model, and their scores; no end token ends them, and of its own settings only the rules."""
-    from transformers import GenerationMixin
-
     ids, mask = (torch.from_numpy(array) for array in padded(question.rows))
-    plain: Any = type(model.generation_config)
+    decoder = decoder_of(model)
+    plain: Any = type(decoder.generation_config)
     ruled = {name: rule for name, rule in rules.items() if rule is not None}
-    settings, model.generation_config = model.generation_config, plain(pad_token_id=0, **ruled)
-    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **question.pictures, **question.kinds}
+    settings, decoder.generation_config = decoder.generation_config, plain(pad_token_id=0, **ruled)
+    pictures = question.picture.several(len(ids)) if question.picture is not None else {}
+    asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **pictures, **question.kinds}
     if question.read:
-        model.generation_config.decoder_start_token_id = question.rows[0][0]
+        decoder.generation_config.decoder_start_token_id = question.rows[0][0]
         asked = {**question.read, "decoder_input_ids": ids}
     try:
         with torch.no_grad(), model_runs(model, f"generate for {len(ids)} prompts"):
-            return GenerationMixin.generate(  # the common one, which models of speech hide behind their own
+            return generated(
                 model, **asked, do_sample=False, max_new_tokens=count, output_scores=True,
                 return_dict_in_generate=True, use_cache=use_cache,
             )  # fmt: skip
     finally:
-        model.generation_config = settings
+        decoder.generation_config = settings
 
 
-def _compare_tokens(package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any]) -> int:
-    """How many prompts were compared up to a tie only. The first is generated from by itself, too."""
+def _compare_tokens(
+    package: Package, model: Any, question: Question, count: int, rules: Mapping[str, Any]
+) -> tuple[int, bool]:
+    """How many prompts were compared up to a tie only, and whether apart. The first is generated from alone, too."""
     own, package.settings = package.settings, {**rules, "eos_token_id": None}
     try:
         actual = {batch: _package_generated(package, question.of(batch), count) for batch in BATCHES}
@@ -239,12 +238,31 @@ def _compare_tokens(package: Package, model: Any, question: Question, count: int
         package.settings = own
     use_cache = not package.decoder.whole_text
     out = _generated(model, question, count, rules, use_cache)
-    ties = _part(question, actual[max(BATCHES)], out, bool(rules))
     try:
-        return ties + _part(question.of(1), actual[1], out, bool(rules))
+        ties = _part(question, actual[max(BATCHES)], out, bool(rules))
+    except VerificationFailed:
+        if question.picture is None:
+            raise
+        return _one_by_one(model, question, actual[max(BATCHES)], out), True
+    try:
+        return ties + _part(question.of(1), actual[1], out, bool(rules)), False
     except VerificationFailed:  # what the model gives may depend on the other prompts
         alone = question.of(1)
-        return ties + _part(alone, actual[1], _generated(model, alone, count, rules, use_cache), bool(rules))
+        return ties + _part(alone, actual[1], _generated(model, alone, count, rules, use_cache), bool(rules)), False
+
+
+def _one_by_one(model: Any, question: Question, actual: np.ndarray, out: Any) -> int:
+    """As `_part`, of a model that gives other tokens where prompts come together, by each of them alone."""
+    count, ties, mixed = actual.shape[1], 0, False
+    for place, row in enumerate(question.rows):
+        kinds = {name: kind[place : place + 1] for name, kind in question.kinds.items()}
+        alone = Question([row], picture=question.picture, kinds=kinds)
+        own = _generated(model, alone, count, {}, use_cache=True)
+        ties += _part(alone, actual[place : place + 1], own, ruled=False)
+        mixed |= not torch.equal(own.sequences[0], out.sequences[place])
+    if not mixed:
+        _part(question, actual, out, ruled=False)  # it was the package that departed
+    return ties
 
 
 def _part(question: Question, actual: np.ndarray, out: Any, ruled: bool) -> int:
@@ -262,7 +280,7 @@ def _part(question: Question, actual: np.ndarray, out: Any, ruled: bool) -> int:
                 f"the package generates the token {actual[place][step]}, the model {wanted[place][step]}",
                 where=f"prompt {place} of {len(question.rows)}, token {step}"
                 + (", padded" if question.is_padded else "")
-                + (", with a picture, which the vision encoder reads right" if question.pictures else "")
+                + (", with a picture, which the vision encoder reads right" if question.picture else "")
                 + (", with the checkpoint's generation_config.json" if ruled else ""),
                 why=f"the model's scores of the two differ by {gap:.2g}",
             )

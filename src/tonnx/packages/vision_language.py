@@ -7,9 +7,11 @@ processor says of it (grids, sizes, masks) is fixed in the file. Its rows take t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.packages.decoder import Step, check_state, decoder_step, model_runs, random_tokens
-from tonnx.run.decoding import EMBEDDINGS, FEATURES
+from tonnx.run.decoding import DEEP, EMBEDDINGS, FEATURES, PLACES
 from tonnx.run.package import Package
 
 VISION, EMBEDDING = "vision_encoder.onnx", "embed_tokens.onnx"
@@ -30,53 +32,134 @@ _RTOL = 1e-3
 
 
 class VisionPart(torch.nn.Module):
-    """What reads one picture: a row for each of its tokens."""
+    """What reads one picture: a row for each of its tokens, also for layers of the decoder that take more of it."""
 
-    def __init__(self, model: Any, fixed: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, model: Any, picture: Picture) -> None:
         super().__init__()
-        self.model, self._names = model, tuple(fixed)
-        for name, tensor in fixed.items():  # buffers: what they decide is decided when the file is written
+        self.model, self._names = model, tuple(picture.fixed)
+        for name, tensor in picture.fixed.items():  # buffers: what they decide is decided when the file is written
             self.register_buffer(name, tensor)
 
-    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-        result = self.read(pixel_values)
-        rows = getattr(result, "pooler_output", result)
-        rows = torch.cat(list(rows), 0) if isinstance(rows, (list, tuple)) else rows
-        return {FEATURES: rows.reshape(-1, rows.shape[-1])}
+    def forward(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+        fixed = {name: getattr(self, name) for name in self._names}
+        result = _reader(self.model)(pixels, **fixed)
+        deep = getattr(result, "deepstack_features", None) or ()
+        parts = {FEATURES: getattr(result, "pooler_output", result)}
+        parts |= {f"{DEEP}{layer}": rows for layer, rows in enumerate(deep)}
+        return {name: _joined(rows) for name, rows in parts.items()}
 
-    def read(self, pixel_values: torch.Tensor) -> Any:
-        """What the model makes of a picture, as it gives it."""
-        return _reader(self.model)(pixel_values=pixel_values, **{name: getattr(self, name) for name in self._names})
+
+def _joined(rows: Any) -> torch.Tensor:
+    joined: torch.Tensor = torch.cat(list(rows), 0) if isinstance(rows, (list, tuple)) else rows
+    return joined.reshape(-1, joined.shape[-1])
 
 
 class EmbeddingPart(torch.nn.Module):
-    """Tokens as the vectors that the decoder reads."""
+    """Tokens as the vectors that the decoder reads, and what else it is given for each of them.
 
-    def __init__(self, model: Any) -> None:
+    That is the table of vectors, unless the model shows its decoder something else: another vector for the token of a
+    picture, or vectors for every layer.
+    """
+
+    def __init__(self, model: Any, token: int) -> None:
         super().__init__()
-        self.embedding = model.get_input_embeddings()
+        self.model, self.embedding, self._decoder = model, model.get_input_embeddings(), _shown(model)
+        if self._decoder is not None:
+            ids = random_tokens(model, 2, 5)
+            ids[1, 1] = token
+            with torch.no_grad(), contextlib.suppress(Exception):  # then it takes no tokens alone
+                shown = self._reached(ids)
+                if len(shown) > 1 or not torch.equal(shown[EMBEDDINGS], self.embedding(ids)):
+                    return
+        self._decoder = None
 
     def forward(self, input_ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {EMBEDDINGS: self.embedding(input_ids)}
+        return {EMBEDDINGS: self.embedding(input_ids)} if self._decoder is None else self._reached(input_ids)
+
+    def _reached(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What the decoder is given for each token, where the model takes that for an argument."""
+
+        def stop(_: Any, __: Any, given: dict[str, Any]) -> None:
+            raise _Reached(given)
+
+        taken = inspect.signature(self.model.forward).parameters
+        hook = self._decoder.register_forward_pre_hook(stop, with_kwargs=True)
+        try:
+            self.model(input_ids=ids, use_cache=False)
+        except _Reached as reached:
+            return {
+                name: value
+                for name, value in reached.given.items()
+                if name in taken and torch.is_tensor(value) and value.is_floating_point() and value.dim() > 2
+                and value.shape[:2] == ids.shape
+            }  # fmt: skip
+        finally:
+            hook.remove()
+        return {EMBEDDINGS: self.embedding(ids)}
 
 
-class TypedDecoder(torch.nn.Module):
-    """A decoder that shows tokens of a picture, or of a prompt, those after them: masked as `generate` masks it."""
+class _Reached(Exception):
+    """A part of a model was called."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, given: dict[str, Any]) -> None:
         super().__init__()
-        self.model = model
+        self.given = given
+
+
+def _shown(model: Any) -> Any:
+    """The part of a model that is given vectors in the place of tokens; None if it does not say."""
+    part: Any = model.get_decoder() if hasattr(model, "get_decoder") else None
+    is_part = part is not None and part is not model
+    return part if is_part and "inputs_embeds" in inspect.signature(part.forward).parameters else None
+
+
+class SeeingDecoder(torch.nn.Module):
+    """A decoder that is told more of pictures than their rows.
+
+    It shows tokens of a picture, or of a prompt, those after them: masked as `generate` masks it. Or layers of it add
+    further rows to those of a picture.
+    """
+
+    def __init__(self, model: Any, picture: Picture) -> None:
+        super().__init__()
+        self.model, self._typed, self._deep = model, bool(picture.types), picture.deep
+        self._layers = deep_part(model) if picture.deep else None
+        self._of_tokens = {*inspect.signature(model.forward).parameters} - {*TYPES}
 
     def forward(
         self, inputs_embeds: torch.Tensor, attention_mask: torch.Tensor, past_key_values: Any, use_cache: bool = True,
-        position_ids: torch.Tensor | None = None, **types: torch.Tensor,
+        position_ids: torch.Tensor | None = None, **told: torch.Tensor,
     ) -> dict[str, Any]:  # fmt: skip
+        of_tokens = {name: value for name, value in told.items() if name in self._of_tokens}
         others = {"past_key_values": past_key_values, "position_ids": position_ids}
-        masks = masks_of(self.model, inputs_embeds, attention_mask, types, **others)
-        result = self.model(
-            inputs_embeds=inputs_embeds, attention_mask=masks, **others, use_cache=use_cache, return_dict=True
-        )
+        types = {name: kinds for name, kinds in told.items() if name in TYPES}
+        masks = masks_of(self.model, inputs_embeds, attention_mask, types, **others) if self._typed else attention_mask
+        rows = [told[f"{DEEP}{layer}"] for layer in range(self._deep)]
+        with _given(self._layers, {"visual_pos_masks": told.get(PLACES), "deepstack_visual_embeds": rows}):
+            result = self.model(
+                inputs_embeds=inputs_embeds, attention_mask=masks, **others, **of_tokens, use_cache=use_cache,
+                return_dict=True,
+            )  # fmt: skip
         return {"logits": result.logits, "past_key_values": result.past_key_values}
+
+
+@contextlib.contextmanager
+def _given(part: Any, arguments: dict[str, Any]) -> Iterator[None]:
+    """Calls of a part of a model have these arguments as well."""
+    if part is None:
+        yield
+        return
+    hook = part.register_forward_pre_hook(lambda _, args, kwargs: (args, kwargs | arguments), with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def deep_part(model: Any) -> Any:
+    """The part of a model whose layers take further rows of pictures; None if there is none."""
+    wanted = {"visual_pos_masks", "deepstack_visual_embeds"}
+    return next((part for part in model.modules() if wanted <= {*inspect.signature(part.forward).parameters}), None)
 
 
 def masks_of(model: Any, vectors: torch.Tensor, mask: torch.Tensor, types: Mapping[str, Any], **others: Any) -> Any:
@@ -92,7 +175,13 @@ class Picture:
 
     arrays: dict[str, torch.Tensor]
     token: int
-    rows: int
+    name: str
+    """Of the array with its pixels."""
+    several: Callable[[int], dict[str, torch.Tensor]]
+    """The arrays of the same picture so many times: how they lie is the processor's business."""
+    rows: int = 0
+    deep: int = 0
+    """How many layers of the decoder take further rows."""
     types: dict[str, Any] = field(default_factory=dict)
     """Of what kind tokens are, where masks depend on it: the argument's name, and what those of pictures, texts and new
     ones are."""
@@ -101,12 +190,12 @@ class Picture:
 
     @property
     def pixels(self) -> torch.Tensor:
-        return self.arrays["pixel_values"]
+        return self.arrays[self.name]
 
     @property
     def fixed(self) -> dict[str, torch.Tensor]:
         """All that is the same for every picture of this size."""
-        return {name: array for name, array in self.arrays.items() if name != "pixel_values"}
+        return {name: array for name, array in self.arrays.items() if name != self.name}
 
 
 def is_vision_language(model: Any) -> bool:
@@ -119,6 +208,14 @@ def _reader(model: Any) -> Any:
     return getattr(model, "get_image_features", getattr(model.base_model, "get_image_features", None))
 
 
+def decoder_of(model: Any) -> Any:
+    """What writes: the model itself, or a part of it, if it hands over to that when it is asked to generate."""
+    from transformers import GenerationMixin
+
+    part = getattr(model, "language_model", None)
+    return part if isinstance(part, GenerationMixin) and type(model).generate is not GenerationMixin.generate else model
+
+
 def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
     """A random picture, as the checkpoint's processor prepares it."""
     from PIL import Image
@@ -127,26 +224,63 @@ def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
         )
-    config = model.config
-    token = getattr(config, "image_token_id", getattr(config, "image_token_index", None))
+    token = _picture_token(model)
+    side = _side(processor)
+    noise = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
+    with model_runs(model, f"a picture of {side} times {side} pixels"), torch.no_grad():
+        arrays = _prepared(model, processor, noise)
+        name = next((name for name in arrays if name.startswith("pixel_values")), None)
+        if name is None:
+            raise _no_package(model, "its image processor gives no pixels that the model takes")
+        picture = Picture(arrays, token, name, partial(_several, model, processor, noise, arrays))
+        if missing := [word for word in _needed(_reader(model))[1:] if word not in arrays]:
+            raise _no_package(model, f"it reads pictures together with {', '.join(missing)}")
+        results = VisionPart(model, picture)(picture.pixels)
+    deep = len(results) - 1
+    if deep and deep_part(model) is None:
+        raise _no_package(model, "its pictures go into several layers of the decoder, in a way of its own")
+    return _asked_of_generate(model, replace(picture, rows=len(results[FEATURES]), deep=deep, types=_types(model)))
+
+
+def _no_package(model: Any, why: str) -> TonnxError:
+    return TonnxError(
+        f"there is no package for a {type(model).__name__} yet", why=why, hint="tonnx.export takes its parts one by one"
+    )
+
+
+def _picture_token(model: Any) -> int:
+    token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
     if not isinstance(token, int):
         raise InvalidModel(f"{type(model).__name__} does not say which token stands for a picture")
-    side = _side(processor)
-    noise = np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8)
-    with model_runs(model, f"a picture of {side} times {side} pixels"), torch.no_grad():
-        prepared = processor(images=Image.fromarray(noise), return_tensors="pt")
-        taken = inspect.signature(model.forward).parameters
-        arrays = {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
-        fixed = {name: tensor for name, tensor in arrays.items() if name != "pixel_values"}
-        part = VisionPart(model, fixed)
-        rows, deep = part(arrays["pixel_values"])[FEATURES], part.read(arrays["pixel_values"])
-    if getattr(deep, "deepstack_features", None):
-        raise TonnxError(
-            f"there is no package for a {type(model).__name__} yet",
-            why="its pictures go into several layers of the decoder (deepstack_features), not among the tokens alone",
-            hint="tonnx.export takes its parts one by one",
-        )
-    return _asked_of_generate(model, Picture(arrays, token, len(rows), _types(model)))
+    return token
+
+
+def _needed(function: Any) -> list[str]:
+    """The arguments that must be given."""
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.default is inspect.Parameter.empty and each.kind in kinds]
+
+
+def _prepared(model: Any, processor: Any, images: Any) -> dict[str, torch.Tensor]:
+    """What of the processor's arrays the model takes."""
+    prepared = processor(images=images, return_tensors="pt")
+    taken = {*inspect.signature(model.forward).parameters, *inspect.signature(_reader(model)).parameters}
+    return {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
+
+
+def _several(
+    model: Any, processor: Any, image: Any, one: Mapping[str, torch.Tensor], count: int
+) -> dict[str, torch.Tensor]:
+    """The arrays of so many texts with the same picture: one after the other, unless the processor has another way."""
+    joined = {name: torch.cat([array] * count) for name, array in one.items()}
+    ways: list[dict[str, torch.Tensor]] = []
+    for images in ([image] * count, [[image]] * count):
+        with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):  # it does not take them so
+            ways.append(_prepared(model, processor, images))
+    shapes = {name: array.shape for name, array in joined.items()}
+    as_joined = not ways or any({name: array.shape for name, array in way.items()} == shapes for way in ways)
+    return joined if as_joined else ways[0]
 
 
 TYPES = ("token_type_ids", "mm_token_type_ids")
@@ -180,34 +314,60 @@ def token_types(model: Any, picture: Picture, ids: torch.Tensor) -> dict[str, to
 
 def _asked_of_generate(model: Any, picture: Picture) -> Picture:
     """With what `generate` tells the model of tokens' positions and kinds: for a prompt, and for the token after it."""
-    from transformers import GenerationMixin
-
-    before, end = 3, 3 + picture.rows
-    row = [*[1] * before, *[picture.token] * picture.rows, 1, 1]
-    ids, calls = torch.tensor([row]), list[dict[str, Any]]()
-    hook = model.register_forward_pre_hook(lambda module, args, kwargs: calls.append(dict(kwargs)), with_kwargs=True)
-    try:
-        with torch.no_grad(), model_runs(model, "generate for a prompt with a picture"):
-            GenerationMixin.generate(
-                model, input_ids=ids, attention_mask=torch.ones_like(ids), **picture.arrays,
-                **token_types(model, picture, ids), do_sample=False, max_new_tokens=2, pad_token_id=0,
-            )  # fmt: skip
-    finally:
-        hook.remove()
+    nearer, further = ([*[1] * before, *[picture.token] * picture.rows, 1, 1] for before in _BEFORE)
+    calls = _calls(model, picture, nearer)
     types = dict(picture.types)
     if types and (new := calls[-1].get(types["name"])) is not None:
         types["new"] = int(new[0, -1])
     given = calls[0].get("position_ids")
     if given is None:
         return replace(picture, types=types)
-    axes = given.reshape(-1, len(row))  # one, or several for each place
+    axes, moved = given.reshape(-1, len(nearer)), _calls(model, picture, further)[0]["position_ids"]
+    start, end = _BEFORE[0], _BEFORE[0] + picture.rows
+    here, there = axes[:, start:end], moved.reshape(-1, len(further))[:, _BEFORE[1] : _BEFORE[1] + picture.rows]
+    moving = (there - here) // (_BEFORE[1] - start)  # 1 where a place in the picture counts from its beginning, else 0
     said = {
         "first": axes[:, 0].tolist(),
-        "picture": (axes[:, before:end] - before).tolist(),
+        "picture": (here - moving * start).tolist(),
+        "moving": moving.tolist(),
         "after": (axes[:, end] - end).tolist(),
     }
-    plain = {"first": [0], "picture": [[*range(picture.rows)]], "after": [0]}
+    plain = {"first": [0], "picture": [[*range(picture.rows)]], "moving": [[1] * picture.rows], "after": [0]}
     return replace(picture, types=types, positions=None if said == plain else said)
+
+
+_BEFORE = (3, 5)
+"""So many tokens in front of a picture tell which of its positions count from where it begins."""
+
+
+def _calls(model: Any, picture: Picture, row: list[int]) -> list[dict[str, Any]]:
+    """The arguments that `generate` gives the decoder, step by step."""
+    ids, calls = torch.tensor([row]), list[dict[str, Any]]()
+    hook = decoder_of(model).register_forward_pre_hook(
+        lambda module, args, kwargs: calls.append(dict(kwargs)), with_kwargs=True
+    )
+    try:
+        with torch.no_grad(), model_runs(model, "generate for a prompt with a picture"):
+            generated(
+                model, input_ids=ids, attention_mask=torch.ones_like(ids), **picture.arrays,
+                **token_types(model, picture, ids), do_sample=False, max_new_tokens=2, pad_token_id=0,
+            )  # fmt: skip
+    finally:
+        hook.remove()
+    return calls
+
+
+def generated(model: Any, **asked: Any) -> Any:
+    """What transformers' `generate` gives, the common one, which models of speech hide behind their own.
+
+    Of a model that hands over to a part of it, its own; without pictures, that of the part.
+    """
+    from transformers import GenerationMixin
+
+    decoder = decoder_of(model)
+    if decoder is not model and {*_needed(type(model).generate)} - {"self"} <= asked.keys():
+        return model.generate(**asked)
+    return GenerationMixin.generate(decoder, **asked)
 
 
 def _side(processor: Any) -> int:
@@ -226,17 +386,18 @@ def export_parts(
     model: Any, picture: Picture, files: Mapping[str, Path], decoder: str, **options: Any
 ) -> tuple[dict[str, ExportResult], Step]:
     """Write the three files; ``decoder`` is the name of the last one."""
-    vision, embedding = VisionPart(model, picture.fixed).eval(), EmbeddingPart(model).eval()
+    vision, embedding = VisionPart(model, picture).eval(), EmbeddingPart(model, picture.token).eval()
     ids = random_tokens(model, 2, 5)
     results = {
-        VISION: export(vision, (picture.pixels,), files[VISION], input_names=["pixel_values"], **options),
+        VISION: export(vision, (picture.pixels,), files[VISION], input_names=[picture.name], **options),
         EMBEDDING: export(
             embedding, (ids,), files[EMBEDDING], input_names=["input_ids"],
             dynamic_axes={"input_ids": {0: "batch", 1: "sequence"}}, **options,
         ),
     }  # fmt: skip
-    step = _step(model, embedding, picture)
-    part = TypedDecoder(model).eval() if picture.types else model
+    writer = decoder_of(model)
+    step = _step(writer, embedding, picture)
+    part = SeeingDecoder(writer, picture).eval() if picture.types or picture.deep else writer
     results[decoder] = export(part, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
     check_state(results[decoder], step)
     return results, step
@@ -249,12 +410,19 @@ def _step(model: Any, embedding: EmbeddingPart, picture: Picture) -> Step:
         raise TonnxError(f"there is no package for a {type(model).__name__}", why="it has no cache that serves")
     ids, dynamic = step.kwargs.pop("input_ids"), step.axes.pop("input_ids")
     with torch.no_grad():
-        vectors = embedding(ids)[EMBEDDINGS]
-    step.kwargs = {EMBEDDINGS: vectors, **step.kwargs}
-    step.axes = {EMBEDDINGS: dynamic, **step.axes}
+        of_tokens = embedding(ids)
+    vectors = of_tokens[EMBEDDINGS]
+    step.kwargs = {EMBEDDINGS: vectors, **step.kwargs, **of_tokens}
+    step.axes = {EMBEDDINGS: dynamic, **step.axes, **dict.fromkeys(of_tokens, dynamic)}
     if picture.types:
         name = picture.types["name"]
         step.kwargs[name], step.axes[name] = torch.full_like(ids, picture.types["new"]), dynamic
+    if picture.deep:
+        step.kwargs[PLACES], step.axes[PLACES] = torch.zeros_like(ids, dtype=torch.bool), dynamic
+        step.kwargs[PLACES][1, :2] = True
+        for layer in range(picture.deep):
+            step.kwargs[f"{DEEP}{layer}"] = vectors[1, :2] / (layer + 2)
+            step.axes[f"{DEEP}{layer}"] = {0: "picture_rows"}
     axes = len(picture.positions["first"]) if picture.positions else 1
     if axes > 1 and "position_ids" in step.kwargs:
         step.kwargs["position_ids"] = step.kwargs["position_ids"].repeat(axes, 1, 1)
@@ -266,11 +434,11 @@ def prove_pictures(package: Package, model: Any, picture: Picture) -> float:
     """What the package makes of a picture and of tokens, before its decoder: the largest difference."""
     ids = random_tokens(model, 3, 7)
     with torch.no_grad():
-        pairs = [
-            ("vision encoder", VisionPart(model, picture.fixed)(picture.pixels)[FEATURES],
-             package.features(picture.pixels.numpy())),
-            ("embedding", EmbeddingPart(model)(ids)[EMBEDDINGS], package.decoder.embedded(ids.numpy())),
-        ]  # fmt: skip
+        rows = torch.cat([*VisionPart(model, picture)(picture.pixels).values()], dim=-1)
+        of_tokens = EmbeddingPart(model, picture.token)(ids)
+    actual_tokens = package.decoder.embedded(ids.numpy())
+    pairs = [("vision encoder", rows, package.features(picture.pixels.numpy()))]
+    pairs += [("embedding", wanted, actual_tokens[name]) for name, wanted in of_tokens.items()]
     worst = 0.0
     for stage, wanted, actual in pairs:
         expected = wanted.float().numpy()

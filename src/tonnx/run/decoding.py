@@ -15,6 +15,8 @@ from tonnx.run.rules import Rules
 State = dict[str, np.ndarray]
 EMBEDDINGS, FEATURES = "inputs_embeds", "image_features"
 """What a decoder reads in the place of tokens, and the rows of pictures that take the places of some."""
+PLACES, DEEP = "visual_pos_masks", "deepstack_features_"
+"""Which tokens are of pictures, and the rows that a layer of the decoder adds to theirs; its number comes after it."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class Decoder:
     def __init__(self, session: Session, manifest: Mapping[str, Any], embedding: Session | None = None) -> None:
         self._session, self._embedding = session, embedding
         self._picture_token = manifest.get("image_token")
+        self._deep = sum(name.startswith(DEEP) for name in session.inputs)
         self._offsets: dict[str, Any] | None = manifest.get("positions")
         self._types: dict[str, Any] = manifest.get("token_types", {})
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
@@ -97,16 +100,31 @@ class Decoder:
         shape = [sizes.get(dim, 1) if isinstance(dim, str) else 1 if dim is None else dim for dim in named]
         return np.zeros(shape, numpy_dtype(self._session.inputs[name]) or np.float32)
 
-    def embedded(self, ids: np.ndarray, features: np.ndarray | None = None) -> np.ndarray:
-        """Tokens as vectors; those that stand for pictures are the next rows of ``features``."""
+    def embedded(self, ids: np.ndarray, features: np.ndarray | None = None) -> State:
+        """Tokens as vectors, and what else is looked up of them; pictures have the next rows of ``features``."""
         assert self._embedding is not None
-        vectors = self._embedding.run({"input_ids": ids.astype(np.int64)})[EMBEDDINGS]
-        places = ids == self._picture_token
+        found = self._embedding.run({"input_ids": ids.astype(np.int64)})
         if features is not None:
-            for vector, place, rows in zip(vectors, places, features, strict=True):
-                taken = np.flatnonzero(place)[: len(rows)]  # one that was generated stands for no picture
-                vector[taken] = rows[: len(taken)]
-        return vectors
+            vectors = found[EMBEDDINGS]
+            for vector, place, rows in zip(vectors, self._places(ids, features), features, strict=True):
+                vector[place] = rows[: place.sum(), : vectors.shape[-1]]
+        return found
+
+    def _places(self, ids: np.ndarray, features: np.ndarray) -> np.ndarray:
+        """Which tokens are of pictures: one that was generated stands for none."""
+        of_pictures = ids == self._picture_token
+        return of_pictures & (np.cumsum(of_pictures, axis=1) <= features.shape[1])
+
+    def _deep_rows(self, ids: np.ndarray, width: int, features: np.ndarray | None) -> State:
+        """What layers of the decoder add to each token: the further columns of a picture's rows."""
+        if features is None:
+            features = np.zeros((len(ids), 0, width * (1 + self._deep)), np.float32)
+        places = self._places(ids, features)
+        added = np.zeros((*ids.shape, width * self._deep), features.dtype)
+        for new, place, rows in zip(added, places, features, strict=True):
+            new[place] = rows[: place.sum(), width:]
+        layers = np.split(added, self._deep, axis=-1)
+        return {PLACES: places, **{f"{DEEP}{layer}": part for layer, part in enumerate(layers)}}
 
     def step(self, ids: np.ndarray, mask: np.ndarray, state: State) -> tuple[np.ndarray, State]:
         """Scores after the last of some more tokens, and the state. ``mask`` is of all tokens up to them."""
@@ -145,7 +163,9 @@ class Decoder:
             known[self._types["name"]] = prompt if length == new else np.full_like(ids, self._types["new"])
         feeds = {name: known[name].astype(np.int64) for name in known if name in self._session.inputs}
         if self._embedding is not None:
-            feeds[EMBEDDINGS] = self.embedded(ids, state.get(FEATURES))
+            feeds |= self.embedded(ids, state.get(FEATURES))
+            if self._deep:
+                feeds |= self._deep_rows(ids, feeds[EMBEDDINGS].shape[-1], state.get(FEATURES))
         return feeds
 
     def positions(self, ids: np.ndarray, mask: np.ndarray, sees: bool = False) -> np.ndarray:
@@ -154,15 +174,17 @@ class Decoder:
         if self._offsets is None:
             return counted
         first, grid, after = (np.asarray(self._offsets[name]) for name in ("first", "picture", "after"))
+        moving = np.asarray(self._offsets.get("moving", 1))  # where 0, a position does not depend on where it begins
         result = counted[None] + (after if sees else first)[:, None, None]
         for row, places in enumerate(map(np.flatnonzero, ids == self._picture_token) if sees else ()):
             if len(places) >= grid.shape[1]:
                 start, end = places[0], places[0] + grid.shape[1]
                 result[:, row, :start] = counted[row, :start] + first[:, None]
-                result[:, row, start:end] = counted[row, start] + grid
+                result[:, row, start:end] = counted[row, start] * moving + grid
         return result if len(self._session.shapes["position_ids"]) > 2 else result[0]
 
     def _run(self, feeds: State, state: State) -> tuple[np.ndarray, State]:
+        feeds = {name: array[feeds[PLACES]] if name.startswith(DEEP) else array for name, array in feeds.items()}
         outputs = self._session.run({n: array for n, array in state.items() if n in self._session.inputs} | feeds)
         handed_on = {name: outputs[after] for name, after in self._handed_on.items()}
         if self.whole_text:
@@ -174,7 +196,7 @@ def _part(feeds: State, place: int, first: int) -> State:
     """What of it is for one of the tokens; ``first`` came before all of them."""
     part = {}
     for name, array in feeds.items():
-        axis = 1 if name == EMBEDDINGS else array.ndim - 1
+        axis = 1 if array.dtype.kind == "f" else array.ndim - 1  # vectors, or numbers of tokens
         which = np.arange(first + place + 1) if name == "attention_mask" else np.array([place])
         part[name] = np.take(array, which, axis)
     return part

@@ -164,7 +164,7 @@ class Package:
         wanted = self._session.shapes[self._input]
         if list(pixels.shape) != list(wanted):
             raise InvalidArgument(f"the network takes a picture as an array of {wanted}, not {list(pixels.shape)}")
-        return self.run({self._input: pixels})[FEATURES]
+        return np.concatenate([*self.run({self._input: pixels}).values()], axis=-1)
 
     def context(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the encoder makes of its inputs, by the names of the decoder's."""
@@ -271,7 +271,7 @@ class Package:
         if isinstance(items, np.ndarray):
             return items
         items = [items] if isinstance(items, (str, os.PathLike)) else items
-        if self._input != "pixel_values":
+        if self._input != "pixel_values" and not self.sees:
             return np.stack([self._sound(item) for item in items])
         steps = self.manifest.get("before")
         if steps is None:
