@@ -178,3 +178,27 @@ def test_sums_of_integer_weights_are_folded() -> None:
     result = tonnx.export(Product(), (torch.randint(-100, 100, (32, 512)).to(torch.int8),), verify=False)
     sizes = [int(np.prod(tensor.dims)) for tensor in result.proto.graph.initializer]
     assert sorted(sizes)[-1] == 512 * 256 and sorted(sizes)[-2] <= 256
+
+
+class OfAKernel(nn.Module):
+    """A weight of 4 bits in the order of this processor's kernel, as torchao has it on a CPU; zeros are reals."""
+
+    def __init__(self, dtype: torch.dtype, group: int) -> None:
+        super().__init__()
+        self.integers, self.group = torch.randint(0, 16, (64, 320), dtype=torch.int32), group
+        self.register_buffer("weight", torch.ops.aten._convert_weight_to_int4pack_for_cpu(self.integers, 1))
+        scale_and_zero = torch.stack([torch.rand(320 // group, 64) * 0.1 + 0.01, torch.randn(320 // group, 64)], -1)
+        self.register_buffer("scale_and_zero", scale_and_zero.to(dtype))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.ops.aten._weight_int4pack_mm_for_cpu(x, self.weight, self.group, self.scale_and_zero)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("group", [32, 64])
+def test_what_is_packed_for_a_kernel_is_put_in_order(dtype: torch.dtype, group: int, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer, x = OfAKernel(dtype, group).eval(), torch.randn(3, 320, dtype=dtype)
+    tonnx.export(layer, (x,), tmp_path / "net.onnx", opset_version=21, dynamic_axes={"x": {0: "rows"}})
+    (stored,) = numbers(onnx.load(tmp_path / "net.onnx"))[TensorProto.INT4]
+    np.testing.assert_array_equal(stored.astype(np.int32), layer.integers.numpy().T - 8)

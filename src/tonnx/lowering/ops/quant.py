@@ -246,3 +246,21 @@ def _fixed(bound: Operand) -> int:
     if isinstance(bound, ir.Value) and bound.const_value is not None:
         return int(bound.const_value.numpy().reshape(-1)[0])
     raise UnsupportedArgument("quantisation to a range that is known only at run time")
+
+
+@lower("aten._weight_int4pack_mm_for_cpu")
+def weight_int4pack_mm(
+    op: Builder, x: ir.Value, mat2: ir.Value, qGroupSize: int, qScaleAndZeros: ir.Value
+) -> ir.Value:
+    """x · (integers · scale + zero), each pair for so many rows; ``mat2`` are the integers in order.
+
+    A zero is a real number: it is multiplied by the sums of the rows that it is for, and no weight is made of floats.
+    PyTorch adds up in float32.
+    """
+    if mat2.dtype != T.INT4:
+        raise UnsupportedArgument("a product with weights of 4 bits in the order of some processor's kernel")
+    wide = op.cast(x, T.FLOAT)
+    scale, zero = (op.Gather(op.cast(qScaleAndZeros, T.FLOAT), index, axis=2) for index in (0, 1))
+    product = op.MatMul(wide, op.DequantizeLinear(mat2, scale, axis=0, block_size=qGroupSize))
+    sums = op.ReduceSum(op.reshape(wide, [op.size(x, 0), -1, qGroupSize]), [2], keepdims=0)
+    return op.cast(op.Add(product, op.MatMul(sums, zero)), x.dtype)

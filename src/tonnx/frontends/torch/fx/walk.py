@@ -22,6 +22,7 @@ from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result,
 from tonnx.frontends.torch.operators import decompose, symbolic_sizes
 from tonnx.frontends.torch.operators.aten_fallback import EVERY, REFUSE, foreign_node, unsupported_operators
 from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to_onnx_dtype
+from tonnx.frontends.torch.operators.prepacked import with_integers
 from tonnx.frontends.torch.operators.weights import Weights, as_numpy
 from tonnx.frontends.torch.settings import Settings
 from tonnx.frontends.torch.source import module_of, source_of
@@ -194,7 +195,7 @@ class FxWalk(GraphWalk):
         try:
             arguments = bind(target, rule, node.args, node.kwargs, self.op, self.resolve)
             arguments |= {name: _CAPTURED[name](node) for name in CAPTURED if name in rule.parameters}
-            return rule.function(self.op, **arguments)
+            return rule.function(self.op, **with_integers(target._schema.name, arguments, self.op))
         except UnsupportedArgument:
             if self.settings.foreign == REFUSE:
                 raise

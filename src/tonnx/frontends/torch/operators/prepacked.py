@@ -1,6 +1,7 @@
 """Weights that PyTorch packed for its integer kernels, unpacked: what the modules of ``torch.ao.quantization`` hold.
 
-Only TorchScript shows them: to ``torch.export`` they are objects without a shape.
+Only TorchScript shows them: to ``torch.export`` they are objects without a shape. Weights of 4 bits are tensors, whose
+order is that of this processor's kernel.
 """
 
 from __future__ import annotations
@@ -8,12 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
+import onnx_ir as ir
 import torch
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.ir.build import Builder
 
 _CLASSES = "__torch__.torch.classes."
+_INT4_PRODUCT = "aten::_weight_int4pack_mm_for_cpu"
 _UNPACK = {
     "quantized.Conv2dPackedParamsBase": "conv2d",
     "quantized.Conv3dPackedParamsBase": "conv3d",
@@ -110,3 +115,24 @@ def _tensor(tensor: torch.Tensor) -> Integers | np.ndarray:
     zeros = tensor.q_per_channel_zero_points()
     kept = zeros.float().numpy() if zeros.is_floating_point() else zeros.numpy().astype(integers.dtype)
     return Integers(integers, tensor.q_per_channel_scales().float().numpy(), kept, tensor.q_per_channel_axis())
+
+
+def with_integers(name: str, arguments: dict[str, Any], op: Builder) -> dict[str, Any]:
+    """The arguments of an operator, with integers in the place of a weight that is packed for its kernel."""
+    if name != _INT4_PRODUCT:
+        return arguments
+    tensor = ir.convenience.get_const_tensor(arguments["mat2"])
+    if tensor is None:
+        raise UnsupportedArgument("a product with weights of 4 bits that are packed while the model runs")
+    integers = _of_four_bits(torch.from_numpy(tensor.numpy()), int(arguments["qGroupSize"])).astype(ml_dtypes.int4)
+    return {**arguments, "mat2": op.initializer(str(arguments["mat2"].name), ir.Tensor(integers))}
+
+
+def _of_four_bits(packed: torch.Tensor, group: int) -> np.ndarray:
+    """The integers, from -8 on, by rows and columns: what the kernel itself makes of unit vectors."""
+    columns, rows = packed.shape[0], packed.shape[1] * 2
+    scale_and_zero = torch.tensor([1.0, 0.0]).expand(rows // group, columns, 2).contiguous()
+    product, step = torch.ops.aten._weight_int4pack_mm_for_cpu, 256
+    units = (torch.eye(min(step, rows - first), rows).roll(first, 1) for first in range(0, rows, step))
+    parts = [product(some, packed, group, scale_and_zero).to(torch.int8) for some in units]
+    return torch.cat(parts).numpy()
