@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -444,3 +445,22 @@ def test_output_below_the_tolerance_is_said_to_prove_little(scale: float, faint:
     assert summary.ok
     assert summary.faint is faint
     assert ("proves little" in str(summary)) is faint
+
+
+def test_sizes_beyond_what_the_capture_assumes_are_tried(tmp_path: Path) -> None:
+    """A limit that somebody derived is no reason to leave sizes out that were asked for; the model's own failure is."""
+
+    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        if feeds["x"].shape[0] > 9:
+            raise ValueError("too long")
+        return [feeds["x"] * (2 if feeds["x"].shape[0] > 3 else 3)]
+
+    add = helper.make_node("Add", ["x", "x"], ["y"])
+    (path := tmp_path / "doubled.onnx").write_bytes(model_bytes([add], {"x": (FLOAT, ["n"])}, {"y": (FLOAT, ["n"])}))
+    example = {"x": np.arange(1, 6, dtype=np.float32)}
+    subject = Subject(reference, example, ["y"], {"x": {0: "n"}}, assumed={"n": (4, 9)})
+    trials = {trial.label: trial for trial in prove(path, subject).trials}
+    assert not trials["n=3 (which the capture takes for impossible)"].ok
+    assert "too long" in str(trials["n=10 (which the capture takes for impossible)"].skipped)
+    asked = replace(subject, limits={"n": (4, 9)})
+    assert prove(path, asked).ok

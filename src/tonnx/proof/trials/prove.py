@@ -145,7 +145,7 @@ def _more_values(
             yield label, dims, {**subject.example, **inputs}
 
 
-BEYOND = ", which the capture takes for impossible,"
+BEYOND = " (which the capture takes for impossible)"
 """How the label ends of a trial at sizes just outside of the limits that the capture assumes."""
 
 
