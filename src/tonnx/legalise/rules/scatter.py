@@ -43,19 +43,21 @@ def _elements(op: Builder, node: NodeView) -> ir.Value:
         return op.ScatterElements(
             data, indices, combine(op.GatherElements(data, indices, axis=axis), updates), axis=axis
         )
-    mine, theirs = dims_of(data), dims_of(indices)
-    assert mine is not None
-    if theirs is None or not all(
-        i == axis or same_dim(a, b) for i, (a, b) in enumerate(zip(mine, theirs, strict=True))
-    ):
-        raise Blocked("its indices are not known to be as large as the data in the other axes")
     # One more axis, in which every update is at its index and the neutral element elsewhere.
     size = op.size(data, axis)
     indices = op.cast(indices, T.INT64)
     indices = op.Where(op.Less(indices, 0), indices + op.scalar(size), indices)
     places = op.Reshape(arange(op, size), [-1] + [1] * (rank - 1 - axis))
     hit = op.Equal(unsqueeze(op, indices, axis + 1), unsqueeze(op, places, 0))
-    return combine(data, _spread(op, node, hit, unsqueeze(op, updates, axis + 1), axis))
+    spread = _spread(op, node, hit, unsqueeze(op, updates, axis + 1), axis)
+    mine, theirs = dims_of(data), dims_of(indices)
+    others = [i for i in range(rank) if i != axis]
+    if mine is None or theirs is None or not all(same_dim(mine[i], theirs[i]) for i in others):
+        # Indices may be fewer than the data in the other axes: what is beyond them stays.
+        missing = op.Sub(op.Shape(data), op.Shape(spread))
+        pads = op.Concat(op.vector([0] * rank), missing, axis=0)
+        spread = op.Pad(spread, pads, op.constant(_neutral(node.attr("reduction"), node.dtype("data"))))
+    return combine(data, spread)
 
 
 def _nd(op: Builder, node: NodeView) -> ir.Value:
