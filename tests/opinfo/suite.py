@@ -48,8 +48,6 @@ KNOWN = {
     ("masked.argmin", "float16"): _NAN,
     ("grid_sampler_3d", "float16"): "rounding: both differ from float32, PyTorch's half precision by more",
     ("__rpow__", "int64"): "powers beyond the range of int64",
-    ("bucketize", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
-    ("searchsorted", "dynamic"): "the inputs of other sizes are drawn at random, but must be sorted",
     ("histogram", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
     ("histogramdd", "float32"): "edges of bins must be sorted, and some samples' are drawn at random",
     ("diff", "dynamic"): "an order above the size of the example is cut to that size while the graph is captured",

@@ -77,6 +77,11 @@ def compares(x: Tensor) -> Tensor:
     return x - 1 if torch.allclose(x, -x.abs(), atol=1e-3) else x
 
 
+def compares_by_another_name(x: Tensor) -> Tensor:
+    same = torch.equal
+    return x + same(x, x.abs())
+
+
 def newton(x: Tensor) -> Tensor:
     x = x.abs() + 1
     guess = x
@@ -277,6 +282,7 @@ LOOPS = [
     Program(GrowingDecoder(), seeded(10, 1, 8), ["Loop"], dynamic=False),
     Program(NumberDecoder(), seeded(10, 1, 8), ["Loop"], dynamic=False),
     Program(BatchDecoder(), seeded(5, 3, 8) + seeded(5, 1, 8), ["Loop"]),
+    Program(compares_by_another_name, SCALES, ["Equal"]),
 ]
 
 

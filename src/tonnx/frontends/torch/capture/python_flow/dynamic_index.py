@@ -95,4 +95,6 @@ class OneOf:
         return _choice(places, elements, tests, lambda element: element(*args, **kwargs))
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python and decorators look for, and take for missing
+            raise AttributeError(name)
         raise Unsuitable(f"the attribute {name} is read of a module or function that only the run chooses")

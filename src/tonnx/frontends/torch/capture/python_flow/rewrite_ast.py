@@ -33,7 +33,16 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import (
     stored,
 )
 from tonnx.frontends.torch.capture.python_flow.single_exit import own, raises, single_exit
-from tonnx.frontends.torch.capture.python_flow.sites import HEADER, asks, binds, called, harmless, picks, repeats
+from tonnx.frontends.torch.capture.python_flow.sites import (
+    HEADER,
+    asks,
+    binds,
+    called,
+    calls_on,
+    harmless,
+    picks,
+    repeats,
+)
 from tonnx.frontends.torch.capture.python_flow.syntax import (
     THUNK,
     Place,
@@ -342,7 +351,7 @@ class Rewriter(ast.NodeTransformer):
             return self._call("negated", node, self._call("negated", node, node.args[0]))
         if called(node) == "map" and not node.keywords:
             return self._call("mapped", node, node.func, *node.args)
-        return self._lazy_call(node) if asks(node) else node
+        return self._lazy_call(node) if asks(node) or calls_on(node, self._lines) else node
 
     def _comprehension(self, node: Comprehension) -> ast.AST:
         self.generic_visit(node)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, Unsuitable
 from tonnx.frontends.torch.capture.python_flow.single_exit import own
@@ -15,11 +16,21 @@ _OF_MODULES = frozenset("floor ceil trunc sqrt exp log log2 log10".split())
 _OF_MODULES |= frozenset("tensor as_tensor _assert Tensor FloatTensor LongTensor".split())
 _METHODS = frozenset("unbind split chunk equal allclose is_nonzero".split())
 """Functions that would ask for a plain number."""
+_OF_THE_CALLER = frozenset("locals globals vars dir eval exec super _getframe currentframe stack".split())
 
 
 def sites_at(tree: ast.AST, line: int) -> list[ast.AST]:
-    """What decides something on a line: loops, branches, conditions, and calls that count."""
-    return [node for node in ast.walk(tree) for first, last in _extents(node) if first <= line <= last]
+    """What decides something on a line: loops, branches, conditions, and calls that count.
+
+    Where there is nothing of the kind, calls: the function may be held by a variable, such as ``self.compare(a, b)``.
+    """
+    sites = [node for node in ast.walk(tree) for first, last in _extents(node) if first <= line <= last]
+    return sites or [node for node in ast.walk(tree) if isinstance(node, ast.Call) and calls_on(node, [line])]
+
+
+def calls_on(call: ast.Call, lines: Iterable[int]) -> bool:
+    """Whether something is called on one of the lines that does not ask who calls it."""
+    return called(call) not in _OF_THE_CALLER and any(call.lineno <= line <= (call.end_lineno or 0) for line in lines)
 
 
 def _extents(node: ast.AST) -> list[tuple[int, int]]:
