@@ -7,7 +7,10 @@ import importlib
 
 from tests.libraries.case import Case
 
-MODULES = ("pictures", "detection", "diffusion", "audio", "sequences", "volumes", "graphs")
+MODULES = (
+    *("pictures", "hub_pictures", "more_pictures", "detection", "diffusion"),
+    *("audio", "sequences", "volumes", "graphs"),
+)
 
 
 @functools.cache

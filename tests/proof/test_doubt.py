@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tonnx.proof.compare import compare
-from tonnx.proof.trials.values import doubt, is_sensitive
+from tonnx.proof.trials.values import doubt, is_sensitive, rounding_decides
 
 SCORES = np.array([[-1.0, -2.0]], np.float32)
 TOKENS = np.arange(20).reshape(1, 20)
@@ -67,3 +67,29 @@ def test_the_example_is_excused_for_rounding_only(gain: float, error: float, sen
     got = wanted[0].copy()
     got[3] += error
     assert is_sensitive(model, inputs, wanted, [compare("y", wanted[0], got)]) is sensitive
+
+
+@pytest.mark.parametrize(
+    "moves, wide, file, places, decides",
+    [
+        (0.02, None, 0.03, 1, True),  # rounding moves the model's own results as far
+        (0.005, 0.02, 0.03, 1, True),  # or float64 does, and rounding shows that it may
+        (0.02, None, 0.2, 1, False),  # but here the file is much farther
+        (0.02, 0.02, 0.03, 20, False),  # and here in many more places
+        (0.0, 0.02, 0.03, 1, False),  # rounding decides nothing: float64 takes another way
+        (0.0, None, 0.03, 1, False),
+    ],
+)
+def test_a_file_may_be_as_far_from_the_model_as_its_roundings_are(
+    moves: float, wide: float | None, file: float, places: int, decides: bool
+) -> None:
+    model = np.ones(100, np.float32)
+
+    def moved(by: float, count: int = 1) -> np.ndarray:
+        other = model.copy()
+        other[:count] += by
+        return other
+
+    in_float64 = None if wide is None else [moved(wide).astype(np.float64)]
+    comparison = compare("y", model, moved(file, places))
+    assert rounding_decides([[model], [moved(moves)]], in_float64, [model], [comparison]) is decides

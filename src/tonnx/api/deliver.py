@@ -202,7 +202,7 @@ class _Proof:
         with tempfile.TemporaryDirectory() as folder:
             # What dropout hides is compared without it, in the file and the model; the file is then run as it is.
             write.write(dropless, other := Path(folder) / "model.onnx")
-            quiet = replace(subject, reference=subject.no_dropout, redrawn=None, rounded=())
+            quiet = replace(subject, reference=subject.no_dropout, redrawn=None, rounded=(), wide=None)
             without = prove(other, quiet, check=False, lowered=lowered, values=self.values)
         with_it = prove(path, subject, random=random, lowered=lowered, sizes=False, optimised=False)
         return Verification(without.trials + tuple(replace(t, label="with dropout") for t in with_it.trials))

@@ -47,6 +47,8 @@ class Subject:
     """The model with other random numbers: what they change cannot be compared."""
     rounded: Sequence[Reference] = ()
     """The model with the sums inside it rounded otherwise, some times."""
+    wide: Reference | None = None
+    """The model with float32 computed in float64; may fail where the model itself does not."""
     no_dropout: Reference | None = None
     """The model in training, with its dropouts switched off."""
     saturates: Callable[[], str | None] | None = None
@@ -112,6 +114,7 @@ class Subject:
             redrawn=None if self.redrawn is None else converted(self.redrawn),
             rounded=[converted(each) for each in self.rounded],
             example={name: narrow(array) for name, array in self.example.items()},
+            wide=None,
             trace=None,
             untraced="the file has int32 where the model has int64",
         )

@@ -137,6 +137,7 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
         limits={dim.name: dim.limits for leaf in call.leaves for dim in leaf.dynamic.values()},
         assumed={} if isinstance(graph, Scripted) else graph.limits,
         redrawn=run(redrawn=True),
+        wide=run(wide=True),
         rounded=[run(rounding=number) for number in range(TIMES)],
         no_dropout=run(dropout=False) if training != EVAL and isinstance(graph, Captured) else None,
         saturates=judge_of_kernels(model),

@@ -33,6 +33,8 @@ from tonnx.proof.trials.values import (
     is_sensitive,
     other_values,
     own_results,
+    rounded_results,
+    rounding_decides,
     wide_values,
 )
 from tonnx.proof.trials.verification import Trial, Verification
@@ -222,12 +224,23 @@ class _Prover:
         if reference is None or not by_default or trial.saturated is not None:
             return trial
         try:
-            if not is_sensitive(reference, inputs, expected, trial.comparisons, self.subject.rounded):
+            sensitive = is_sensitive(reference, inputs, expected, trial.comparisons, self.subject.rounded)
+            if not sensitive and not self._rounding_decides(trial, inputs, expected):
                 return trial
         except Exception:  # noqa: BLE001 (the user's own code, which took the example itself; what differs is told)
             return trial
         excused = (c if c.ok else replace(c, ok=True, reason=None, sensitive=True) for c in trial.comparisons)
         return replace(trial, comparisons=tuple(excused))
+
+    def _rounding_decides(self, trial: Trial, inputs: Arrays, expected: Sequence[np.ndarray]) -> bool:
+        rounded = rounded_results(self.subject.rounded, inputs)
+        if not rounded or not all(comparison.measured for comparison in trial.comparisons):
+            return False
+        try:
+            wide = None if self.subject.wide is None else self.subject.wide(copies(inputs))
+        except Exception:  # noqa: BLE001 (the user's own code, with other dtypes than it was written for)
+            wide = None
+        return rounding_decides(rounded, wide, expected, trial.comparisons)
 
     def other(self, label: str, sizes: Sizes, inputs: dict[str, np.ndarray]) -> Trial:
         if self.subject.reference is None:

@@ -146,7 +146,15 @@ def own_results(
     Both are asked: zeros are the same a rounding away, but what a layer adds to them is not.
     """
     yield from (reference(nudged(inputs, number, finest)) for number in range(4))
-    yield from (model(copies(inputs)) for model in rounded)
+    yield from rounded_results(rounded, inputs)
+
+
+def rounded_results(rounded: Sequence[Reference], inputs: Mapping[str, np.ndarray]) -> list[Sequence[np.ndarray]]:
+    """The model's results with its sums rounded otherwise; none where the way to do that does not serve for it."""
+    try:
+        return [model(copies(inputs)) for model in rounded]
+    except Exception:  # noqa: BLE001 (the user's own code ran on these inputs: what fails is what watches its sums)
+        return []
 
 
 def _explains(expected: np.ndarray, moved: np.ndarray, here: Comparison) -> bool:
@@ -174,6 +182,32 @@ def is_sensitive(
     for moved in own_results(reference, inputs, finest=51, rounded=rounded):
         failed = {i: c for i, c in failed.items() if not _moves_as_much(expected[i], moved[i], c)}
     return not failed
+
+
+def rounding_decides(
+    rounded: Sequence[Sequence[np.ndarray]],
+    wide: Sequence[np.ndarray] | None,
+    expected: Sequence[np.ndarray],
+    comparisons: Sequence[Comparison],
+) -> bool:
+    """Whether the model's own results are as far from each other, and in as many places, as the file's are from them.
+
+    ``rounded`` are its results with its sums rounded otherwise, ``wide`` those in float64. Some of the first have to be
+    beyond the tolerance: float64 alone could take another way through the model.
+    """
+    for i, here in enumerate(comparisons):
+        if here.ok:
+            continue
+        if not here.measured or not _is_float(expected[i]):
+            return False
+        tolerance = here.tolerance
+        others = [results[i].astype(expected[i].dtype) for results in (*rounded, *([] if wide is None else [wide]))]
+        own = [compare(here.name, expected[i], other, tolerance.rtol, tolerance.atol) for other in others]
+        if all(each.ok for each in own[: len(rounded)]) or not any(
+            each.excess * NARROW >= here.excess and each.mismatched * NARROW >= here.mismatched for each in own
+        ):
+            return False
+    return True
 
 
 def _moves_as_much(expected: np.ndarray, moved: np.ndarray, here: Comparison) -> bool:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import tonnx
-from tonnx.frontends.torch.reference.rounded import Rounded
+from tonnx.frontends.torch.reference.rounded import Rounded, rounded
 
 ONES = torch.ones(4, 300)
 FLAT = torch.full((1, 4, 16, 16), 0.1)
@@ -67,3 +67,12 @@ def test_a_file_is_not_refused_where_rounding_alone_decides(tmp_path: Path) -> N
     result = tonnx.verify(path, model, example, values=True)
     assert result.ok
     assert any(trial.label == "zeros" and trial.doubt for trial in result.verification.trials)
+
+
+def test_what_compiles_a_part_of_itself_is_not_watched_and_works_afterwards() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,))
+
+    with pytest.raises(RuntimeError, match="compiles a part"), rounded(0):
+        model(ONES)
+    assert torch.equal(model(ONES), ONES + 1)

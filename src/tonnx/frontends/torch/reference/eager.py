@@ -14,8 +14,9 @@ from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.mode import NO_DROPOUT, called, model_mode
+from tonnx.frontends.torch.reference.mode import NO_DROPOUT, called, model_mode, watched
 from tonnx.frontends.torch.reference.rounded import rounded
+from tonnx.frontends.torch.reference.wide import Wide
 from tonnx.frontends.torch.settings import EVAL
 from tonnx.proof.subject import Reference
 
@@ -29,11 +30,12 @@ def reference(
     redrawn: bool = False,
     dropout: bool = True,
     rounding: int | None = None,
+    wide: bool = False,
 ) -> Reference:
     """``kept`` are the places of the file's outputs among the flattened outputs of the model.
 
     ``redrawn``: with other random numbers than otherwise. ``dropout=False``: its dropouts pass everything on.
-    ``rounding``: with its sums rounded otherwise, as this number says.
+    ``rounding``: with its sums rounded otherwise, as this number says. ``wide``: float32 is computed in float64.
     """
 
     def run(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
@@ -46,6 +48,7 @@ def reference(
             _in_mode(module, mode),
             patched(() if dropout else NO_DROPOUT),
             rounded(rounding),
+            watched(Wide() if wide else None),
         ):
             if redrawn:
                 torch.manual_seed(torch.initial_seed() + 1)

@@ -52,6 +52,20 @@ def _set_mode(model: torch.nn.Module, training: bool) -> None:
             module.training = training
 
 
+def _uncompiled(original: Any, *args: Any, **kwargs: Any) -> Any:
+    raise RuntimeError("it compiles a part of itself, which does not go together with watching what it calls")
+
+
+@contextlib.contextmanager
+def watched(mode: contextlib.AbstractContextManager[Any] | None) -> Iterator[None]:
+    """A mode of PyTorch's that sees what the model calls; None: nothing does."""
+    if mode is None:
+        yield
+        return
+    with patched([Patch("torch", "compile", _uncompiled, "what is compiled under a mode fails from then on")]), mode:
+        yield
+
+
 # In training without chance: dropouts pass on what they are given, as those of the file can be told to
 
 

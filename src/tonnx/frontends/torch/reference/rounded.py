@@ -9,6 +9,8 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tonnx.frontends.torch.reference.mode import watched
+
 _SUMS = frozenset(
     (
         *("mm", "addmm", "bmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "convolution", "_convolution"),
@@ -29,9 +31,9 @@ _STEPS = {torch.float32: (2.0**-22, torch.int32, 0xFF), torch.float64: (2.0**-51
 """For each dtype: the size of a rounding, its bits as integers, and those that are zero in a short number."""
 
 
-def rounded(number: int | None) -> contextlib.AbstractContextManager[Any]:
+def rounded(number: int | None) -> contextlib.AbstractContextManager[None]:
     """Sums are rounded otherwise meanwhile, as the number says; None: as they are."""
-    return contextlib.nullcontext() if number is None else Rounded(number)
+    return watched(None if number is None else Rounded(number))
 
 
 class Rounded(TorchDispatchMode):
