@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,12 @@ def test_archives(tmp_path: Path) -> None:
     stream, path, refused = io.BytesIO(), tmp_path / "a.pt", 0
     torch.jit.save(torch.jit.script(Layers()), stream)
     data = stream.getvalue()
+    with zipfile.ZipFile(stream) as archive:
+        lines = next(member for member in archive.infolist() if member.filename.endswith(".debug_pkl"))
+    middle = lines.header_offset + 30 + len(lines.filename) + lines.compress_size // 2
+    path.write_bytes(data[:middle] + b"\xff\xff\xff" + data[middle + 3 :])
+    with pytest.raises(tonnx.InvalidArgument, match=r"damaged: .*\.debug_pkl"):
+        tonnx.export(path, (torch.ones(2, 3),), verify=False)
     for seed in range(40):
         # The table at the end, which names and places of members stand in; and all of the file.
         start = len(data) * 3 // 4 if seed % 2 else 0
