@@ -182,6 +182,15 @@ def test_an_iterator_may_use_its_memory_again(net: Path) -> None:
         np.testing.assert_array_equal(feeds["x"], DATA[8 * number : 8 * number + 8])
 
 
+@pytest.mark.parametrize(("rows", "batches"), [([32, 32, 32], 2), ([1, 1], 2), ([100, 8], 1), ([40, 40, 40], 2)])
+def test_methods_are_tried_on_some_rows(rows: list[int], batches: int) -> None:
+    keeper = calibrated._Keeper()
+    for number, count in enumerate(rows):
+        keeper.add(2 * number + 1, {"x": np.zeros((count, 2), np.float32)}, {"y": np.zeros(count)})
+    wanted, kept = keeper.first(64)
+    assert len(wanted) == len(kept) == batches
+
+
 @pytest.mark.parametrize("scales", [(1, 1), (1, 40), (0, 3), (0, 0)])
 def test_histograms_of_parts_are_one(scales: tuple[float, float]) -> None:
     whole, *parts = (Histogram() for _ in range(3))

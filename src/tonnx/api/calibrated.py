@@ -33,6 +33,8 @@ from tonnx.run.model import Model
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
 _TRIED = ("minmax", "mse")
+_TRIED_ROWS = 64
+"""Rows of samples that methods are tried on: more would cost as much again as to look at all samples once."""
 _KEPT = 32
 _KEPT_BYTES = 32 << 20
 SINCE_16 = 21
@@ -228,6 +230,12 @@ class _Keeper:
         if not full:
             self._bytes += sum(array.nbytes for array in own.values())
 
+    def first(self, rows: int) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+        """What is right for so many rows, about, and those."""
+        lengths = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in self.kept]
+        count = int(np.searchsorted(np.cumsum(lengths), rows)) + 1
+        return self.wanted[:count], self.kept[:count]
+
 
 @dataclass
 class _Study:
@@ -274,7 +282,7 @@ class _Study:
     def best_method(self) -> str:
         if self.how.method != AUTO:
             return self.how.method
-        names, loss = [layer.name for layer in self.layers], output_loss(self.keeper.wanted, self.keeper.kept)
+        names, loss = [layer.name for layer in self.layers], output_loss(*self.keeper.first(_TRIED_ROWS))
         with no_collection():
             copy = self.model.clone()
             trial = write_trial(copy, names, self.how.bits, self.observed.means, self.known)
