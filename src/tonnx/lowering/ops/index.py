@@ -252,11 +252,11 @@ def nearest_places(
 
 
 @lower("aten.one_hot")
-def one_hot(op: Builder, x: ir.Value, num_classes: int = -1) -> ir.Value:
+def one_hot(op: Builder, x: ir.Value, num_classes: Size = -1) -> ir.Value:
     if op.rank(x) == 0:
         return op.Squeeze(one_hot(op, op.reshape(x, [1]), num_classes), [0])
-    depth = op.constant(num_classes, T.INT64)
-    if num_classes < 0:
+    depth = op.scalar(num_classes)
+    if isinstance(num_classes, int) and num_classes < 0:
         depth = op.Add(op.ReduceMax(op.cast(x, T.INT64), keepdims=0), 1)
     return op.OneHot(op.cast(x, T.INT64), depth, op.constant([0, 1], T.INT64), axis=-1)
 

@@ -55,6 +55,16 @@ def none_below_a_branch(x: Tensor) -> Tensor:
     return y
 
 
+def a_mask_that_hides_nothing(x: Tensor) -> Tensor:
+    mask = x > 1
+    y = x * mask
+    if not mask.any():
+        mask = None
+    for factor in (2, 3):
+        y = y + x * factor if mask is None else (y + x * factor).masked_fill(mask, 0)
+    return y
+
+
 def scaled(x: Tensor, mask: Tensor | None = None) -> Tensor:
     return x if mask is None else x * mask
 
@@ -277,7 +287,8 @@ def between_tensors(x: Tensor) -> Tensor:
 
 
 CHOICES = [
-    *[Program(f, SCALES) for f in (nothing_on_one_side, two_that_may_be_none, none_below_a_branch, none_for_a_helper)],
+    *[Program(f, SCALES) for f in (nothing_on_one_side, two_that_may_be_none, none_below_a_branch, none_for_a_helper,
+                                   a_mask_that_hides_nothing)],
     *[Program(f, SCALES) for f in (members_differ, texts_differ, texts_differ_in_a_loop, key_differs)],
     Program(texts_differ_inside_a_choice, SCALES),
     *[Program(f, SCALES) for f in (functions_differ, dtypes_differ, ranks_differ, axis_differs, deleted)],

@@ -81,6 +81,34 @@ class Remembers(nn.Module):
         return self.last
 
 
+class Membrane(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("held", torch.zeros(0), persistent=False)
+
+    def forward(self, x: Tensor, held: Tensor) -> tuple[Tensor, Tensor]:
+        self.held = held
+        if self.held.shape != x.shape:
+            self.held = torch.zeros_like(x)
+        self.held = 0.9 * self.held + x
+        return (self.held > 0.5).float(), self.held
+
+
+class InAPart(nn.Module):
+    """The passes call a module that sets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.membrane = Membrane()
+
+    def forward(self, x: Tensor) -> Tensor:
+        held, spikes = torch.zeros(0), []
+        for t in range(x.shape[1]):
+            spike, held = self.membrane(x[:, t], held)
+            spikes.append(spike + held)
+        return torch.stack(spikes)
+
+
 class Solver:
     """An object that the model makes, with a state in one tuple."""
 
@@ -107,6 +135,6 @@ def nested(x: Tensor) -> Tensor:
     return solver.state[0] * solver.state[1]
 
 
-@pytest.mark.parametrize("model", [Attribute, Keeps, Spiking, Buffer, Remembers, solved, nested])
+@pytest.mark.parametrize("model", [Attribute, Keeps, Spiking, Buffer, Remembers, InAPart, solved, nested])
 def test_attributes_that_passes_hand_on(model: type[nn.Module], tmp_path: Path) -> None:
     compare(Idiom(model), tmp_path / "net.onnx")

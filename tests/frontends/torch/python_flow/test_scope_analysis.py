@@ -213,7 +213,7 @@ def test_loops(name: str) -> None:
 # A function with a branch (its first), and the names that it hands on
 BRANCHES: dict[str, tuple[str, str]] = {
     "read after": ("if x:\n    y = 1\nelse:\n    z = 2\nreturn y", "y"),
-    "read before only, which is taken for a reader": ("y = 0\nw = y\nif x:\n    y = 1\nreturn x", "y"),
+    "read before only": ("y = 0\nw = y\nif x:\n    y = 1\nreturn x", ""),
     "read by nobody": ("y = 0\nif x:\n    y = 1\nreturn x", ""),
     "read on its own side only": ("if x:\n    y = 1\n    z = y\nreturn z", "z"),
     "in a loop, read by the next pass": ("for i in x:\n    if i:\n        z = y\n        y = 1\n", "y"),
@@ -323,6 +323,25 @@ def test_first_use_of_random_bodies(seed: int) -> None:
 def test_the_random_bodies_are_of_all_kinds() -> None:
     uses = [by_running(body)[name] for seed in range(60) if len((body := Body(seed)).flags) <= 8 for name in "abc"]
     assert {use: uses.count(use) > 10 for use in uses} == {"read": True, "assigned": True, None: True}
+
+
+READ_AFTERWARDS = [
+    ("y = x\nif y.any():\n    y = None", set()),
+    ("y = x\nwith y as z:\n    if z:\n        y = None\n    print(z)\nprint(z)", set()),
+    ("y = x\nif y:\n    if z:\n        y = None\nelse:\n    print(y)", set()),
+    ("y = x\nif y.any():\n    y = None\nprint(y)", {"y"}),
+    ("y = x\nf = lambda: y\nif x:\n    y = None\nf()", {"y"}),
+    ("y = x\ng = (i + y for i in x)\nif x:\n    y = None\nlist(g)", {"y"}),
+    ("y = x\ntry:\n    if x:\n        y = None\nfinally:\n    print(y)", {"y"}),
+    ("y = x\nfor i in x:\n    print(y)\n    if i:\n        y = None", {"y"}),
+]
+
+
+@pytest.mark.parametrize(("text", "names"), READ_AFTERWARDS)
+def test_what_a_branch_leaves_is_read_only_afterwards(text: str, names: set[str]) -> None:
+    function = function_of(text)
+    branch = [node for node in ast.walk(function) if isinstance(node, ast.If)][-1]
+    assert analyse_branch(branch, function) == names
 
 
 def test_the_keywords_of_the_runtime() -> None:

@@ -55,6 +55,10 @@ def down_in_steps(x: Tensor) -> Tensor:
     return y
 
 
+def classes_of_a_size(x: Tensor) -> Tensor:
+    return torch.nn.functional.one_hot(torch.arange(x.size(0)), x.size(0) + 1)
+
+
 def negative_index(x: Tensor, n: Tensor) -> Tensor:
     k = int(n)
     rows = [x[0], x[1], x[2]]
@@ -345,6 +349,7 @@ PROGRAMS: dict[str, Program] = {
     "floats": Program(floats, [(PLUS, torch.tensor(k)) for k in (7.5, -7.25, 0.0, 2.0)]),
     "in_list": Program(in_list, [(PLUS, torch.tensor(k)) for k in (1, 2, 3, 4)], BATCH, has=("If",)),
     "many_dtypes": Program(many_dtypes, [(PLUS, torch.tensor(3)), (MIXED, torch.tensor(-2))]),
+    "classes_of_a_size": Program(classes_of_a_size, ROWS, BATCH),
     "with_enum": Program(with_enum, [(PLUS,), (MIXED,)], BATCH),
     "with_class": Program(with_class, ROWS, BATCH, has=("Loop",)),
     "optional_of_a_branch": Program(optional_of_a_branch, THREE, BATCH, has=("If",)),

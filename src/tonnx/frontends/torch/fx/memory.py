@@ -95,6 +95,18 @@ def _parent(node: Node) -> Node | None:
     return None
 
 
+def given_back(node: Node) -> Node | None:
+    """The argument that an operator gives back as it is: by writing to it, or since there is nothing to do.
+
+    Torch takes the operator for the maker of that tensor from then on, also where somebody had it before.
+    """
+    parent = _parent(node)
+    if parent is None or gives_what_it_wrote(node):
+        return parent
+    one, other = (place.meta.get("val") for place in (node, parent))
+    return parent if _same_place(one, other) and one.dtype == other.dtype else None
+
+
 def root_of(node: Node) -> Node:
     """The tensor whose memory a node shares: itself, or what it is a view of."""
     while (parent := _parent(node)) is not None:

@@ -17,7 +17,7 @@ from torch.fx import Node
 from tonnx.errors import LoweringError, UnsupportedArgument
 from tonnx.frontends.torch.capture.patches import autograd
 from tonnx.frontends.torch.fx.higher_order import graph_writes, lower_higher_order, needed, writes
-from tonnx.frontends.torch.fx.memory import Memory, gives_what_it_wrote, mutates, root_of, written_arguments
+from tonnx.frontends.torch.fx.memory import Memory, given_back, mutates, root_of, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, check_result, in_reach, kind_of, lower_block
 from tonnx.frontends.torch.operators import decompose, symbolic_sizes
 from tonnx.frontends.torch.operators.aten_fallback import EVERY, REFUSE, foreign_node, unsupported_operators
@@ -166,6 +166,8 @@ class FxWalk(GraphWalk):
         target = node.target
         if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
             return self.resolve(node.args[0])[node.args[1]]
+        if target is torch.ops.aten.sym_size.int and self.blocks and self._is_out_of_reach(node.args[0]):  # type: ignore[arg-type]
+            return self.resolve(node.meta["val"])  # in terms of others: torch has read it off the nearest tensor
         if not is_operator(target):
             if isinstance(target, torch._ops.HigherOrderOperator):
                 results = lower_higher_order(self, node)
@@ -277,18 +279,16 @@ class FxWalk(GraphWalk):
         return argument
 
     def _read(self, node: Node) -> Any:
-        read = self._values.__getitem__ if self._memory is None else self._memory.read
         if not self.blocks:
-            return read(node)
-        computed = node in (self._values if self._memory is None else self._memory)
-        if computed and in_reach(self.op, value := read(node)):
-            return value
+            return self._held(node)
+        if not self._is_out_of_reach(node):
+            return self._held(node)
         # Computed in an inner graph that is done. Torch has one node for a number, wherever it was needed first.
         if isinstance(meta := node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
             return self._again(node, meta)
-        if gives_what_it_wrote(node):
-            return self._read(written_arguments(node)[0])  # the tensor itself
-        if computed and self.root(node) is not node:
+        if (itself := given_back(node)) is not None:
+            return self._read(itself)
+        if self._is_computed(node) and self.root(node) is not node:
             value = self.compute(node)
             self.define(node, value)
             return value
@@ -297,6 +297,16 @@ class FxWalk(GraphWalk):
             where=self.origin_of(node).where,
             hint="assign it to a variable of the function in the loop's body, or append it to a list there",
         )
+
+    def _held(self, node: Node) -> Any:
+        return self._values[node] if self._memory is None else self._memory.read(node)
+
+    def _is_out_of_reach(self, node: Node) -> bool:
+        """Whether a tensor is that of an inner graph that is done."""
+        return not (self._is_computed(node) and in_reach(self.op, self._held(node)))
+
+    def _is_computed(self, node: Node) -> bool:
+        return node in (self._values if self._memory is None else self._memory)
 
     def _again(self, node: Node, meta: Any) -> Any:
         """A number, computed where it is needed."""

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from tonnx.frontends.patching import Patch
+from tonnx.frontends.patching import How, Patch
 
 _NUMBERS = (int, float, torch.SymInt, torch.SymFloat)
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
@@ -38,8 +38,24 @@ def _of_one(symbolic: Callable[[Any], Any], original: Any, *args: Any) -> Any:
 def _log(original: Any, x: Any, *base: Any) -> Any:
     if not isinstance(x, _SYMBOLIC):
         return original(x, *base)
-    natural = torch._sym_log2(x) * math.log(2.0)  # type: ignore[attr-defined]
-    return natural / original(*base) if base else natural
+    return _natural(x) / original(*base) if base else _natural(x)
+
+
+def _divmod(original: Any, a: Any, b: Any) -> Any:
+    return (a // b, a % b) if isinstance(a, _SYMBOLIC) or isinstance(b, _SYMBOLIC) else original(a, b)
+
+
+def _natural(x: Any) -> Any:
+    return torch._sym_log2(x) * math.log(2.0)  # type: ignore[attr-defined]
+
+
+_METHODS: dict[str, Callable[[Any], Any]] = {
+    "sqrt": torch.sym_sqrt,
+    "log": _natural,
+    "log2": torch._sym_log2,  # type: ignore[attr-defined]
+    "log10": lambda x: _natural(x) / math.log(10.0),
+}
+"""What numpy's functions ask of a number that is none of numpy's."""
 
 
 def _tensor(original: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -73,5 +89,11 @@ def python_numbers() -> Iterator[Patch]:
     yield Patch("math", "sqrt", partial(_of_one, torch.sym_sqrt), _REASON)
     yield Patch("math", "log2", partial(_of_one, torch._sym_log2), _REASON)  # type: ignore[attr-defined]
     yield Patch("math", "log", _log, _REASON)
+    yield Patch("math", "isqrt", partial(_of_one, lambda n: math.floor(torch.sym_sqrt(n))), _REASON)
+    yield Patch("builtins", "divmod", _divmod, _REASON)
+    yield Patch(torch.SymInt, "bit_length", lambda n: math.ceil(torch._sym_log2(n + 1)), _REASON, How.VALUE)  # type: ignore[attr-defined]
+    for name, method in _METHODS.items():
+        for number in _SYMBOLIC:
+            yield Patch(number, name, method, _REASON, How.VALUE)
     yield Patch("torch", "tensor", _tensor, _REASON)
     yield Patch("torch", "as_tensor", _tensor, _REASON)

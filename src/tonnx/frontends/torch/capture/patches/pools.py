@@ -11,19 +11,16 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from tonnx.frontends.patching import Patch
+from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic, windows
 
 _REASON = "it takes the window as plain numbers, which fixes the sizes that it is computed of"
 
 
-def _is_dynamic(size: Any) -> bool:
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
-
-
 def _is_same(one: Any, other: Any) -> bool:
     """Whether two sizes are the same at every size, not in the example only."""
-    if _is_dynamic(one) and _is_dynamic(other):
+    if is_dynamic(one) and is_dynamic(other):
         return bool(one.node.expr == other.node.expr)
-    return not _is_dynamic(one) and not _is_dynamic(other) and int(one) == int(other)
+    return not is_dynamic(one) and not is_dynamic(other) and int(one) == int(other)
 
 
 def _each(value: Any, rank: int) -> list[Any]:
@@ -36,7 +33,7 @@ def _average(rank: int, original: Any, *args: Any, **options: Any) -> Any:
 
 
 def _largest(rank: int, original: Any, *args: Any, **options: Any) -> Any:
-    return (_whole if _asks_sizes(args, options) else _as_it_is)(rank, original, *args, **options)
+    return (_maxima if _asks_sizes(args, options) else _as_it_is)(rank, original, *args, **options)
 
 
 def _as_it_is(rank: int, original: Any, *args: Any, **options: Any) -> Any:
@@ -44,7 +41,7 @@ def _as_it_is(rank: int, original: Any, *args: Any, **options: Any) -> Any:
 
 
 def _asks_sizes(args: Any, options: Any) -> bool:
-    return any(map(_is_dynamic, pytree.tree_leaves((args, options))))
+    return any(map(is_dynamic, pytree.tree_leaves((args, options))))
 
 
 def _windows(
@@ -60,13 +57,13 @@ def _windows(
 ) -> Any:
     kernel, pads = _each(kernel_size, rank), _each(padding, rank)
     step = kernel if stride is None or stride == [] else _each(stride, rank)
-    padded = any(_is_dynamic(pad) or pad for pad in pads)
+    padded = any(is_dynamic(pad) or pad for pad in pads)
     if ceil_mode or divisor_override is not None or (padded and not count_include_pad):
         rest = () if rank == 1 else (divisor_override,)
         return original(input, kernel, step, pads, ceil_mode, count_include_pad, *rest)
     if padded:
         input = functional.pad(input, [pad for one in reversed(pads) for pad in (one, one)])
-    moving = [_is_dynamic(size) or _is_dynamic(by) for size, by in zip(kernel, step, strict=True)]
+    moving = [is_dynamic(size) or is_dynamic(by) for size, by in zip(kernel, step, strict=True)]
     input = original(input, *([1 if moves else size for moves, size in zip(moving, sizes, strict=True)]
                               for sizes in (kernel, step)))  # fmt: skip
     for place in range(rank):
@@ -86,12 +83,33 @@ def _axis_average(x: torch.Tensor, axis: int, window: Any, step: Any) -> torch.T
     return (inside / window).to(x.dtype)
 
 
-def _whole(rank: int, original: Any, input: torch.Tensor, kernel_size: Any, *args: Any, **options: Any) -> Any:
-    """Of all of every axis, which a window of dynamic size is nearly always; others are PyTorch's to refuse."""
-    kernel, rest = _each(kernel_size, rank), [*args, *options.values()]
-    if not all(_is_same(size, input.shape[place - rank]) for place, size in enumerate(kernel)) or any(rest):
-        return original(input, kernel_size, *args, **options)
-    return input.amax(tuple(range(-rank, 0)), keepdim=True)
+def _maxima(
+    rank: int,
+    original: Any,
+    input: torch.Tensor,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """Axis by axis where the window is dynamic: of all of it, or of windows that are taken out."""
+    kernel, pads, dilations = (_each(one, rank) for one in (kernel_size, padding, dilation))
+    step = kernel if stride is None or stride == [] else _each(stride, rank)
+    moving = [is_dynamic(size) or is_dynamic(by) for size, by in zip(kernel, step, strict=True)]
+    plain = all(pads[place] == 0 and dilations[place] == 1 for place in range(rank) if moving[place])
+    if ceil_mode or return_indices or not plain:
+        return original(input, kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+    if not all(moving):
+        kept = ([1 if moves else n for moves, n in zip(moving, sizes, strict=True)] for sizes in (kernel, step))
+        input = original(input, *kept, pads, dilations)
+    for place in range(rank):
+        if moving[place] and _is_same(kernel[place], input.shape[place - rank]):
+            input = input.amax(place - rank, keepdim=True)
+        elif moving[place]:
+            input = windows(input, place - rank, kernel[place], step[place]).amax(-1)
+    return input
 
 
 def pools() -> Iterator[Patch]:

@@ -10,12 +10,9 @@ from typing import Any
 import torch
 
 from tonnx.frontends.patching import Patch
+from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
 
 _REASON = "it takes the length as a plain number, which fixes it"
-
-
-def _is_dynamic(length: Any) -> bool:
-    return isinstance(length, torch.SymInt) and length.node.maybe_as_int() is None
 
 
 def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -26,13 +23,19 @@ def _linspace(original: Any, start: Any, end: Any, steps: Any = None, **kwargs: 
     """From both ends to the middle, as PyTorch counts."""
     real = not any(isinstance(bound, complex) for bound in (start, end))
     options = _options(kwargs)
-    if not _is_dynamic(steps) or not real or not options.get("dtype", torch.float32).is_floating_point:
+    if not is_dynamic(steps) or not real or not options.get("dtype", torch.float32).is_floating_point:
         return original(start, end, steps, **kwargs)  # type: ignore[no-any-return]
     places = torch.arange(steps, **{"dtype": torch.get_default_dtype(), **options})
     last = places.new_full((), steps) - 1  # a tensor: that sizes are more than 1 is taken for granted of symbols
     step = (end - start) / last.clamp(min=1)
     from_start = (2 * places < last) | (places == 0)
     return torch.where(from_start, start + step * places, end - step * (last - places))
+
+
+def _logspace(original: Any, start: Any, end: Any, steps: Any = None, base: float = 10.0, **kwargs: Any) -> Any:
+    if not is_dynamic(steps):
+        return original(start, end, steps, base, **kwargs)
+    return torch.pow(base, torch.linspace(start, end, steps, **_options(kwargs)))
 
 
 def _hann(phase: torch.Tensor) -> torch.Tensor:
@@ -54,7 +57,7 @@ def _bartlett(phase: torch.Tensor) -> torch.Tensor:
 def _window(
     shape: Callable[..., torch.Tensor], original: Any, length: Any, periodic: bool = True, *args: Any, **kwargs: Any
 ) -> torch.Tensor:
-    if not _is_dynamic(length):
+    if not is_dynamic(length):
         return original(length, periodic, *args, **kwargs)  # type: ignore[no-any-return]
     options = {"dtype": torch.get_default_dtype(), **_options(kwargs)}
     numbers = {name: kwargs[name] for name in ("alpha", "beta") if name in kwargs}
@@ -67,5 +70,6 @@ def _window(
 def ramps() -> Iterator[Patch]:
     """``linspace`` and windows."""
     yield Patch("torch", "linspace", _linspace, _REASON)
+    yield Patch("torch", "logspace", _logspace, _REASON)
     for name, shape in (("hann", _hann), ("hamming", _hamming), ("blackman", _blackman), ("bartlett", _bartlett)):
         yield Patch("torch", f"{name}_window", partial(_window, shape), _REASON)

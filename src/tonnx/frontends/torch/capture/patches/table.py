@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
+from types import BuiltinFunctionType, ModuleType
 
 import torch
 
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch import versions
+from tonnx.frontends.torch.call.plain import original_of
 from tonnx.frontends.torch.capture.explain import Frozen, quiet_torch
 from tonnx.frontends.torch.capture.patches import (
     attention,
@@ -22,13 +25,14 @@ from tonnx.frontends.torch.capture.patches.associative_scan import associative_s
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
 from tonnx.frontends.torch.capture.patches.multiples import multiples
 from tonnx.frontends.torch.capture.patches.numbers import python_numbers
+from tonnx.frontends.torch.capture.patches.plain_sizes import plain_sizes
 from tonnx.frontends.torch.capture.patches.pools import pools
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.patches.short_sizes import short_sizes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
-from tonnx.frontends.torch.capture.python_flow.variables import set_module_attribute
+from tonnx.frontends.torch.capture.python_flow.variables import register_buffer, set_module_attribute
 from tonnx.frontends.torch.capture.settled_values import number_patches
 
 _UNROLLED = "its shape is found by unrolling the loop over time, which fixes the time axis"
@@ -95,6 +99,7 @@ FOREIGN = (
         "classes with a `symbolic` stay whole",
     ),
     Patch("torch.nn.Module", "__setattr__", set_module_attribute, "what the sides of a branch set is put back"),
+    Patch("torch.nn.Module", "register_buffer", register_buffer, "the same"),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE),
     Patch(
@@ -117,16 +122,33 @@ FOREIGN = (
 """Functions of PyTorch and torchvision, and what torch.export keeps in its module."""
 
 
+def _imported(model: torch.nn.Module, patches: Iterable[Patch]) -> Iterator[Patch]:
+    """The same by the names that modules of the model have for them: a function of C has no code to replace."""
+    owners = [(patch, patch.resolved()) for patch in patches if patch.how is How.FUNCTION]
+    functions = {
+        id(original): patch
+        for patch, owner in owners
+        if isinstance(owner, ModuleType) and isinstance(original := vars(owner).get(patch.name), BuiltinFunctionType)
+    }
+    parts = [original_of(model), *model.modules()]
+    code = {one for part in parts for one in (*type(part).__mro__, type(part).forward)}
+    packages = {str(one.__module__).partition(".")[0] for one in code} - {"torch", "tonnx", "builtins"}
+    for module in [module for path, module in sys.modules.items() if path.partition(".")[0] in packages]:
+        for name, value in list(vars(module).items()):
+            if (patch := functions.get(id(value))) is not None:
+                yield Patch(module, name, patch.replacement, patch.reason)
+
+
 def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
     """All that one capture changes, in the order in which it is changed."""
     yield from FOREIGN
     yield from versions.patches()
     yield from shapes()
-    yield from python_numbers()
     yield from multiples()
     yield from short_sizes()
-    yield from ramps()
-    yield from pools()
+    numbers = [*python_numbers(), *ramps(), *pools(), *plain_sizes()]
+    yield from numbers
+    yield from _imported(model, [*FOREIGN, *numbers])
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from number_patches(model)

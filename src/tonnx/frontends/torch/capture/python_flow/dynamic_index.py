@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true
 from tonnx.frontends.torch.capture.except_blocks import handler_of
 from tonnx.frontends.torch.capture.explain import line_of
 from tonnx.frontends.torch.capture.python_flow.branch import choose
-from tonnx.frontends.torch.capture.python_flow.iterate import call, with_numbers
+from tonnx.frontends.torch.capture.python_flow.iterate import call, selected, with_numbers
 from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
@@ -26,7 +26,8 @@ _SEQUENCES = (list, tuple, torch.nn.ModuleList, torch.nn.Sequential, torch.nn.Pa
 def picked(owner: Any, index: Any) -> Any:
     """``owner[index]``."""
     if isinstance(owner, torch.Tensor):
-        return _of_tensor(owner, with_numbers(index))
+        tensor, index = selected(owner, with_numbers(index))
+        return tensor[index]
     dynamic = isinstance(index, (torch.Tensor, torch.SymInt))
     if not dynamic or not isinstance(owner, (dict, *_SEQUENCES)) or isinstance(owner, RecordedList):
         return owner[index]
@@ -48,26 +49,6 @@ def picked(owner: Any, index: Any) -> Any:
     if all(isinstance(element, torch.nn.Module) or _is_function(element) for element in elements):
         return OneOf(places, elements, tests)
     return _choice(places, elements, tests, lambda element: element)
-
-
-def _of_tensor(tensor: torch.Tensor, index: Any) -> Any:
-    """``tensor[index]``. Beside tensors PyTorch takes plain numbers only as indices: others are selected first."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if not any(isinstance(part, torch.Tensor) for part in parts) or not any(map(is_symbolic, parts)):
-        return tensor[index]
-    if not all(isinstance(part, (int, torch.SymInt, slice)) or _is_places(part) for part in parts):
-        return tensor[index]
-    kept: list[Any] = []
-    for part in parts:
-        if isinstance(part, (int, torch.SymInt)):
-            tensor = tensor.select(len(kept), part)
-        else:
-            kept.append(part)
-    return tensor[tuple(kept)]
-
-
-def _is_places(part: Any) -> bool:
-    return isinstance(part, torch.Tensor) and part.dtype not in (torch.bool, torch.uint8)
 
 
 def _is_function(thing: Any) -> bool:

@@ -354,7 +354,7 @@ def spread(as_tuple: bool, *parts: Any) -> Any:
 
 
 def with_numbers(index: Any) -> Any:
-    """An index whose slices begin and end at numbers, where they do at tensors of one element."""
+    """An index whose slices begin and end at numbers, where they do at tensors of one element. Lists are tensors."""
     if isinstance(index, tuple):
         return tuple(map(with_numbers, index))
     if isinstance(index, NumbersListed):
@@ -364,6 +364,26 @@ def with_numbers(index: Any) -> Any:
     return slice(*map(_bound, (index.start, index.stop, index.step)))
 
 
+def selected(tensor: torch.Tensor, index: Any) -> tuple[torch.Tensor, Any]:
+    """What is left of a tensor and an index. Beside tensors PyTorch takes plain numbers only: others select first."""
+    parts = index if isinstance(index, tuple) else (index,)
+    if not any(isinstance(part, torch.Tensor) for part in parts) or not any(map(is_symbolic, parts)):
+        return tensor, index
+    if not all(isinstance(part, (int, torch.SymInt, slice)) or _is_places(part) for part in parts):
+        return tensor, index
+    kept: list[Any] = []
+    for part in parts:
+        if isinstance(part, (int, torch.SymInt)):
+            tensor = tensor.select(len(kept), part)
+        else:
+            kept.append(part)
+    return tensor, tuple(kept)
+
+
+def _is_places(part: Any) -> bool:
+    return isinstance(part, torch.Tensor) and part.dtype not in (torch.bool, torch.uint8)
+
+
 def put(target: Any, index: Any, value: Any, owned: bool) -> None:
     """``target[index] = value`` in recorded code. ``owned``: the target is a variable of the function."""
     if not isinstance(target, torch.Tensor):
@@ -371,7 +391,7 @@ def put(target: Any, index: Any, value: Any, owned: bool) -> None:
             raise Unsuitable(f"it changes an object from outside of it, a {type(target).__name__}")
         target[index] = value
         return
-    index = with_numbers(index)
+    target, index = selected(target, with_numbers(index))
     if isinstance(index, torch.Tensor) and not index.dim() and index.dtype not in (torch.bool, torch.uint8):
         index = _bound(index)
     parts = index if isinstance(index, tuple) else (index,)

@@ -17,7 +17,7 @@ from tonnx.frontends.torch.capture.python_flow.iterate import Items, call, items
 from tonnx.frontends.torch.capture.python_flow.operators import operators
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.state import Differs, Kinds, Learned, Recording
-from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
+from tonnx.frontends.torch.capture.python_flow.values import Constants, entered_modules, own_facts, symbols
 from tonnx.frontends.torch.capture.python_flow.variables import (
     Objects,
     Snapshot,
@@ -56,8 +56,10 @@ class _Loop:
         """A function that puts the variables back to what they are now, and what is in them."""
         values = self.variables.values()
         contents = contents_of(list(values.values()))
+        leave_modules = entered_modules()
 
         def restore() -> None:
+            leave_modules()
             self.variables.restore(values)
             for content in contents.values():
                 fill(content.owner, content.held)

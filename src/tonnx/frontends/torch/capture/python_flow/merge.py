@@ -36,6 +36,9 @@ Made = Callable[[Sequence[torch.Tensor]], Any]
 """A value, from the results of the branch."""
 
 
+_FARTHEST = 2**63 - 1
+"""As the end of a slice, that of the axis."""
+
 Line = tuple[str, int]
 """A file and a line of it."""
 
@@ -178,6 +181,8 @@ class Merge:
     def _leaf(self, name: str, a: Any, b: Any) -> Made:
         if a is b:
             return lambda results: a
+        if isinstance(a, slice) and isinstance(b, slice) and a != b:
+            return self._slices(name, a, b)
         if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
             if not same_kind(a, b):
                 return self._unmerged(name, a, b)
@@ -229,6 +234,14 @@ class Merge:
             return merged
 
         return number
+
+    def _slices(self, name: str, a: slice, b: slice) -> Made:
+        """``x[2:-1]`` or ``x[:]``: an end that is not said is the farthest one."""
+        if a.step != b.step or a.step not in (None, 1):
+            return self._unmerged(name, a, b)
+        start = self(name, *(0 if one.start is None else one.start for one in (a, b)))
+        stop = self(name, *(_FARTHEST if one.stop is None else one.stop for one in (a, b)))
+        return lambda results: slice(start(results), stop(results))
 
     def _half(self, value: Any, first: bool) -> Made:
         """A variable that has a value on one side only. Nobody reads the other: Python itself would fail."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -80,13 +80,14 @@ def analyse_branch(branch: ast.If, function: Function) -> frozenset[str]:
     bound = {name for side in sides for statement in side for name in stored(statement)}
     outer = {name for n in ast.walk(function) if isinstance(n, ast.Nonlocal) for name in n.names}
     again: set[str] = set()
-    elsewhere = [*branch.body, *branch.orelse]
+    elsewhere = {id(node) for side in sides for statement in side for node in ast.walk(statement)}
     if any(branch in ast.walk(node) for node in ast.walk(function) if isinstance(node, (ast.For, ast.While))):
         # The next pass may read what a side of this one has left.
         again = {name for name in bound if any(first_use(side, name) == "read" for side in sides)}
     else:
-        elsewhere += _other_sides(branch, function)
-    return frozenset(bound & (_loads_outside(elsewhere, function) | again | outer))
+        elsewhere |= {id(node) for statement in _other_sides(branch, function) for node in ast.walk(statement)}
+        elsewhere |= {id(node) for part in _over(branch, function) for node in _at_once(part)}
+    return frozenset(bound & (_loads(node for node in ast.walk(function) if id(node) not in elsewhere) | again | outer))
 
 
 def _other_sides(branch: ast.If, function: Function) -> list[ast.stmt]:
@@ -98,6 +99,28 @@ def _other_sides(branch: ast.If, function: Function) -> list[ast.stmt]:
             if any(inside):
                 statements += node.orelse if inside[0] else node.body
     return statements
+
+
+def _over(branch: ast.If, function: Function) -> Iterator[ast.AST]:
+    """What has run when a branch is reached, and does not run again: statements before it, and what they are in."""
+    yield branch.test
+    block: Sequence[ast.stmt] = function.body
+    while block:
+        around = next(statement for statement in block if branch in ast.walk(statement))
+        yield from block[: block.index(around)]
+        if around is branch or not isinstance(around, (ast.If, ast.With)):
+            return
+        yield from [around.test] if isinstance(around, ast.If) else around.items
+        others = around.orelse if isinstance(around, ast.If) else []
+        block = others if any(branch in ast.walk(statement) for statement in others) else around.body
+
+
+def _at_once(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of what runs where it stands, not when somebody calls it."""
+    if not isinstance(node, (*NESTED, ast.GeneratorExp)):
+        yield node
+        for child in ast.iter_child_nodes(node):
+            yield from _at_once(child)
 
 
 def _parts(loop: ast.For | ast.While) -> Iterator[ast.AST]:
@@ -152,9 +175,13 @@ def _subscripts(loop: ast.AST) -> Iterator[ast.Subscript]:
 
 def _loads_outside(body: Sequence[ast.stmt], function: ast.AST) -> set[str]:
     inside = {id(node) for statement in body for node in ast.walk(statement)}
-    outside = [node for node in ast.walk(function) if id(node) not in inside]
-    stops = {getattr(node, STOP) for node in outside if hasattr(node, STOP)}
-    return stops | {node.id for node in outside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+    return _loads(node for node in ast.walk(function) if id(node) not in inside)
+
+
+def _loads(nodes: Iterable[ast.AST]) -> set[str]:
+    nodes = list(nodes)
+    stops = {getattr(node, STOP) for node in nodes if hasattr(node, STOP)}
+    return stops | {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
 
 
 def first_use(body: Sequence[ast.stmt], name: str) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -111,6 +111,19 @@ class Constants:
     def lost(self) -> bool:
         """Whether that happened, or somebody has made us forget one."""
         return self.written() or any(leaf.constant is None for leaf in self._found)
+
+
+def entered_modules() -> Callable[[], None]:
+    """A function that leaves the modules that were entered since: torch does not, where an exception goes through."""
+    mode = get_proxy_mode()
+    stack = getattr(None if mode is None else mode.tracer, "module_stack", {})
+    before = dict(stack)
+
+    def leave() -> None:
+        stack.clear()
+        stack.update(before)
+
+    return leave
 
 
 def _forget(tensor: Any) -> None:

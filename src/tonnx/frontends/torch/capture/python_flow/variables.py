@@ -246,6 +246,12 @@ def set_module_attribute(original: Any, module: Any, name: str, value: Any) -> N
     original(module, name, value)
 
 
+def register_buffer(original: Any, module: Any, name: str, tensor: Any, *args: Any, **kwargs: Any) -> None:
+    """``torch.nn.Module.register_buffer``, which sets no attribute by `__setattr__`."""
+    _seen(module, name, tensor)
+    original(module, name, tensor, *args, **kwargs)
+
+
 @contextlib.contextmanager
 def _watched_by(watcher: _Watcher) -> Iterator[None]:
     token = _watchers.set((*_watchers.get(), watcher))
