@@ -70,10 +70,6 @@ CASES = [
                                      for kind, first in (("sum", None), ("mean", None), ("max", 0.5), ("prod", 2))),
          [r(6, 3)], {0: [1]}, opset=11),
     Case("batch norm, written", batch_norm, [r(6, 4, 3), r(4), torch.rand(4)], {0: [0]}),
-    Case("segments, by row", lambda x: (
-        torch.segment_reduce(x, "mean", lengths=torch.tensor([[1, 3], [4, 0]]), axis=1, unsafe=True),
-        torch.segment_reduce(x, "max", offsets=torch.tensor([[0, 1, 4], [0, 2, 3]]), axis=1, unsafe=True),
-    ), [r(2, 4, 3)], {0: [2]}),
     Case("likelihood, each",
          lambda x, t, w: (F.nll_loss(x, t, w, reduction="none"), F.cross_entropy(x, t, reduction="none")),
          [r(4, 6), torch.tensor([1, 0, 5, 2]), torch.rand(6)], {0: {0: "n"}, 1: {0: "n"}}),

@@ -14,7 +14,7 @@ from tonnx.frontends.torch.call.containers import results_of
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.operators.weights import as_numpy
-from tonnx.frontends.torch.reference.mode import NO_DROPOUT, called, model_mode, watched
+from tonnx.frontends.torch.reference.mode import CHECKED, NO_DROPOUT, called, model_mode, watched
 from tonnx.frontends.torch.reference.rounded import rounded
 from tonnx.frontends.torch.reference.wide import Wide
 from tonnx.frontends.torch.settings import EVAL
@@ -46,7 +46,7 @@ def reference(
             torch.random.fork_rng(devices=[]),
             state_kept(module),
             _in_mode(module, mode),
-            patched(() if dropout else NO_DROPOUT),
+            patched(CHECKED if dropout else (*CHECKED, *NO_DROPOUT)),
             rounded(rounding),
             watched(Wide() if wide else None),
         ):

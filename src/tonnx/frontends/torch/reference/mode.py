@@ -44,6 +44,29 @@ def called(model: torch.nn.Module, args: Any, kwargs: Any) -> Any:
         return model(*args, **kwargs)
 
 
+def _segment_reduce(original: Any, data: torch.Tensor, reduce: str, **options: Any) -> Any:
+    lengths, offsets = options.get("lengths"), options.get("offsets")
+    if offsets is not None:
+        lengths = offsets.diff(dim=-1, prepend=torch.zeros_like(offsets[..., :1]))
+    size = data.shape[options.get("axis", 0)]
+    if lengths is not None and lengths.numel() and (lengths.min() < 0 or lengths.sum(-1).max() > size):
+        raise ValueError("a segment is out of range")
+    return original(data, reduce, **options)
+
+
+def _lu_unpack(original: Any, LU_data: torch.Tensor, LU_pivots: torch.Tensor, *args: Any, **options: Any) -> Any:
+    if LU_pivots.numel() and (LU_pivots.min() < 1 or LU_pivots.max() > LU_data.shape[-2]):
+        raise ValueError("a pivot is out of range")
+    return original(LU_data, LU_pivots, *args, **options)
+
+
+_UNCHECKED = "it reads or writes beyond its memory where numbers are out of range, which those of a trial may be"
+CHECKED = (
+    Patch("torch", "segment_reduce", _segment_reduce, _UNCHECKED),
+    Patch("torch", "lu_unpack", _lu_unpack, _UNCHECKED),
+)
+
+
 def _set_mode(model: torch.nn.Module, training: bool) -> None:
     try:
         model.train(training)
