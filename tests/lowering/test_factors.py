@@ -36,7 +36,7 @@ CASES = [
                                       la.householder_product(*torch.geqrf(a))), [TALL, r(2, 6, 3)]),
     Case("lu", lambda a, b: (*la.lu(a), *la.lu(b), *la.lu_factor(a)), [TALL, FLAT], left_out="is zero"),
     Case("lu, any size", la.lu, [SQUARE[0]], N, opset=11),
-    Case("lu, of nothing", lambda a: (*la.lu(a), *la.lu(a, pivot=False)), [torch.empty(0, 4, 3)]),
+    Case("of nothing", lambda a: (*la.lu(a), *la.lu(a, pivot=False), *la.qr(a), *la.svd(a)), [torch.empty(0, 4, 3)]),
     Case("pinverse, any size", torch.pinverse, [TALL], {0: [0, 1]}),
     Case("lu, used", lambda a, b: (la.lu_solve(*la.lu_factor(a), b), torch.lu_solve(b, *la.lu_factor(a))),
          [SQUARE, r(2, 5, 3)], left_out="is zero"),

@@ -39,7 +39,7 @@ def reflections(op: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
         column = _column(op, m, i)
         tail = column * below
         rest = op.ReduceSum(tail * tail, [1])
-        top = op.MatMul(here, column)  # (b, 1, 1)
+        top = op.Unsqueeze(op.Gather(column, i, axis=1), [1])  # (b, 1, 1)
         size = op.Sqrt(top * top + rest)
         is_done = op.Equal(rest, 0)
         beta = op.Where(op.Less(top, 0), size, -size)
