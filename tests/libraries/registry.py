@@ -9,7 +9,7 @@ from tests.libraries.case import Case
 
 MODULES = (
     *("pictures", "hub_pictures", "more_pictures", "detection", "diffusion"),
-    *("audio", "sequences", "volumes", "graphs"),
+    *("audio", "sequences", "volumes", "graphs", "further"),
 )
 
 
