@@ -19,6 +19,8 @@ MARGIN = 30.0
 """A difference is put down to rounding if rounding the inputs once makes one that is at most this much smaller."""
 NARROW, RELATIVE = 3.0, 1e-3
 """The same for the example: at most so much smaller, and the difference is at most this part of the largest value."""
+MOST = 1e-2
+"""More than this part of the largest value is not put down to rounding in the example, whatever the model does."""
 FAR = "huge values"
 WIDE_DRAW = ", wide"
 """How the label of a draw ends that `wide_values` has changed."""
@@ -198,7 +200,7 @@ def rounding_decides(
     for i, here in enumerate(comparisons):
         if here.ok:
             continue
-        if not here.measured or not _is_float(expected[i]):
+        if not here.measured or not _is_float(expected[i]) or here.relative > MOST:
             return False
         tolerance = here.tolerance
         others = [results[i].astype(expected[i].dtype) for results in (*rounded, *([] if wide is None else [wide]))]

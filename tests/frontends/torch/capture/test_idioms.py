@@ -369,12 +369,25 @@ def halved_until_small(x: Tensor) -> Tensor:
     return F.avg_pool2d(x, max(1, round(min(x.shape[-2:]) / 4)))
 
 
+def mirrored_by_numpy(x: Tensor) -> Tensor:
+    """As wavelets pad: places beyond both ends, folded back."""
+    n = x.shape[2]
+    places, low, span = np.asanyarray(np.arange(-2, n + 3, dtype="int32")), -0.5, n - 0.5 + 0.5
+    folded = np.fmod(places - low, 2 * span)
+    folded = np.where(folded < 0, folded + 2 * span, folded)
+    folded = np.where(folded >= span, 2 * span - folded, folded) + low
+    rows, columns = np.meshgrid(folded, np.arange(x.shape[3]))
+    rows, columns = (torch.from_numpy(np.array(each, dtype="int64")) for each in (rows, columns))
+    return x[:, :, rows, columns]
+
+
 def picture(b: int, n: int) -> Tensor:
     return torch.randn(b, 3, n, 7)
 
 
 NUMBERS = [
     Idiom(pooled_over_all, example=picture, sizes=((2, 6), (3, 9), (1, 4))),
+    Idiom(mirrored_by_numpy, example=picture, sizes=((2, 6), (3, 9), (1, 4))),
     Idiom(padded_to_be_even, example=picture, sizes=((2, 6), (3, 9), (1, 5))),
     Idiom(halved_until_small, example=picture, sizes=((2, 6), (3, 15), (1, 24))),
     Idiom(positions_between_two_ends, sizes=((2, 6), (3, 9), (1, 1))),

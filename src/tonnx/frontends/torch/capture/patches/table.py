@@ -25,6 +25,7 @@ from tonnx.frontends.torch.capture.patches.associative_scan import associative_s
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
 from tonnx.frontends.torch.capture.patches.multiples import multiples
 from tonnx.frontends.torch.capture.patches.numbers import python_numbers
+from tonnx.frontends.torch.capture.patches.numpy_sizes import numpy_sizes
 from tonnx.frontends.torch.capture.patches.plain_sizes import plain_sizes
 from tonnx.frontends.torch.capture.patches.pools import pools
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
@@ -146,7 +147,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from shapes()
     yield from multiples()
     yield from short_sizes()
-    numbers = [*python_numbers(), *ramps(), *pools(), *plain_sizes()]
+    numbers = [*python_numbers(), *ramps(), *pools(), *plain_sizes(), *numpy_sizes()]
     yield from numbers
     yield from _imported(model, [*FOREIGN, *numbers])
     yield from fake_quantisers(model)
