@@ -134,6 +134,32 @@ def test_a_prompt_alone_is_asked_for_again_only_if_it_parts(
     assert batches == asked
 
 
+def test_a_model_that_depends_on_its_cache_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def generated(_: Any, question: proof.Question, __: int, ___: Any, use_cache: bool) -> Any:
+        tokens = torch.tensor([[1, 2, 7 if use_cache else 5]] * len(question.rows))
+        return SimpleNamespace(sequences=tokens, scores=[torch.eye(8)[tokens[:, 2]]])
+
+    monkeypatch.setattr(proof, "_generated", generated)
+    with pytest.raises(VerificationFailed, match="generates other tokens without a cache"):
+        proof._compare_tokens(_Told(5), None, proof.Question([[1, 2]] * 3), 1, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("model", [5, 6])
+def test_pictures_of_a_batch_that_a_model_mixes(model: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is compared prompt by prompt if the model's own tokens depend on the other prompts."""
+
+    def generated(_: Any, question: proof.Question, *__: Any, **___: Any) -> Any:
+        token = model if len(question.rows) == 1 else 6
+        tokens = torch.tensor([[1, 2, token]] * len(question.rows))
+        return SimpleNamespace(sequences=tokens, scores=[torch.eye(8)[tokens[:, 2]]])
+
+    monkeypatch.setattr(proof, "_generated", generated)
+    monkeypatch.setattr(proof.Question, "context", lambda *_: {})
+    question = proof.Question([[1, 2]] * 3, picture=object())  # type: ignore[arg-type]
+    with pytest.raises(VerificationFailed) if model != 5 else nullcontext():
+        assert proof._compare_tokens(_Told(5), None, question, 1, {}) == (0, True)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "wanted"),
     [({"runtime": "ort"}, {"GroupQueryAttention": 2}), ({"opset_version": 23}, {"Attention with a past": 2})],
