@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
+import onnxruntime
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,6 +117,37 @@ def longer_than_a_chunk(x: Tensor) -> Tensor:
     if x.shape[0] > 5000:
         return x.flip(0).sum()
     return x.cumsum(0)
+
+
+class TablesThatGrow(nn.Module):
+    """A table that is made anew where it is too short: of two inputs, one of which is as long as a third."""
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.tables = nn.ParameterList([table, table.clone()])
+
+    def rows(self, place: int, count: int) -> Tensor:
+        if count > len(self.tables[place]):
+            self.tables[place] = nn.Parameter(torch.arange(count * 2.0).reshape(count, 2))
+        return self.tables[place][:count]
+
+    def forward(self, x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+        return (x + self.rows(0, x.shape[0]) + z).sum() + (y + self.rows(1, y.shape[0])).sum()
+
+
+def test_sizes_that_turn_out_to_be_equal_decide_branches_too() -> None:
+    tables = TablesThatGrow(torch.arange(40.0).reshape(20, 2))
+    axes = {"x": {0: "a"}, "y": {0: "b"}, "z": {0: "a"}}
+    inputs = (torch.ones(3, 2), torch.ones(4, 2), torch.ones(3, 2))
+    result = tonnx.export(tables, inputs, dynamic_axes=axes)
+    result.verification.raise_if_failed()  # type: ignore[union-attr]
+    session = onnxruntime.InferenceSession(ir.to_proto(result.model).SerializeToString())
+    larger = {"x": torch.ones(30, 2), "y": torch.ones(25, 2), "z": torch.ones(30, 2)}
+    (total,) = session.run(None, {name: tensor.numpy() for name, tensor in larger.items()})
+    np.testing.assert_allclose(total, TablesThatGrow(torch.arange(60.0).reshape(30, 2))(**larger).detach(), rtol=1e-5)
+    other = TablesThatGrow(torch.randn(20, 2))
+    with pytest.raises(tonnx.CaptureError, match="goes another way at other sizes"):
+        tonnx.export(other, inputs, dynamic_axes=axes, capture="export", verify=False)
 
 
 ONE_SIDED = [

@@ -62,8 +62,8 @@ class Frozen:
     assumed: list[tuple[Any, Any, Spot]] = field(default_factory=list)
     """Expressions of sizes that the model reads as plain numbers: the expression, the number, the line."""
 
-    definitions: Definitions = field(default_factory=dict)
-    """What symbols in those expressions stand for, where they are no sizes of inputs."""
+    env: Any = None
+    """Torch's knowledge of the symbols in those expressions."""
 
     swallowed: list[tuple[str, str]] = field(default_factory=list)
     """Lines that needed a value, and the ``except`` of the model that catches the error about it."""
@@ -100,8 +100,13 @@ class Frozen:
         return number
 
     def _own(self, node: Any, expression: Any) -> Any:
-        self.definitions = definitions(node.shape_env)
+        self.env = node.shape_env
         return expression
+
+    @property
+    def definitions(self) -> Definitions:
+        """What symbols stand for that are no sizes of inputs, or turned out to be equal to others."""
+        return {} if self.env is None else {**self.env.replacements, **definitions(self.env)}
 
     def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
         frame = _asking_frame()

@@ -166,7 +166,8 @@ class _Looks:
         example = _example_sizes(self.call)
         # What is 1 broadcasts: that both do the same there says nothing about other sizes.
         telling = [sizes for sizes, differ in self._looked if not differ and _is_telling(sizes, example)]
-        if any(branch.spot == condition.spot for branch in self.branches) or any(map(flips, telling)):
+        here = [branch.sizes for branch in self.branches if branch.spot == condition.spot]
+        if any(map(flips, [*here, *telling])):
             return
         if len(self._looked) >= _TRIED and time.perf_counter() > self._until:
             self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
