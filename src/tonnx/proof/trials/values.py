@@ -13,7 +13,7 @@ from tonnx.proof.trials.inputs import is_ordered, redraw
 
 LARGE, HUGE = 10.0, 1000.0
 """How many times larger than the example's the large values are."""
-WIDE = (4.0, 0.25)
+WIDE = (4.0, 0.25, 16.0)
 """The same of draws that are made where there is time: what a bias hides shows there."""
 MARGIN = 30.0
 """A difference is put down to rounding if rounding the inputs once makes one that is at most this much smaller."""
