@@ -85,8 +85,9 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
 }
 """What fits one family only."""
 
-DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",), "deepseek_v2": ("head_dim",)}
-"""Sizes that a family computes of others."""
+DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",), "deepseek_v2": ("head_dim",),
+           **dict.fromkeys(("moshi", "qwen3_vl_moe"), ("sliding_window",))}  # fmt: skip
+"""Sizes that a family computes of others, or that its masks do not know: these have a window in their cache alone."""
 
 
 def tiny_config(family: str, **other: Any) -> Any:
