@@ -1,10 +1,11 @@
-"""Attention that is causal at some sizes only."""
+"""Attention that is causal at some sizes only, and of sizes that only the run knows."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from tonnx.frontends.torch.capture.python_flow.conditions import truth
 
@@ -26,5 +27,21 @@ def attention(
     if isinstance(causal, torch.Tensor):
         earlier = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
         attn_mask, causal = torch.logical_or(earlier, torch.logical_not(causal)), False
-    result: torch.Tensor = original(query, key, value, attn_mask, dropout_p, causal, **options)
+    try:
+        result: torch.Tensor = original(query, key, value, attn_mask, dropout_p, causal, **options)
+    except GuardOnDataDependentSymNode:  # which kernel it takes depends on sizes, and only the run knows them
+        if dropout_p or options.get("enable_gqa"):
+            raise
+        result = _written_out(query, key, value, attn_mask, causal, options.get("scale"))
     return result
+
+
+def _written_out(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: Any
+) -> torch.Tensor:
+    scores = query @ key.mT * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if causal:
+        mask = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device).tril()
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=scores.dtype).masked_fill(mask.logical_not(), -torch.inf)
+    return (scores if mask is None else scores + mask).softmax(-1) @ value
