@@ -132,7 +132,8 @@ class MadeOnce(nn.Module):
 
 MODELS: list[Any] = [
     Idiom(lists_of_places), Idiom(written_row_by_row), Idiom(cut_or_not, sizes=((2, 6), (3, 8), (1, 5))),
-    Idiom(cut_or_not, sizes=((2, 8), (3, 6), (1, 5))), Idiom(ByName), Idiom(by_name), Idiom(MadeOnce), Idiom(attention_after_padding),
+    Idiom(cut_or_not, sizes=((2, 8), (3, 6), (1, 5))), Idiom(ByName), Idiom(by_name), Idiom(MadeOnce),
+    Idiom(attention_after_padding),
     Idiom(max_over_time), Idiom(halves), Idiom(half_windows), Idiom(classes), Idiom(pairs), Idiom(diagonals),
     Idiom(logarithmic), Idiom(of_numpy), Idiom(of_python, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 16))),
     Idiom(average_of_all, example=pictures),
