@@ -13,6 +13,7 @@ _BATCH = (2, 3, 1)
 _ANY: Sizes = {"b": _BATCH, "h": (64, 96, 128), "w": (96, 64, 160)}
 _LARGE: Sizes = {"b": _BATCH, "h": (192, 200, 256), "w": (200, 192, 180)}
 _UNEVEN: Sizes = {"b": _BATCH, "h": (64, 50, 33), "w": (48, 64, 37)}
+_EVEN: Sizes = {"b": _BATCH, "h": (64, 48, 32), "w": (48, 64, 40)}
 _CUBE: Sizes = {"b": _BATCH, "d": (16, 24, 32), "h": (16, 32, 24)}
 _LINE: Sizes = {"b": _BATCH, "w": (100, 64, 148)}
 _FLOW: Sizes = {"b": _BATCH, "h": (128, 192, 256), "w": (192, 128, 128)}
@@ -87,6 +88,8 @@ CASES = [
     _case("compressai/FactorizedPrior", "compressai.models.FactorizedPrior", _one, _ANY, 8, 12),
     _case("pytorch_wavelets/DWTForward", "pytorch_wavelets.DWTForward", _one, _UNEVEN, J=2, wave="db3",
           mode="symmetric"),
+    _case("pytorch_wavelets/DTCWTForward", "pytorch_wavelets.DTCWTForward", _one, _EVEN, J=2),
+    _case("pytorch_wavelets/ScatLayer", "pytorch_wavelets.ScatLayer", _one, _EVEN),
     _case("pyiqa/SSIM", "pyiqa.archs.ssim_arch.SSIM", _two, _ANY, test_y_channel=True, color_space="yiq"),
     _case("pyiqa/GMSD", "pyiqa.archs.gmsd_arch.GMSD", _two, _ANY),
     _case("pyiqa/NLPD", "pyiqa.archs.nlpd_arch.NLPD", _two, _ANY),
