@@ -204,7 +204,7 @@ def _dress(model: ir.Model, request: ExportRequest) -> list[str]:
 
 def _limits(subject: Subject, proven: bool) -> list[str]:
     """The sizes that were asked for; and without a proof, which tries those beyond, the ones that the capture takes."""
-    ranges = subject.limits if proven else subject.ranges
+    ranges = subject.limits if proven else {**subject.limits, **subject.assumed}
     why = "asked for" if proven else "asked for or assumed; no others were tried"
     return [
         f"limits of {name}: {low} to {'any size' if high is None else high}, {why}"

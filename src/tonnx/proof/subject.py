@@ -69,21 +69,24 @@ class Subject:
     stamp: Fact[str] = VALUE
     """What the file's values know of the model's."""
 
-    @property
-    def ranges(self) -> dict[str, tuple[int, int | None]]:
-        """The sizes that a name may stand for as far as the capture knows."""
-        return {**self.limits, **self.assumed}
+    def ranges(self, example: Mapping[str, int]) -> dict[str, tuple[int, int | None]]:
+        """The sizes that a name may stand for as far as the capture knows; where the example refutes that, any."""
+        assumed = self.assumed.items()
+        believed = {name: limits for name, limits in assumed if _is_within(example.get(name, limits[0]), limits)}
+        return {**self.limits, **believed}
 
-    def beyond(self, sizes: Mapping[str, int]) -> list[dict[str, int]]:
-        """Those sizes, with one just outside of what the capture assumes, though it was asked for."""
+    def beyond(self, example: Mapping[str, int]) -> list[dict[str, int]]:
+        """The example's sizes with one just outside of what the capture assumes; also inside, if the example is not."""
         others = []
         for name, (low, high) in self.assumed.items():
-            asked_low, asked_high = self.limits.get(name, (0, None))
-            if low > max(asked_low, 1):
-                others.append({**sizes, name: low - 1})
-            if high is not None and (asked_high is None or high < asked_high):
-                others.append({**sizes, name: high + 1})
-        return [each for each in others if sizes.keys() == each.keys()]
+            if name not in example:
+                continue
+            inside = [] if _is_within(example[name], (low, high)) else [low, high]
+            outside = [low - 1, None if high is None else high + 1]
+            asked = self.limits.get(name, (0, None))
+            others += [{**example, name: n} for n in (*outside, *inside)
+                       if n is not None and n > 0 and n != example[name] and _is_within(n, asked)]  # fmt: skip
+        return others
 
     def within(self, rtol: float | None, atol: float | None) -> Subject:
         """Judged by the user's tolerances, where there are any."""
@@ -131,3 +134,7 @@ class Subject:
 def copies(inputs: Arrays) -> dict[str, np.ndarray]:
     """A reference may write into its inputs, and the file must still see them as they were."""
     return {name: array.copy() for name, array in inputs.items()}
+
+
+def _is_within(size: int, limits: tuple[int, int | None]) -> bool:
+    return size >= limits[0] and (limits[1] is None or size <= limits[1])

@@ -154,7 +154,7 @@ BEYOND = " (which the capture takes for impossible)"
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:
     limit = _SIZES if count is True else count
     batch = {symbol for axes in subject.dynamic.values() for axis, symbol in axes.items() if axis == 0}
-    assignments = _permitted(subject, other_sizes(dims, subject.ranges, limit, batch))
+    assignments = _permitted(subject, other_sizes(dims, subject.ranges(dims), limit, batch))
     # Those that change most dimensions come first: one of them may be all that there is time for.
     assignments.sort(key=lambda sizes: -sum(sizes[symbol] != size for symbol, size in dims.items()))
     beyond = _permitted(subject, subject.beyond(dims)) if limit else []
@@ -299,7 +299,7 @@ class _Prover:
                 for index, sizes in enumerate(_permitted(subject, assignments))
             ]
 
-        return settle(trials, dims, subject.ranges, judge)
+        return settle(trials, dims, subject.ranges(dims), judge)
 
     def _within_range(self, trial: Trial, inputs: dict[str, np.ndarray]) -> tuple[Trial, dict[str, np.ndarray]]:
         """A trial that failed where the framework's integer kernels may be cut off: on inputs where they are not."""

@@ -425,3 +425,18 @@ def test_a_size_of_one_says_nothing_about_a_branch() -> None:
 
     result = tonnx.export(model, torch.randn(2, 7), dynamic_axes={"x": {1: "n"}})
     assert {2, 3} <= {trial.sizes["n"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]
+
+
+def test_one_chunk_in_the_example_and_several_elsewhere() -> None:
+    """What is 1 inside of the model is more at many times the example's size, and the proof tries both."""
+
+    def model(x: Tensor) -> Tensor:
+        parts = nn.functional.pad(x, (0, -x.shape[1] % 64)).reshape(x.shape[0], -1, 64)
+        count = parts.shape[1]
+        before = torch.ones(count, count).tril(-1).bool()
+        totals = parts.sum(2)[:, None, :].expand(-1, count, count).masked_fill(~before, 0).sum(2)
+        return (parts + totals[:, :, None]).flatten(1)[:, : x.shape[1]]
+
+    result = tonnx.export(model, torch.randn(2, 7), dynamic_axes={"x": {1: "n"}})
+    tried = {trial.sizes["n"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]
+    assert {7, 64, 65} <= tried

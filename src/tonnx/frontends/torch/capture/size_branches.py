@@ -8,6 +8,7 @@ one, other sizes are captured. Where no side serves, the function has to be rewr
 from __future__ import annotations
 
 import linecache
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -39,7 +40,8 @@ _SECONDS = 2.0  # for more of them
 _FAILING = 2  # runs that fail; from then on only multiples of the example's sizes are tried
 _LARGEST = 4096  # a size at which the model is run to see whether it goes another way; or that of the example
 _TIMES = 8  # times that
-_FACTORS = (2, 3, 4, 6, 8, 16)  # by how much sizes are grown so that none is 1 inside of the model
+_FACTORS = (2, 3, 4, 6, 8, 16, 64, 256)  # by how much sizes are grown so that none is 1 inside of the model
+_ELEMENTS = 1 << 20  # of the inputs that are grown by so much; or 16 by 16 times those of the example
 _RTOL, _ATOL = 1e-2, 1e-3  # the proof looks closer; here it is another way through the model that shows
 
 
@@ -242,6 +244,7 @@ def _single(
         if (
             not allowed(sizes)
             or max(sizes.values()) > _LARGEST
+            or _elements(call, sizes) > max(_ELEMENTS, 256 * _elements(call, example))
             or any(evaluated(defined, size, values) == 1 for size in ones)
         ):
             continue
@@ -345,6 +348,12 @@ def _allowed(call: ModelCall) -> Callable[[dict[str, int]], bool]:
 
 def _example_sizes(call: ModelCall) -> dict[str, int]:
     return {dim.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, dim in leaf.dynamic.items()}
+
+
+def _elements(call: ModelCall, sizes: dict[str, int]) -> int:
+    shapes = [{**dict(enumerate(leaf.tensor.shape)), **{a: sizes[d.name] for a, d in leaf.dynamic.items()}}
+              for leaf in call.leaves]  # fmt: skip
+    return sum(math.prod(shape.values()) for shape in shapes)
 
 
 def _thresholds(expression: Any) -> list[int]:
