@@ -61,31 +61,34 @@ def _meshgrid(*rows: Any, indexing: str = "xy") -> list[torch.Tensor]:
     return [grid.transpose(0, 1) for grid in grids] if indexing == "xy" and len(grids) > 1 else grids
 
 
-def _on_tensors(function: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-    return lambda *args: function(*map(_tensor, args))
-
-
-_FUNCTIONS: dict[str, Callable[..., Any]] = {
+_MADE: dict[str, Callable[..., Any]] = {
     "arange": _arange,
     "array": _array,
     "asarray": _array,
     "asanyarray": _array,
     "ascontiguousarray": _array,
     "meshgrid": _meshgrid,
-    "fmod": _on_tensors(torch.fmod),
-    "mod": _on_tensors(torch.remainder),
-    "where": _on_tensors(torch.where),
-    "abs": _on_tensors(torch.abs),
-    "floor": _on_tensors(lambda x: x.double().floor()),
-    "ceil": _on_tensors(lambda x: x.double().ceil()),
 }
-"""Those that serve to make rows of places; what any other is given is its own to refuse."""
+_COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
+    "fmod": torch.fmod,
+    "mod": torch.remainder,
+    "where": torch.where,
+    "abs": torch.abs,
+    "floor": lambda x: x.double().floor(),
+    "ceil": lambda x: x.double().ceil(),
+}
+"""Those that serve to make rows of places, and to compute with them; what any other is given is its own to refuse."""
 
 
-def _by_torch(function: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
-    if not any(map(_is_captured, pytree.tree_leaves((args, kwargs)))):
-        return original(*args, **kwargs)
-    return function(*args, **kwargs)
+def _made(function: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+    takes = any(map(_is_captured, pytree.tree_leaves((args, kwargs))))
+    return (function if takes else original)(*args, **kwargs)
+
+
+def _computed(function: Callable[..., torch.Tensor], original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of sizes alone it is a number, as NumPy's own is."""
+    takes = any(isinstance(arg, FakeTensor) for arg in args)
+    return function(*map(_tensor, args), **kwargs) if takes else original(*args, **kwargs)
 
 
 def _from_numpy(original: Any, array: Any) -> torch.Tensor:
@@ -94,6 +97,7 @@ def _from_numpy(original: Any, array: Any) -> torch.Tensor:
 
 
 def numpy_sizes() -> Iterator[Patch]:
-    for name, function in _FUNCTIONS.items():
-        yield Patch("numpy", name, partial(_by_torch, function), _REASON)
+    for functions, way in ((_MADE, _made), (_COMPUTED, _computed)):
+        for name, function in functions.items():
+            yield Patch("numpy", name, partial(way, function), _REASON)
     yield Patch("torch", "from_numpy", _from_numpy, "what NumPy was to make is a tensor already")
