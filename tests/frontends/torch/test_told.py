@@ -16,6 +16,7 @@ from tonnx.frontends.torch.capture.python_flow.merge import Merge, Side, Unmerge
 from tonnx.frontends.torch.operators import decompose as fx_decompose
 from tonnx.frontends.torch.script import decompose as script_decompose
 from tonnx.ir.build import Builder
+from tonnx.lowering.rules import USERS
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -71,6 +72,8 @@ def counted() -> Iterator[Any]:
         return op.cast(op.Greater(x, 0.0), ir.DataType.INT32)
 
     yield torch.ops.tonnx_told.counted
+    for name in [name for name in USERS if name.startswith("tonnx_told")]:
+        del USERS[name]
     library._destroy()
 
 

@@ -327,6 +327,7 @@ PRIVATE = {
     "torch.library.Library._destroy": "fake quantisation",
     "torch.nn.Module._call_impl": "arguments and results of the model's own classes",
     "torch.nn.modules.transformer._detect_is_causal_mask": "transformer layers",
+    "torch.ops.aten._weight_int4pack_mm_for_cpu": "weights of 4 bits that torchao packed for the CPU",
     "torch.ops.aten.relu._qualified_op_name": "custom_translation_table",
     "torch.ops.aten.relu.default._can_decompose": "operators without a rule",
     "torch.ops.aten.relu.default._overloadname": "custom_translation_table",

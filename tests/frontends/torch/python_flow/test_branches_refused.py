@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -150,9 +151,16 @@ def test_sizes_that_turn_out_to_be_equal_decide_branches_too() -> None:
         tonnx.export(other, inputs, dynamic_axes=axes, capture="export", verify=False)
 
 
+def many_frames(x: Tensor) -> Tensor:
+    if math.ceil(x.shape[0] / 8) > 200:
+        return x.flip(0).sum()
+    return x.cumsum(0)
+
+
 ONE_SIDED = [
     (other_rank_far_away, (3, 2), "if x.shape[0] > 20:", "rows=24", "float32[2] on one side and float32[?, 2]"),
     (longer_than_a_chunk, (800,), "if x.shape[0] > 5000:", "rows=6400", "float32[] on one side and float32[?]"),
+    (many_frames, (100,), "> 200:", "rows=1601", "float32[] on one side and float32[?]"),
     (number_of_pairs, (6, 2), "x.shape[0] // 2", "rows=5", "only right where (rows//2) is 3"),
 ]
 
