@@ -53,6 +53,12 @@ CASES: dict[str, str] = {
     ),
     "ArgMin": "(float[2, 3] x) => (int64[2] y) { y = ArgMin<axis = 1, keepdims = 0>(x) }",
     "Gather": "(float[2, 3] x) => (float[2] y) <int64 i = {-1}> { y = Gather<axis = 1>(x, i) }",
+    **{
+        name: f"(float[3, 2, 4] x, float[1, {gates * 3}, 4] w, float[1, {gates * 3}, 3] r) => (float[3, 1, 2, 3] y) "
+        f"{{ y = {name}<hidden_size = 3>(x, w, r) }}"
+        for name, gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4))
+    },
+    "TopK": "(float[2, 5] x) => (float[2, 3] y, int64[2, 3] i) <int64[1] k = {3}> { y, i = TopK(x, k) }",
     "SpaceToDepth": "(float[1, 2, 4, 6] x) => (float[1, 8, 2, 3] y) { y = SpaceToDepth<blocksize = 2>(x) }",
 }
 COUNTS = "(float[2, 3] x) => (int64[a, b] y) <float z = {0.0}, int64 one = {1}>"
