@@ -13,6 +13,7 @@ import onnx
 import paddle
 import pytest
 from paddle import nn
+from paddle.jit.dy2static import parameter_recorder
 from paddle.static import InputSpec
 
 import tonnx
@@ -170,6 +171,25 @@ class Decorated(nn.Layer):
     @paddle.jit.to_static(input_spec=[InputSpec([None, 4])], full_graph=True)
     def other(self, x):
         return x
+
+
+class Failing(nn.Layer):  # type: ignore[misc]
+    """Uses its parameters, and fails after that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x: Any) -> Any:
+        raise ValueError(str(self.linear(x).shape))
+
+
+def test_a_failed_capture_leaves_nothing_in_paddle() -> None:
+    recorder = parameter_recorder._global_parameter_recorder
+    before = recorder.params_dict, dict(recorder.params_dict)
+    with pytest.raises(tonnx.CaptureError):
+        tonnx.export(Failing(), input_spec=X)
+    assert recorder.params_dict is before[0] and recorder.params_dict == before[1]
 
 
 def test_static_layers(tmp_path: Path) -> None:

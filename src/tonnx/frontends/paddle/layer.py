@@ -161,6 +161,13 @@ def resaved(model: Any, function: Any, call: LayerCall) -> tuple[Loaded, Any]:
         return _saved(Path(folder.name) / "model", model, function, call, {}), folder
 
 
+def _empty_recorders() -> list[Patch]:
+    """What a capture that fails leaves with Paddle, another program would take for its own: it goes by id."""
+    owner, reason = "paddle.jit.dy2static.parameter_recorder._global_", "a failed capture leaves parameters there"
+    names = ("parameter_recorder", "inplace_map")
+    return [Patch(owner + name, "params_dict", {}, reason, How.VALUE, optional=True) for name in names]
+
+
 def _saved(path: Path, model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any]) -> Loaded:
     import paddle
     from paddle.static import InputSpec
@@ -174,6 +181,7 @@ def _saved(path: Path, model: Any, function: Any, call: LayerCall, saving: Mappi
         warnings.simplefilter("ignore")
         try:
             with contextlib.ExitStack() as stack:
+                stack.enter_context(patched(_empty_recorders()))
                 target = stack.enter_context(_plain(model, function))
                 if "output_spec" not in saving:
                     stack.enter_context(_apart(target))
