@@ -185,8 +185,8 @@ class _Looks:
                 self._failing += 1
                 at = _changes(sizes, example)
                 failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
-        for failure in failures[:1]:
-            self._note(f"{_place(condition.spot)}: {failure}")
+        if failures and len(self.notes) < _TRIED:
+            self._note(f"{_place(condition.spot)}: {failures[0]}")
 
     def _differ(self, sizes: dict[str, int]) -> bool:
         for looked, differ in self._looked:
@@ -204,8 +204,7 @@ class _Looks:
         return f"only right where {text} is {condition.number}, which the model reads as a plain number"
 
     def _note(self, text: str) -> None:
-        if text not in self.notes and len(self.notes) < _TRIED:
-            self.notes.append(text)
+        self.notes += [] if text in self.notes else [text]
 
 
 def _is_telling(sizes: dict[str, int], example: dict[str, int]) -> bool:

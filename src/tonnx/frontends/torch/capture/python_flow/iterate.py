@@ -14,6 +14,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
 from tonnx.frontends.torch.capture.patches.multiples import rounded_quotient
+from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import (
     Listed,
@@ -54,7 +55,7 @@ class Items:
 
 def items(iterable: Any) -> Any:
     """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
-    if isinstance(iterable, torch.Tensor) and iterable.dim() and _size(iterable.shape[0]):
+    if isinstance(iterable, torch.Tensor) and iterable.dim() and is_dynamic(iterable.shape[0]):
         iterable = Listed(iterable)
     return Items(iterable.size(), iterable.element) if isinstance(iterable, RecordedList) else iterable
 
@@ -94,7 +95,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     if function in (builtins.max, builtins.min, builtins.any, builtins.all):
         return _reduced(function, *args, **kwargs)
     lazy: Any = None
-    if function is builtins.range and any(map(_size, bounds := [_bound(bound) for bound in args])):
+    if function is builtins.range and any(map(is_dynamic, bounds := [_bound(bound) for bound in args])):
         lazy = _one_step(*bounds) or _range(*bounds)
     elif function is builtins.enumerate and isinstance(inner := items(first), Items):
         start = args[1] if len(args) > 1 else kwargs.get("start", 0)
@@ -145,7 +146,7 @@ def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> A
 def repeated(one: Any, other: Any) -> Any:
     """``[a, b] * n``, of which one side is written as a list."""
     elements, count = (one, other) if isinstance(one, list) else (other, one)
-    if not _size(count) or not isinstance(elements, list) or not elements:
+    if not is_dynamic(count) or not isinstance(elements, list) or not elements:
         return one * other
     tensor = stacked(elements)
     return listed(elements, tensor.repeat(count, *[1] * (tensor.dim() - 1)))
@@ -276,22 +277,18 @@ def _larger(function: Any, a: Any, b: Any) -> Any:
     return torch.where(better, b, a)
 
 
-def _size(size: Any) -> bool:
-    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
-
-
 def _bound(bound: Any) -> Any:
     return call(builtins.int, bound) if isinstance(bound, torch.Tensor) else bound
 
 
 def _one_step(start: Any, stop: Any = None, step: Any = 1) -> list[Any] | None:
     """``range(0, n, n)``, which has one number; None for all others."""
-    return [start] if _size(step) and stop is not None and statically_known_true(stop - start == step) else None
+    return [start] if is_dynamic(step) and stop is not None and statically_known_true(stop - start == step) else None
 
 
 def _range(*bounds: Any) -> Items:
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1) if len(bounds) == 2 else bounds
-    if _size(step) or step == 0:
+    if is_dynamic(step) or step == 0:
         raise Unsuitable("the step of its range is not a fixed number")
     distance = stop - start if step > 0 else start - stop
     trips = (distance + abs(step) - 1) // abs(step)
@@ -316,7 +313,7 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
     for keyword in ("split_size", "split_size_or_sections", "chunks"):
         size = kwargs.get(keyword, size)
     dim = rest.pop(0) if rest else dim
-    if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not _size(tensor.shape[dim]):
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not is_dynamic(tensor.shape[dim]):
         return None
     dim %= tensor.dim()
     if name == "unbind":
@@ -333,7 +330,7 @@ def _parts(tensor: torch.Tensor, dim: int, size: Any, name: str) -> Ragged | Non
     length = tensor.shape[dim]
     if name == "chunk":
         size = (length + size - 1) // size
-        if not _size((length + size - 1) // size):
+        if not is_dynamic((length + size - 1) // size):
             return None
     # A number of its own: of the size itself, torch would conclude that there is more than one part.
     count = as_tensor((length + size - 1) // size).item()
@@ -396,7 +393,7 @@ def put(target: Any, index: Any, value: Any, owned: bool) -> None:
         index = _bound(index)
     parts = index if isinstance(index, tuple) else (index,)
     bounds = [bound for p in parts for bound in ((p.start, p.stop, p.step) if isinstance(p, slice) else (p,))]
-    if not any(map(_size, bounds)):
+    if not any(map(is_dynamic, bounds)):
         target[index] = value
     elif isinstance(value, torch.Tensor):
         target[index].copy_(value)
