@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
@@ -13,7 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tonnx
 from tonnx.proof import prove
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials import prove as proving
 from tonnx.proof.trials.budget import Budget, budget_of
+from tonnx.proof.trials.prove import PLAIN
 from tonnx.proof.trials.thresholds import around, thresholds
 from tonnx.proof.trials.values import wide_values
 
@@ -137,3 +141,34 @@ def test_asked_for(verify: Any, expected: Budget | None) -> None:
 def test_refused(verify: Any) -> None:
     with pytest.raises(tonnx.InvalidArgument, match="verify must be True, False, 'quick', 'thorough' or a number"):
         tonnx.export(Decides(), (torch.from_numpy(X),), verify=verify)
+
+
+NORM = """<ir_version: 8, opset_import: ["" : 17]> m (float[4, 4] x) => (float[4, 4] y)
+<float two = {2.0}, float[4] g = {1.0, 2.0, 3.0, 4.0}, float[4] b = {0.0, 1.0, 0.0, 1.0}, float small = {0.00001}> {
+    mean = ReduceMean<axes = [-1], keepdims = KEEP>(x)
+    centred = Sub(x, mean)
+    square = Pow(centred, two)
+    variance = ReduceMean<axes = [-1], keepdims = 1>(square)
+    shifted = Add(variance, small)
+    deviation = Sqrt(shifted)
+    normal = Div(centred, deviation)
+    scaled = Mul(normal, g)
+    y = Add(scaled, b)
+}"""
+
+
+@pytest.mark.parametrize("keep", [1, 0])
+def test_what_a_fusion_hides(keep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime makes a LayerNormalization of both files; as it stands, the one without keepdims is another."""
+    file = onnx.parser.parse_model(NORM.replace("KEEP", str(keep))).SerializeToString()
+    x, b = np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32), np.float32([0, 1, 0, 1])
+
+    def reference(arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        centred = arrays["x"] - arrays["x"].mean(-1, keepdims=True)
+        return [centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * np.float32([1, 2, 3, 4]) + b]
+
+    norm = Subject(reference=reference, example={"x": x}, outputs=["y"], dynamic={})
+    proof = prove(file, norm, values=2, budget=Budget(math.inf))
+    assert [trial.label for trial in proof.trials if not trial.ok] == ([] if keep else [PLAIN])
+    monkeypatch.setattr(proving, "_TWICE", 100)
+    assert PLAIN not in [trial.label for trial in prove(file, norm, values=2, budget=Budget(math.inf)).trials]

@@ -70,10 +70,10 @@ def _sizes(value: ir.Value) -> list[int | str | None]:
 
 def open_session(model: Model, *, optimised: bool = True) -> Session:
     """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither loads or runs it."""
-    from tonnx.proof.parts import PartedSession, is_too_big
+    from tonnx.proof import parts
 
-    if not isinstance(model, bytes) and is_too_big(model):
-        return PartedSession(model, optimised=optimised)
+    if not isinstance(model, bytes) and parts.nbytes(model) > parts.WHOLE_UP_TO:
+        return parts.PartedSession(model, optimised=optimised)
     try:
         return Session(model, optimised=optimised)
     except TooNew as error:

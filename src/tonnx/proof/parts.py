@@ -20,24 +20,24 @@ from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature
 
 WHOLE_UP_TO = 4 << 30
-"""Bytes of weights beside a file up to which it is loaded at once."""
+"""Bytes of a file and its weights up to which it is loaded at once."""
 _WITHOUT_WEIGHTS = 64 << 20
 """Bytes that a file has at most whose weights lie beside it."""
 _PART = 256 << 20
 """Bytes of weights from which on a part is at its end. ONNX Runtime keeps some of them twice."""
 
 
-def is_too_big(model: str | os.PathLike[str] | bytes) -> bool:
-    """Whether a file had better be run in parts."""
-    if isinstance(model, bytes) or os.path.getsize(model) > _WITHOUT_WEIGHTS:
-        return False
+def nbytes(model: str | os.PathLike[str] | bytes) -> int:
+    """The size of a file together with the weights beside it."""
+    size = len(model) if isinstance(model, bytes) else os.path.getsize(model)
+    if isinstance(model, bytes) or size > _WITHOUT_WEIGHTS:
+        return size
     try:
         tensors = reading.parsed(Path(model).read_bytes()).graph.initializer
     except InvalidModel:
-        return False  # who loads it says what it is
+        return size  # who loads it says what it is
     beside = (tensor for tensor in tensors if tensor.data_location == onnx.TensorProto.EXTERNAL)
-    nbytes = (math.prod(tensor.dims) * ir.DataType(tensor.data_type).itemsize for tensor in beside)
-    return sum(nbytes) > WHOLE_UP_TO
+    return size + sum(math.prod(tensor.dims) * ir.DataType(tensor.data_type).itemsize for tensor in beside)
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,8 @@ _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
 """A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
 _SIZES = 16
 """Other sizes that are tried unless somebody says how many."""
+_TWICE = 256 << 20
+"""Bytes up to which a file is loaded a second time."""
 
 
 def prove(
@@ -93,6 +95,9 @@ def prove(
         takewhile(lambda _: _is_faint(trials), _other_values(subject, dims, seed, not values)),
     )
     for kind, group in enumerate(others):
+        if kind == 2 and optimised and expected is not None and _may_load_again(model, budget):
+            trials.append(prover.as_it_stands(model, dims, expected))
+            failing = subject.example if failing is None and not trials[-1].ok else failing
         for label, drawn_sizes, inputs in group:
             if not _is_needed(kind, trials, dims, values) and not budget.allows():
                 continue
@@ -114,6 +119,13 @@ def _within_restriction(subject: Subject, seed: int) -> Subject:
         return subject
     nearest = subject.restriction.nearest(dims)
     return replace(subject, example=_drawn(subject, nearest[0], seed, 0)) if nearest else subject
+
+
+def _may_load_again(model: str | Path | bytes, budget: Budget) -> bool:
+    """Whether there is time, and memory for the weights a second time."""
+    from tonnx.proof.parts import nbytes
+
+    return budget.draws > 0 and nbytes(model) <= _TWICE and budget.allows()
 
 
 def _is_needed(kind: int, trials: Sequence[Trial], dims: Sizes, values: bool | int) -> bool:
@@ -147,6 +159,8 @@ def _more_values(
             yield label, dims, {**subject.example, **inputs}
 
 
+PLAIN = "every node as it stands"
+"""How the trial of the example is called in which ONNX Runtime optimises nothing."""
 BEYOND = " (which the capture takes for impossible)"
 """How the label ends of a trial at sizes just outside of the limits that the capture assumes."""
 
@@ -217,6 +231,14 @@ class _Prover:
         if not trial.ok:
             trial, inputs = self._within_range(trial, inputs)
         return trial if trial.ok else self._as_sensitive(trial, inputs, expected)
+
+    def as_it_stands(self, model: str | Path | bytes, sizes: Sizes, expected: Sequence[np.ndarray]) -> Trial:
+        """The example once more, without the fusions of ONNX Runtime, which can hide what other runtimes would run."""
+        try:
+            plain = replace(self, session=open_session(model, optimised=False))
+        except TonnxError as error:  # types of constants, for one, that it only takes if it can fold them
+            return Trial(PLAIN, sizes, _shapes(self.subject.example), skipped=error.why or error.what)
+        return replace(plain.example(sizes, expected), label=PLAIN)
 
     def _as_sensitive(self, trial: Trial, inputs: Arrays, expected: Sequence[np.ndarray]) -> Trial:
         """The example's trial, its differences excused where rounding the inputs changes the model's own results so."""
