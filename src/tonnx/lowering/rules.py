@@ -34,12 +34,13 @@ from tonnx.ir.registry import Registry
 
 Lowering = Callable[..., Any]
 
-CAPTURED = ("parts", "result_dims", "is_packed", "used_outputs")
+CAPTURED = ("parts", "result_dims", "memory_order", "used_outputs")
 """What a front end tells the rules that ask for it, where it knows: no operator has arguments of these names.
 
 - ``parts: int | None``: how many results a list has
 - ``result_dims: Sequence[int] | None``: the sizes of the result, -1 for those that the run decides
-- ``is_packed: bool``: whether the first argument fills its memory, one element after the other
+- ``memory_order: Sequence[int] | None``: the axes of the first argument as they lie in memory, the outermost first;
+  None if it does not fill its memory
 - ``used_outputs: Collection[int] | None``: which of several results somebody uses
 """
 

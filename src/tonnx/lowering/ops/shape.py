@@ -359,9 +359,10 @@ def as_strided(
     size: Sequence[Size],
     stride: Sequence[Size],
     storage_offset: Size | None = None,
-    is_packed: bool = False,
+    memory_order: Sequence[int] | None = None,
 ) -> ir.Value:
-    return op.Gather(op.reshape(x, [-1]), _places(op, size, stride, storage_offset, is_packed), axis=0)
+    memory = _memory(op, x, memory_order)
+    return op.Gather(op.reshape(memory, [-1]), _places(op, size, stride, storage_offset), axis=0)
 
 
 @lower("aten.as_strided_scatter")
@@ -372,19 +373,24 @@ def as_strided_scatter(
     size: Sequence[Size],
     stride: Sequence[Size],
     storage_offset: Size | None = None,
-    is_packed: bool = False,
+    memory_order: Sequence[int] | None = None,
 ) -> ir.Value:
-    places = op.reshape(_places(op, size, stride, storage_offset, is_packed), [-1])
-    written = op.ScatterElements(op.reshape(x, [-1]), places, op.reshape(op.cast(src, x.dtype), [-1]), axis=0)
-    return op.reshape(written, op.sizes(x))
+    memory = _memory(op, x, memory_order)
+    places = op.reshape(_places(op, size, stride, storage_offset), [-1])
+    written = op.ScatterElements(op.reshape(memory, [-1]), places, op.reshape(op.cast(src, x.dtype), [-1]), axis=0)
+    order = list(memory_order or ())
+    return op.Transpose(op.reshape(written, op.sizes(memory)), perm=[order.index(axis) for axis in range(len(order))])
 
 
-def _places(
-    op: Builder, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None, is_packed: bool
-) -> ir.Value:
+def _memory(op: Builder, x: ir.Value, memory_order: Sequence[int] | None) -> ir.Value:
+    """A tensor with its axes as they lie in memory."""
+    if memory_order is None:
+        raise UnsupportedArgument("as_strided of a part of a tensor: ONNX has no memory layouts")
+    return op.Transpose(x, perm=list(memory_order))
+
+
+def _places(op: Builder, size: Sequence[Size], stride: Sequence[Size], storage_offset: Size | None) -> ir.Value:
     """The position in memory of every element: a sum of one vector an axis."""
-    if not is_packed:
-        raise UnsupportedArgument("as_strided of a tensor that is not contiguous: ONNX has no memory layouts")
     position = op.vector([storage_offset or 0])
     for axis, (length, gap) in enumerate(zip(size, stride, strict=True)):
         along = op.Mul(sizes.arange(op, length), op.vector([gap]))

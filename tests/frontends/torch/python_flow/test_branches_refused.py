@@ -161,7 +161,7 @@ ONE_SIDED = [
     (other_rank_far_away, (3, 2), "if x.shape[0] > 20:", "rows=24", "float32[2] on one side and float32[?, 2]"),
     (longer_than_a_chunk, (800,), "if x.shape[0] > 5000:", "rows=6400", "float32[] on one side and float32[?]"),
     (many_frames, (100,), "> 200:", "rows=1601", "float32[] on one side and float32[?]"),
-    (number_of_pairs, (6, 2), "x.shape[0] // 2", "rows=5", "only right where (rows//2) is 3"),
+    (number_of_pairs, (6, 2), "x.shape[0] // 2", "rows=4", "only right where (rows//2) is 3"),
 ]
 
 

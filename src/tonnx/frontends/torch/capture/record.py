@@ -38,6 +38,7 @@ from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
+from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
 from tonnx.frontends.torch.source import (
     is_users,
@@ -251,6 +252,8 @@ class _Recorder(TorchDispatchMode):
             # Large ones that are made of no weights, such as the places in a mask of ones, are small only as a graph.
             if settled is not None and (settled[1] or _gives_number(func) or _elements(fake_args) <= _SMALL):
                 return self._computed(func, *settled)
+            if func in READS and (number := number_in(node_args[0], self._values)) is not None:
+                return number
         if torch.Tag.inplace_view in tags:
             self._keep_shape(fake_args[0])
         if func._schema.is_mutable and not is_view_in_place(func):

@@ -51,6 +51,10 @@ class SettledValues:
                     if isinstance(tensor, torch.Tensor):
                         self._written.add(tensor.untyped_storage()._cdata)
 
+    def is_written(self, fake: Any) -> bool:
+        """Whether a call has written to the memory of a tensor."""
+        return isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata in self._written
+
     def of(self, arguments: Any) -> tuple[Any, list[Node]] | None:
         """Arguments with values in the place of nodes, and the leaves these come from; None if one is not settled."""
         ends: list[Node] = []
@@ -79,8 +83,7 @@ class SettledValues:
         return sorted(reached)
 
     def _is_settled(self, node: Node) -> bool:
-        fake = node.meta.get("val")
-        if isinstance(fake, torch.Tensor) and fake.untyped_storage()._cdata in self._written:
+        if self.is_written(node.meta.get("val")):
             return False
         if node.op in ("placeholder", "get_attr"):
             return self._leaf(node) is not None
@@ -137,9 +140,8 @@ def _settled(tensor: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor 
         return None
     if tensor.constant is not None or tensor.numel() != 1:
         return None
-    slot: Any = get_proxy_slot(tensor, mode.tracer, None)
-    node = getattr(getattr(slot, "proxy", None), "node", None)
-    settled = None if node is None else _values_of(node.graph, mode.tracer, weights).of(node)
+    node = node_of(tensor, mode.tracer)
+    settled = None if node is None else values_of(node.graph, mode.tracer, weights).of(node)
     if settled is None:
         return None
     value, leaves = settled
@@ -150,7 +152,14 @@ def _settled(tensor: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor 
     return result
 
 
-def _values_of(graph: Graph, tracer: Any, weights: list[torch.Tensor]) -> SettledValues:
+def node_of(tensor: torch.Tensor, tracer: Any) -> Node | None:
+    """The node that torch.export has for a tensor."""
+    slot: Any = get_proxy_slot(tensor, tracer, None)
+    node: Node | None = getattr(getattr(slot, "proxy", None), "node", None)
+    return node
+
+
+def values_of(graph: Graph, tracer: Any, weights: list[torch.Tensor]) -> SettledValues:
     """Those of a graph as far as torch.export has it."""
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
     # Parameters and buffers come before the inputs.

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -165,17 +165,16 @@ class _Looks:
                 return False
             return answer in (sympy.true, sympy.false) and bool(answer) != condition.outcome
 
-        example = _example_sizes(self.call)
+        example, involved = _example_sizes(self.call), sorted({names[symbol] for symbol in symbols})
         # What is 1 broadcasts: that both do the same there says nothing about other sizes.
         telling = [sizes for sizes, differ in self._looked if not differ and _is_telling(sizes, example)]
         here = [branch.sizes for branch in self.branches if branch.spot == condition.spot]
-        if any(map(flips, [*here, *telling])):
+        if any(map(flips, here)) or any(_beyond_the_edge(flips, sizes, involved) for sizes in telling):
             return
         if len(self._looked) >= _TRIED and time.perf_counter() > self._until:
             self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
             return
         failures: list[str] = []
-        involved = sorted({names[symbol] for symbol in symbols})
         for sizes in _otherwise(condition.expression, involved, flips, self.call, self._failing < _FAILING):
             try:
                 if self._differ(sizes):
@@ -307,18 +306,25 @@ def _otherwise(
     One that differs; one that is a multiple or half, for a model that takes no others; and all of them so.
     """
     example, allowed, thresholds = _example_sizes(call), _allowed(call), _thresholds(expression)
-    near = ({**example, name: n} for name in names for n in _near(example[name], thresholds))
+    near = [{**example, name: n} for name in names for n in _near(example[name], thresholds)]
+    inside = (sizes for sizes in near if _beyond_the_edge(flips, sizes, names))
     multiples = ({**example, name: int(k * example[name])} for k in (2, 3, 4, 0.5) for name in names)
     proportional = ({name: int(k * n) for name, n in example.items()} for k in (2, 0.5))
     far = (sizes for name in names for sizes in _far(example, name, flips, call)) if any_size else ()
     given: list[dict[str, int]] = []
-    for candidates in (near if any_size else (), multiples, proportional, far):
+    for candidates in (chain(inside, near) if any_size else (), multiples, proportional, far):
         if candidates is far and given:
             return
         chosen = (sizes for sizes in candidates if allowed(sizes) and flips(sizes) and sizes not in given)
         for sizes in islice(chosen, 1):
             given.append(sizes)
             yield sizes
+
+
+def _beyond_the_edge(flips: Callable[[dict[str, int]], bool], sizes: dict[str, int], names: list[str]) -> bool:
+    """Whether a condition is otherwise there and all around: at the edge both sides often do the same (no padding)."""
+    around = ({**sizes, name: sizes[name] + step} for name in names for step in (-1, 1))
+    return all(sizes[name] > 1 for name in names) and flips(sizes) and all(map(flips, around))
 
 
 def _far(

@@ -166,6 +166,8 @@ class FxWalk(GraphWalk):
         target = node.target
         if target is operator.getitem and not isinstance(self.resolve(node.args[0]), ir.Value):
             return self.resolve(node.args[0])[node.args[1]]
+        if target is torch.ops.aten.sym_stride.int:
+            return self._stride(*node.args)  # type: ignore[arg-type]
         if target is torch.ops.aten.sym_size.int and self.blocks and self._is_out_of_reach(node.args[0]):  # type: ignore[arg-type]
             return self.resolve(node.meta["val"])  # in terms of others: torch has read it off the nearest tensor
         if not is_operator(target):
@@ -188,6 +190,13 @@ class FxWalk(GraphWalk):
         if target is torch.ops.aten.slice.Tensor:
             _forget_cut(value, node)
         return value
+
+    def _stride(self, tensor: Node, axis: int) -> Any:
+        """In terms of sizes: ONNX has no memory layouts."""
+        fake = tensor.meta["val"]
+        if fake.is_contiguous():
+            return self.op.product(self.op.sizes(self.resolve(tensor))[axis % fake.dim() + 1 :])
+        return self.resolve(fake.stride(axis))
 
     def _by_rule(self, node: Node) -> Any:
         target: Any = node.target
@@ -417,11 +426,15 @@ def _result_dims(node: Node) -> list[int] | None:
     return None if result is None else [size if isinstance(size, int) else -1 for size in result.shape]
 
 
-def _is_packed(node: Node) -> bool:
+def _memory_order(node: Node) -> list[int] | None:
     base = getattr(node.args[0], "meta", {}).get("val")
-    if base is None or not base.is_contiguous():
-        return False
-    return bool(base.untyped_storage().nbytes() == base.numel() * base.itemsize)
+    if base is None or base.untyped_storage().nbytes() != base.numel() * base.itemsize:
+        return None
+    strides = [gap if isinstance(gap, int) else gap.node.hint for gap in base.stride()]
+    order = list(range(base.dim()))
+    if None not in strides:
+        order.sort(key=lambda axis: -strides[axis])
+    return order if base.permute(order).is_contiguous() else None
 
 
 def _used_outputs(node: Node) -> set[Any]:
@@ -429,7 +442,7 @@ def _used_outputs(node: Node) -> set[Any]:
 
 
 _CAPTURED: dict[str, Callable[[Node], Any]] = {
-    "parts": _parts, "result_dims": _result_dims, "is_packed": _is_packed, "used_outputs": _used_outputs
+    "parts": _parts, "result_dims": _result_dims, "memory_order": _memory_order, "used_outputs": _used_outputs
 }  # fmt: skip
 
 

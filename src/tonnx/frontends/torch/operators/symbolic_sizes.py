@@ -131,11 +131,9 @@ def _log2(op: Builder, x: Any) -> ir.Value:
     return op.Where(op.Equal(op.Pow(op.constant(2.0, T.DOUBLE), near), x), near, rough)
 
 
-def _sum(op: Builder, terms: Sequence[Any]) -> Any:
-    result = terms[0]
-    for term in terms[1:]:
-        result = op.Add(result, term)
-    return result
+def _sum(op: Builder, *terms: Any) -> Any:
+    """Of terms, or of one list of them: newer PyTorch takes either."""
+    return reduce(op.Add, terms[0] if len(terms) == 1 and isinstance(terms[0], (list, tuple)) else terms)
 
 
 def _binary(op_type: str) -> Callable[..., ir.Value]:

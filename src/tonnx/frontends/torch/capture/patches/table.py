@@ -33,8 +33,10 @@ from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.patches.short_sizes import short_sizes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
+from tonnx.frontends.torch.capture.python_flow.values import number_kept
 from tonnx.frontends.torch.capture.python_flow.variables import register_buffer, set_module_attribute
 from tonnx.frontends.torch.capture.settled_values import number_patches
+from tonnx.frontends.torch.capture.sizes_in_tensors import proxy_patches
 
 _UNROLLED = "its shape is found by unrolling the loop over time, which fixes the time axis"
 _PACKED = "shapes that depend on the lengths' values; here the padded tensor and its lengths go all the way"
@@ -101,6 +103,8 @@ FOREIGN = (
     ),
     Patch("torch.nn.Module", "__setattr__", set_module_attribute, "what the sides of a branch set is put back"),
     Patch("torch.nn.Module", "register_buffer", register_buffer, "the same"),
+    Patch("torch._subclasses.fake_tensor.SymNumberMemoDescriptor", "__set__", number_kept,
+          "a number that one side of a branch found out is not there after it", optional=True),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE),
     Patch(
@@ -153,6 +157,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from fake_quantisers(model)
     yield from quantised_layers(model)
     yield from number_patches(model)
+    yield from proxy_patches()
     yield from rewrites.patches()
     yield from froze.patches()
     yield from quiet_torch()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
@@ -153,6 +155,17 @@ def within(sizes: Sequence[Any], outer_symbols: set[Any]) -> bool:
     return not any(size.node.expr.free_symbols - outer_symbols for size in sizes if isinstance(size, SYMBOLIC))
 
 
+_memos: ContextVar[list[Callable[[], None]] | None] = ContextVar("_memos", default=None)
+"""How to forget the numbers of tensors that were found out since the side or pass began."""
+
+
+def number_kept(original: Any, descriptor: Any, tensor: Any, number: Any) -> None:
+    """``SymNumberMemoDescriptor.__set__``: torch has one symbol for a tensor's number, whenever that is asked for."""
+    original(descriptor, tensor, number)
+    if (memos := _memos.get()) is not None and number is not None:
+        memos.append(partial(original, descriptor, tensor, None))
+
+
 @contextlib.contextmanager
 def own_facts() -> Iterator[None]:
     """Forget afterwards what torch concluded about sizes from outside.
@@ -162,9 +175,14 @@ def own_facts() -> Iterator[None]:
     env = shape_env()
     replaced, ranges = dict(env.replacements), dict(env.var_to_range)
     asserted = {symbol: len(asserts) for symbol, asserts in env.deferred_runtime_asserts.items()}
+    memos: list[Callable[[], None]] = []
+    token = _memos.set(memos)
     try:
         yield
     finally:
+        _memos.reset(token)
+        for forget in memos:
+            forget()
         for symbol in ranges:
             if symbol in replaced:
                 env.replacements[symbol] = replaced[symbol]
