@@ -110,7 +110,45 @@ def multiples_only(x: Tensor) -> Tensor:
     return y + ceil(h / 8)
 
 
+class SamePadding(nn.Module):
+    """As TensorFlow pads: what comes after has sizes that only the run knows, and torch's kernels ask about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 3, 3, 2), nn.BatchNorm2d(3)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        height = int(x.shape[2])
+        pad = max(3 - 2, 0) if height % 2 == 0 else max(3 - height % 2, 0)
+        x = self.norm(self.conv(F.pad(x, (1, 1, pad // 2, pad - pad // 2))))
+        pooled = F.adaptive_avg_pool2d(x, 1)
+        return x + F.interpolate(pooled, size=x.shape[2:], mode="bilinear", align_corners=True)
+
+
+class Resized(nn.Module):
+    """A table of places, stretched by a factor that is a little more than what its new size says."""
+
+    def __init__(self, mode: str, **options: Any) -> None:
+        super().__init__()
+        self.mode, self.options = mode, options
+        rank = {"linear": 1, "trilinear": 3}.get(mode, 2)
+        self.table = nn.Parameter(torch.rand(1, 3, *(4, 3, 3)[:rank]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        factors = [(x.shape[2] + 0.1) / 4, x.shape[3] / 3, 1.0][: self.table.dim() - 2]
+        return x.mean() + F.interpolate(self.table, scale_factor=factors, mode=self.mode, **self.options)
+
+
+RESIZED: list[tuple[str, dict[str, Any]]] = [
+    ("nearest", {}), ("nearest-exact", {}), ("area", {}), ("linear", {}), ("bilinear", {}), ("trilinear", {}),
+    ("bicubic", {}), ("bicubic", {"align_corners": True}), ("bilinear", {"recompute_scale_factor": True}),
+    ("bilinear", {"antialias": True}), ("bicubic", {"antialias": True}),
+]  # fmt: skip
+
+
 SHAPES = [
+    Idiom(SamePadding, example=pictures, sizes=((2, 8), (3, 9), (1, 13))),
     Idiom(multiples_only, example=pictures, sizes=((2, 16), (3, 24), (1, 8))),
     Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
     Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
@@ -124,6 +162,12 @@ SHAPES = [
 @pytest.mark.parametrize("idiom", SHAPES, ids=str)
 def test_shapes(idiom: Idiom, tmp_path: Path) -> None:
     compare(idiom, tmp_path / "net.onnx")
+
+
+@pytest.mark.parametrize(("mode", "options"), RESIZED, ids=str)
+def test_resizing_by_factors_of_sizes(mode: str, options: dict[str, Any], tmp_path: Path) -> None:
+    model = Resized(mode, **options)
+    compare(Idiom(model, example=pictures, sizes=((2, 7), (3, 4), (1, 2), (1, 12))), tmp_path / "net.onnx")
 
 
 @pytest.mark.parametrize("model", [mask_of_bytes, nearest])

@@ -32,7 +32,7 @@ Spot = tuple[str, int, str]
 _SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
 _SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 _LAYERS = os.path.dirname(torch.nn.__file__) + os.sep
-_SYMBOLS = (torch.__file__, inspect.getfile(SymNode))
+_SYMBOLS = (torch.__file__, inspect.getfile(SymNode), __file__)
 
 RELATIONS: dict[str, Any] = {
     "eq": sympy.Eq,
@@ -109,7 +109,7 @@ class Frozen:
         return {} if self.env is None else {**self.env.replacements, **definitions(self.env)}
 
     def _condition_asked(self, original: Any, node: Any, *rest: Any) -> Any:
-        frame = _asking_frame()
+        frame = asking_frame()
         if frame is None:
             return original(node, *rest)
         expression, outcome = node.expr, original(node, *rest)
@@ -135,7 +135,7 @@ class Frozen:
 
     def _compared(self, relation: Any, original: Any, node: Any, other: Any) -> Any:
         # torch takes sizes for positive, so that `x.shape[0] == 0` is false at once, and nobody is asked.
-        result, frame = original(node, other), _asking_frame()
+        result, frame = original(node, other), asking_frame()
         if frame is None:  # first of all: torch itself compares a thousand times as often as models do
             return result
         if result.expr in (sympy.true, sympy.false) and (node.expr.free_symbols or other.expr.free_symbols):
@@ -270,7 +270,7 @@ def calling_frame(frame: FrameType | None) -> FrameType | None:
     return layer
 
 
-def _asking_frame() -> FrameType | None:
+def asking_frame() -> FrameType | None:
     """The frame whose own code asks a symbolic number something; None if that is torch's."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and (frame.f_code is DISPATCH or frame.f_code.co_filename in _SYMBOLS):

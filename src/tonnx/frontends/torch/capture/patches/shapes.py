@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import sympy
 import torch
 from torch._C import DispatchKey
 from torch._decomp import global_decomposition_table
 from torch._prims_common import infer_size, make_contiguous_strides_for
 from torch._subclasses.fake_impls import op_implementations_dict
+from torch._subclasses.fake_tensor import FakeTensor
 
 from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.torch.capture.explain import asking_frame
 
 _REASON = "PyTorch finds the shape of the result by computing it"
 
@@ -149,6 +153,7 @@ _NEAREST = (f"{kind}{rank}d" for kind in ("upsample_nearest", "_upsample_nearest
 _SMOOTH = "upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d".split()
 _UPSAMPLED = [getattr(torch.ops.aten, name).vec for name in (*_NEAREST, *_SMOOTH)]
 """Operators whose shape PyTorch finds by a long computation, of which the graph keeps nothing."""
+_COMPOSED = {DispatchKey.CompositeImplicitAutograd, DispatchKey.Autograd}
 
 
 def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: Any = None) -> torch.Tensor:
@@ -158,6 +163,10 @@ def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: 
         for size, scale in zip(x.shape[2:], scales, strict=True)
     ]
     return x.new_empty([*x.shape[:2], *sizes])
+
+
+def _upsampled_fake(original: Any, x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+    return (_upsampled if isinstance(x, FakeTensor) else original)(x, *args, **options)  # type: ignore[no-any-return]
 
 
 def _nll_loss(
@@ -189,10 +198,30 @@ def _expression(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
+def _not_empty(original: Any, env: Any, node: Any, *rest: Any, **options: Any) -> Any:
+    """Of sizes that only the run knows, torch's own kernels take for granted that there are elements.
+
+    They ask to say the shape of nothing faster. What the model itself asks is a branch of its own.
+    """
+    relation = node.expr
+    asks = isinstance(relation, (sympy.Eq, sympy.Ne)) and 0 in relation.args and len(rest) < 2
+    if asks and asking_frame() is None:
+        options.setdefault("fallback_value", isinstance(relation, sympy.Ne))
+    return original(env, node, *rest, **options)
+
+
 def shapes() -> Iterator[Patch]:
+    yield Patch(
+        "torch.fx.experimental.symbolic_shapes.ShapeEnv", "evaluate_sym_node", _not_empty,
+        "kernels ask whether a tensor is empty of whose sizes only the run knows", optional=True,
+    )  # fmt: skip
     yield Patch("torch._refs", "_reshape_view_helper", _reshaped, "it takes equal sizes in the example for the same")
     for operator in _UPSAMPLED:
         yield Patch(global_decomposition_table["post_autograd"], operator, _upsampled, _REASON, How.VALUE)
+        yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)
+        for key in _COMPOSED & operator.py_kernels.keys():
+            kernel = partial(_upsampled_fake, operator.py_kernels[key])
+            yield Patch(operator.py_kernels, key, kernel, "it compares sizes that only the run knows", How.VALUE)
     yield Patch(
         global_decomposition_table["post_autograd"], torch.ops.aten.nll_loss.default, _nll_loss,
         "PyTorch's takes the kind of reduction for another argument, and says the shape of the mean", How.VALUE,

@@ -30,6 +30,7 @@ from tonnx.frontends.torch.capture.patches.plain_sizes import plain_sizes
 from tonnx.frontends.torch.capture.patches.pools import pools
 from tonnx.frontends.torch.capture.patches.quantised_layers import quantised_layers
 from tonnx.frontends.torch.capture.patches.ramps import ramps
+from tonnx.frontends.torch.capture.patches.resizing import resizing
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.patches.short_sizes import short_sizes
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
@@ -151,7 +152,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from shapes()
     yield from multiples()
     yield from short_sizes()
-    numbers = [*python_numbers(), *ramps(), *pools(), *plain_sizes(), *numpy_sizes()]
+    numbers = [*python_numbers(), *ramps(), *pools(), *resizing(), *plain_sizes(), *numpy_sizes()]
     yield from numbers
     yield from _imported(model, [*FOREIGN, *numbers])
     yield from fake_quantisers(model)
