@@ -9,6 +9,7 @@ from tonnx.passes.pipeline import (
     optimise_at_own_opset,
 )
 from tonnx.passes.runtime import fit_blocks, fit_opset, fit_profile, fit_runtime, fitted
+from tonnx.passes.wrong_fusions import keep_from_fusing
 
 __all__ = [
     "Optimised",
@@ -18,6 +19,7 @@ __all__ = [
     "fit_profile",
     "fit_runtime",
     "fitted",
+    "keep_from_fusing",
     "list_initializers",
     "list_statistics",
     "optimise",

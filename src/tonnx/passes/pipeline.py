@@ -83,8 +83,7 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     changes["caches"] += recognise_caches(model)
     if share:
         changes["equal initializers"] += merge_equal_initializers(model)
-    if runtime is not None:
-        changes["wrongly fused"] += keep_from_fusing(model)  # late, when no Pad changes any more
+    changes["wrongly fused"] += keep_from_fusing(model, runtime)  # late, when no Pad changes any more
     report.notes += fit_operators(model, runtime)  # last: they hide what the others look for
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report

@@ -1,4 +1,6 @@
-"""Keeps ONNX Runtime's optimiser from what it gets wrong (seen in 1.31): a row for each fusion, at any opset."""
+"""Keeps ONNX Runtime's optimiser from what it gets wrong, or makes slower (seen in 1.31): a row for each fusion, at any
+opset.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,20 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.infer import constant
+from tonnx.ir.infer import constant, dims_of, same_dim
 from tonnx.ir.rewrite import all_graphs, names_in
+from tonnx.ir.target import ORT_CPU
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 _MOVED = frozenset("Squeeze Unsqueeze Gather Slice Reshape Cast Identity".split())
 _COMPUTED = frozenset("Add Mul Div Mod Max".split())
 
 
-def keep_from_fusing(model: ir.Model) -> int:
+def keep_from_fusing(model: ir.Model, runtime: str | None) -> int:
     """Returns how many nodes were changed."""
+    fusions = {None: {}, ORT_CPU: _WRONG | _SLOW_ON_CPU}.get(runtime, _WRONG)
     nodes = [node for graph in all_graphs(model) for node in graph if node.domain == ""]
-    fused = [(node, change) for node in nodes for applies, change in _FUSIONS.get(node.op_type, ()) if applies(node)]
+    fused = [(node, change) for node in nodes for applies, change in fusions.get(node.op_type, ()) if applies(node)]
     if not fused:
         return 0
     names = Names(names_in(model))
@@ -86,8 +90,33 @@ def _is_made_of_counts(value: ir.Value, answers: dict[ir.Value, bool]) -> bool:
     return bool(parts) and all(part is not None and _is_count(part, answers) for part in parts)
 
 
-_FUSIONS: dict[str, tuple[tuple[Callable[[ir.Node], bool], Callable[[Builder, ir.Node], None]], ...]] = {
+def _is_normalised_sum(node: ir.Node) -> bool:
+    """SkipLayerNormFusion makes one operator of the sum of equal shapes and its normalisation: 3 to 9 times slower."""
+    total = node.inputs[0]
+    maker = None if total is None else total.producer()
+    if maker is None or maker.domain != "" or maker.op_type != "Add" or maker.graph is not node.graph:
+        return False
+    first, second = (dims_of(value) for value in maker.inputs)
+    if first is None or second is None or len(first) != len(second):
+        return False
+    return all(map(same_dim, first, second)) and all(
+        value is not None and value.dtype == ir.DataType.FLOAT for value in maker.inputs
+    )
+
+
+def _sum_up(_: Builder, node: ir.Node) -> None:
+    """A Sum of the two is not looked at."""
+    total = node.inputs[0]
+    assert total is not None
+    add = total.producer()
+    assert add is not None
+    add.op_type = "Sum"
+
+
+Fusions = dict[str, tuple[tuple[Callable[[ir.Node], bool], Callable[[Builder, ir.Node], None]], ...]]
+"""By the operator: whether a node is fused to no good, and what keeps it from that."""
+_WRONG: Fusions = {
     "Pad": ((_is_zero_padding_of_pool, _pad_with_almost_zero),),
     "Gather": ((_is_gather_of_wrapped_range, _end_range_at_zero),),
 }
-"""By the operator: whether a node is fused wrongly, and what keeps it from that."""
+_SLOW_ON_CPU: Fusions = {"LayerNormalization": ((_is_normalised_sum, _sum_up),)}
