@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +272,74 @@ def test_no_pair_of_weights_is_cut_off(shape: tuple[int, ...], axis: int) -> Non
     plain, paired = (by_channel(array, axis, Form(8, 0, paired=paired)) for paired in (False, True))
     assert are_safe(paired.integers, axis) and not are_safe(np.full(shape, 65, np.int8), axis)
     assert np.square(paired.floats() - array).sum() < 5 * np.square(plain.floats() - array).sum()
+
+
+@pytest.mark.parametrize(
+    ("shape", "places", "safe"),
+    [
+        ((1, 4, 3), [(0, 0), (0, 1)], True),  # side by side in the filter, not for the kernel: channels come last
+        ((1, 4, 3), [(0, 0), (1, 0)], False),
+        ((1, 4, 3), [(1, 0), (2, 0)], True),
+        ((1, 3, 3), [(2, 0), (0, 1)], False),  # an odd number of channels: from one place to the next
+        ((1, 1, 4), [(0, 0), (0, 1)], False),
+    ],
+)
+def test_pairs_are_those_of_the_kernel(shape: tuple[int, ...], places: list[tuple[int, int]], safe: bool) -> None:
+    integers = np.zeros(shape, np.int8)
+    for channel, tap in places:
+        integers[0, channel, tap] = 127
+    assert are_safe(integers, 0) is safe
+
+
+class Block(nn.Module):
+    """Squeeze and excitation with swish, and a residual sum, as EfficientNet has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.back = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 16, 1)
+        self.squeeze, self.excite = nn.Conv2d(32, 8, 1), nn.Conv2d(8, 32, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.silu(self.wide(x))
+        gate = self.excite(nn.functional.silu(self.squeeze(y.mean((2, 3), keepdim=True))))
+        return x + self.back(y * torch.sigmoid(gate))
+
+
+def summed_sounds() -> nn.Module:
+    class Sum(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv1d(16, 16, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.relu(x + self.conv(x))
+
+    return nn.Sequential(nn.Conv1d(3, 16, 3), Sum(), nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 5))
+
+
+@pytest.mark.parametrize(
+    ("build", "data", "floats"),
+    [
+        # The sum is not what a layer reads, but only its mean counts.
+        (lambda: nn.Sequential(nn.Conv2d(3, 16, 5), Block(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 5)),
+         DATA, {"Gemm"}),
+        (summed_sounds, DATA.reshape(len(DATA), 3, -1), {"Gemm"}),
+        # A mean that is the result is no result of 8 bits.
+        (lambda: nn.Sequential(nn.Conv2d(3, 16, 5), nn.AdaptiveAvgPool2d(1), nn.Flatten()), DATA,
+         {"GlobalAveragePool"}),
+    ],
+)  # fmt: skip
+def test_what_is_computed_between_layers_is_integers(
+    build: Callable[[], nn.Module], data: np.ndarray, floats: set[str], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    tonnx.export(build().eval(), torch.zeros(2, *data.shape[1:]), tmp_path / "f.onnx", input_names=["x"], verify=False)
+    result = tonnx.quantize(tmp_path / "f.onnx", tmp_path / "q.onnx", data=data)
+    assert result.verification is not None and result.verification.ok
+    operators = fused(tmp_path / "q.onnx", tmp_path)
+    computing = {"Conv", "FusedConv", "Add", "Mul", "Sigmoid", "Relu", "Gemm", "FusedGemm", "GlobalAveragePool"}
+    assert computing & set(operators) == floats
+    assert operators["QuantizeLinear"] == operators["DequantizeLinear"] == 1
 
 
 def not_finite() -> np.ndarray:

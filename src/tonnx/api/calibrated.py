@@ -18,11 +18,11 @@ from tonnx.ir import provenance
 from tonnx.ir.rewrite import no_collection
 from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, fit_runtime, optimise
+from tonnx.passes import clean_up, fit_runtime, keep_from_fusing, optimise
 from tonnx.proof.judge import UnopenedSession, run_of
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.integers import Form, Stored
-from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, too_small
+from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, pool_means, too_small
 from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
 from tonnx.quant.rescale import equalise, places, smooth
@@ -33,7 +33,7 @@ from tonnx.run.model import Model
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
 _TRIED = ("minmax", "mse")
-_TRIED_ROWS = 64
+_TRIED_ROWS = 128
 """Rows of samples that methods are tried on: more would cost as much again as to look at all samples once."""
 _KEPT = 32
 _KEPT_BYTES = 32 << 20
@@ -122,12 +122,14 @@ def prepared(model: ir.Model) -> list[str]:
     legalise(model, Target(CANON))
     LiftConstantsToInitializersPass(lift_all_constants=True, size_limit=0)(model)  # weights may be nodes
     notes += optimise(model).notes
+    pool_means(model)
     name_nodes(model)
     return notes
 
 
 def finished(model: ir.Model, target: Target) -> list[str]:
     """Take a network from that form to the opset and the runtime that were asked for."""
+    keep_from_fusing(model, target.runtime)  # at CANON, where normalisations are one node
     legalise(model, target)
     notes = fit_runtime(model, target.runtime)
     clean_up(model)

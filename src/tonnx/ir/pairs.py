@@ -1,12 +1,11 @@
 """Weights of 8 bits whose products no processor cuts off.
 
 x86 processors without VNNI multiply uint8 by int8 in pairs, and add up each pair in 16 bits (pmaddubsw): 255 · (a + b)
-must fit. Kernels pair what they sum up as it is stored, or position by position with the input's channels last.
+must fit. What is summed up is paired in its order, in convolutions with the channels of the input last: position by
+position, and where their number is odd, across positions (as seen in ONNX Runtime 1.31, at every level of optimising).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -35,26 +34,13 @@ def are_safe(integers: np.ndarray, axis: int) -> bool:
 
 def pair_sums(rows: np.ndarray) -> np.ndarray:
     """For each row the largest magnitude of the sum of a pair."""
-    largest = np.zeros(len(rows), rows.dtype)
-    for a, b in _pairs(rows):
-        sums = np.abs(np.add(*_signed(a, b))).reshape(len(rows), -1)
-        largest = np.maximum(largest, sums.max(1, initial=0))
-    return largest
+    summed = np.moveaxis(rows, 1, -1).reshape(len(rows), -1)  # a matrix stays what it is
+    even = summed.shape[1] // 2 * 2
+    sums = np.abs(np.add(*_signed(summed[:, :even:2], summed[:, 1::2])))
+    return np.asarray(sums.max(1, initial=0))
 
 
 def _signed(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The pair, or zeros where the signs differ: those cancel out."""
     same = (a > 0) == (b > 0)
     return np.where(same, a, 0), np.where(same, b, 0)
-
-
-def _pairs(rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The two sides of all pairs, for each way to pair them; the first axis is that of the channels."""
-    flat = rows.reshape(len(rows), -1)
-    yield flat[:, : flat.shape[1] // 2 * 2 : 2], flat[:, 1::2]
-    if rows.ndim > 2:
-        even = rows.shape[1] // 2 * 2
-        yield rows[:, :even:2], rows[:, 1:even:2]
-        if rows.shape[1] % 2:  # pairs reach over positions
-            last = np.moveaxis(rows, 1, -1).reshape(len(rows), -1)
-            yield last[:, : last.shape[1] // 2 * 2 : 2], last[:, 1::2]

@@ -6,7 +6,7 @@ its result goes to QuantizeLinear only: Conv as QLinearConv, Gemm as QGemm, MatM
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -14,8 +14,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
-from tonnx.ir.build import Names
-from tonnx.ir.rewrite import names_in
+from tonnx.ir.build import Builder, Names
+from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.rewrite import names_in, replace_node, rewrite_each
 
 KINDS = ("Conv", "Gemm", "MatMul")
 FEWEST = 1024
@@ -27,6 +28,7 @@ HANDED_ON = frozenset(
     "SpaceToDepth".split()
 )
 """Operators whose results are some of the numbers that they read first: rounded ones stay what they are."""
+_MEANS = frozenset("GlobalAveragePool AveragePool ReduceMean".split())
 _FUSED_AFTER_GEMM = frozenset("Relu LeakyRelu Sigmoid Tanh HardSigmoid Elu Selu Softplus Softsign".split())
 _ELSEWHERE = {
     "ConvTranspose": "ONNX Runtime has no integer kernel for it", "LSTM": "recurrent", "GRU": "recurrent",
@@ -82,6 +84,15 @@ class Candidate:
         return self.node.op_type == "Conv" or (self.node.op_type == "Gemm" and activated)
 
     @property
+    def is_turned_around(self) -> bool:
+        """Whether floats of it would be in another order than the integers that they are added to.
+
+        Those of pictures have fast kernels of their own, which make up for it.
+        """
+        pictures = self.weight.shape is not None and self.weight.shape.rank() == 4
+        return not pictures and any(user.op_type == "Add" for user, _ in self.tail.uses())
+
+    @property
     def terms(self) -> int:
         """How many products are summed up to one number of the result."""
         sizes = self.weight.shape.numpy() if self.weight.shape is not None else ()
@@ -98,9 +109,15 @@ def too_small(layers: Sequence[Candidate]) -> dict[str, str]:
         if layer.node.op_type != "Conv" and layer.weight.const_value is not None:
             if layer.weight.const_value.size < FEWEST:
                 small[layer.name] = f"fewer than {FEWEST:,} weights gain nothing from integers"
-        elif layer.x.is_graph_input() and layer.terms <= SHORT:
+        elif layer.x.is_graph_input() and layer.terms <= SHORT and not layer.is_turned_around:
             small[layer.name] = f"sums of {layer.terms} products of an input gain nothing from integers"
     return small if len(small) < len(layers) else {}
+
+
+def _is_summand(value: ir.Value) -> bool:
+    """Whether a value is added to something, as it is or pooled."""
+    users = [user for user, _ in value.uses()]
+    return any(user.op_type == "Add" or (user.op_type == "MaxPool" and _is_summand(user.outputs[0])) for user in users)
 
 
 def tail_of(node: ir.Node) -> ir.Value:
@@ -125,6 +142,25 @@ def name_nodes(model: ir.Model) -> None:
         if not node.name or node.name in taken:
             node.name = names.unique(node.name or f"/{node.op_type}")
         taken.add(node.name)
+
+
+def pool_means(model: ir.Model) -> int:
+    """Write means over whole pictures as the pool that they are, which integer kernels exist for."""
+    return rewrite_each(model, "ReduceMean", _pooled)
+
+
+def _pooled(op: Builder, node: ir.Node) -> bool:
+    x, axes = node.inputs[0], constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    dims = dims_of(x)
+    if x is None or x.dtype != ir.DataType.FLOAT or not _number(node, "keepdims", 1):
+        return False
+    if dims is None or len(dims) < 3 or axes is None:
+        return False
+    if {int(axis) % len(dims) for axis in axes} != set(range(2, len(dims))):
+        return False
+    with op.at(node):
+        replace_node(node, [op.GlobalAveragePool(x)])
+    return True
 
 
 def candidates(model: ir.Model) -> list[Candidate]:
@@ -205,16 +241,23 @@ class Rounded:
 
 
 def rounded_values(layers: Sequence[Candidate]) -> Rounded:
-    """What a layer multiplies, and the results of convolutions; sums of two such that are rounded as well."""
+    """What a layer multiplies, the results of convolutions, and what is computed of such in integers.
+
+    These are sums and means of rounded numbers, and their products with a sigmoid, if they are rounded for a layer.
+    """
     values = dict.fromkeys(value for layer in layers for value in _needs(layer))
-    sums = {node for value in values if (node := _sum_before(value)) is not None and set(node.inputs) <= set(values)}
-    whole = {layer.tail for layer in layers if layer.gives_integers} | {tail_of(node) for node in sums}
+    whole = {layer.tail for layer in layers if layer.gives_integers}
+    readers = {layer.node for layer in layers}
+    while computed := _in_integers(values, readers):
+        readers |= computed
+        whole |= {tail_of(node) for node in computed}
+        values |= {tail_of(node): None for node in computed}
     handed = {
         user for value in values for user, index in value.uses()
         if index == 0 and user.domain == "" and user.op_type in HANDED_ON and not set(values).isdisjoint(user.outputs)
     }  # fmt: skip
     origins = {value: _origin(value, values) for value in values}
-    return Rounded(origins, frozenset(whole), frozenset(sums | handed | {layer.node for layer in layers}))
+    return Rounded(origins, frozenset(whole), frozenset(readers | handed))
 
 
 def _needs(layer: Candidate) -> Iterator[ir.Value]:
@@ -223,13 +266,46 @@ def _needs(layer: Candidate) -> Iterator[ir.Value]:
         yield layer.tail
 
 
-def _sum_before(value: ir.Value) -> ir.Node | None:
-    """The Add whose result this is, at once or after its ReLU."""
-    node = value.producer()
-    if node is not None and node.op_type in ("Relu", "Clip") and node.inputs[0] is not None:
-        node = node.inputs[0].producer()
-    is_sum = node is not None and node.op_type == "Add" and node.domain == "" and tail_of(node) is value
-    return node if is_sum else None
+def _in_integers(values: Mapping[ir.Value, None], known: Set[ir.Node]) -> set[ir.Node]:
+    """Further nodes that read rounded numbers only, and whose results are rounded as well, or may be."""
+    beside = (node for value in values for node in (value.producer(), *(user for user, _ in value.uses())))
+    nodes = dict.fromkeys(node for node in beside if node is not None and node.domain == "" and node not in known)
+    return {part for node in nodes if node.op_type in _COMPUTED for part in _COMPUTED[node.op_type](node, values)}
+
+
+def _sum(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
+    """A mean hardly shows that what it is taken of was rounded once more."""
+    total = tail_of(node)
+    averaged = not total.is_graph_output() and all(user.op_type in _MEANS for user, _ in total.uses())
+    return [node] if set(node.inputs) <= set(values) and (total in values or averaged) else []
+
+
+def _mean(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
+    return [node] if node.inputs[0] in values and not _is_given(node.outputs[0]) else []
+
+
+def _gated(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
+    """Rounded numbers times rounded numbers, or sigmoids of such: swish, squeeze and excitation."""
+    gates: dict[ir.Node, None] = {}
+    factors: list[ir.Value | None] = [*node.inputs] if node.outputs[0] in values else [None]
+    for factor in factors:  # which grows
+        gate = None if factor is None or factor in values else factor.producer()
+        if gate is not None and gate not in gates and gate.domain == "" and gate.op_type in ("Mul", "Sigmoid"):
+            gates[gate] = None
+            factors += gate.inputs
+        elif factor not in values and gate not in gates:
+            return []
+    return [node, *gates]
+
+
+_COMPUTED = {"Add": _sum, "GlobalAveragePool": _mean, "Mul": _gated}
+"""What ONNX Runtime has integer kernels for beside layers (QLinearAdd, QLinearGlobalAveragePool, QLinearMul)."""
+
+
+def _is_given(value: ir.Value) -> bool:
+    """Whether a value is a result of the network, perhaps in another form."""
+    users = (user for user, _ in value.uses() if user.op_type in HANDED_ON)
+    return value.is_graph_output() or any(_is_given(user.outputs[0]) for user in users)
 
 
 def _origin(value: ir.Value, values: Mapping[ir.Value, None]) -> ir.Value:
