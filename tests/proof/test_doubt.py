@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
 import pytest
 
+from tonnx.proof import prove
 from tonnx.proof.compare import compare
+from tonnx.proof.subject import Subject
 from tonnx.proof.trials.values import doubt, is_sensitive, rounding_decides
 
 SCORES = np.array([[-1.0, -2.0]], np.float32)
@@ -67,6 +70,19 @@ def test_the_example_is_excused_for_rounding_only(gain: float, error: float, sen
     got = wanted[0].copy()
     got[3] += error
     assert is_sensitive(model, inputs, wanted, [compare("y", wanted[0], got)]) is sensitive
+
+
+@pytest.mark.parametrize(("asked", "is_right"), [(None, True), (0.0, False)])
+def test_rounding_excuses_nothing_beyond_a_tolerance_of_the_users(asked: float | None, is_right: bool) -> None:
+    """A front end has tolerances of its own: those are no reason to refuse a file for a sensitive model."""
+    file = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> m (float[20] x) => (float[20] y)
+        <float one = {1.0}, float gain = {100000.0}, float error = {0.01}>
+        { near = Sub(x, one)
+          large = Mul(near, gain)
+          y = Add(large, error) }""")
+    x = np.append(np.linspace(1, 1.0001, 19, dtype=np.float32), np.float32(1.001))
+    subject = Subject(lambda arrays: [np.float32(1e5) * (arrays["x"] - 1)], {"x": x}, ["y"], rtol=0.0)
+    assert prove(file.SerializeToString(), subject.within(asked, None)).ok is is_right
 
 
 @pytest.mark.parametrize(

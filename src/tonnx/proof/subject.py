@@ -39,8 +39,8 @@ class Subject:
     rtol: float | None = None
     atol: float | None = None
     """Tolerances; None: those of each output's dtype."""
-    steps: bool = True
-    """Whether quantised numbers may be rounded to the next step: not where the user gives a tolerance."""
+    by_default: bool = True
+    """The tolerances are not the user's: beyond them, what rounding alone explains is let pass."""
     weights: Collection[str] = ()
     """Inputs that are weights of the model: the reference has its own, and no others are tried."""
     redrawn: Reference | None = None
@@ -93,7 +93,7 @@ class Subject:
         if rtol is None and atol is None:
             return self
         rtol, atol = self.rtol if rtol is None else rtol, self.atol if atol is None else atol
-        return replace(self, rtol=rtol, atol=atol, steps=False)
+        return replace(self, rtol=rtol, atol=atol, by_default=False)
 
     def narrowed(self) -> Subject:
         """For a file that takes and gives int32 where the model has int64."""

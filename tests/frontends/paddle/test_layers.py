@@ -20,6 +20,7 @@ import tonnx
 from tests.frontends.paddle import models, nets
 from tonnx.cli import main
 from tonnx.errors import CaptureError, InvalidArgument
+from tonnx.frontends.paddle import signature
 
 IMAGE_SIZE, CLASS_NUM = 784, 10
 
@@ -384,3 +385,16 @@ result = tonnx.export(paddle.nn.Linear(3, 4), input_spec=[InputSpec([None, 3])])
 assert result.verification.compared and "torch" not in sys.modules
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class OldFloat32:
+    name = "FP32"
+
+    def __str__(self) -> str:
+        return "paddle.float32"
+
+
+@pytest.mark.parametrize("dtype", ["float32", paddle.float32, OldFloat32()])
+def test_dtypes_of_both_program_forms(dtype: Any) -> None:
+    """Where FLAGS_enable_pir_api is off, a dtype has another name."""
+    assert signature._dtype(dtype) == "float32"

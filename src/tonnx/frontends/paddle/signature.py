@@ -161,4 +161,4 @@ def _leaves(value: Any, name: str, names: Names) -> Any:
 
 def _dtype(dtype: Any) -> str:
     """``paddle.float32`` as ``float32``."""
-    return str(getattr(dtype, "name", dtype)).rpartition(".")[2].lower()
+    return str(dtype).rpartition(".")[2].lower()  # its name would be FP32 where FLAGS_enable_pir_api is off

@@ -81,7 +81,7 @@ def prove(
     expected = None if subject.reference is None else _run_once(subject.reference, subject.example)
     patience = max(PATIENCE, 100 * (time.perf_counter() - began))
     remarks = checked(model) if check else []
-    quantised = Quantised(model) if subject.steps else None
+    quantised = Quantised(model) if subject.by_default else None
     session = open_session(model, optimised=optimised)
     prover = _Prover(subject, session, patience, random, quantised, lowered, Ranked(model))
     trials = [prover.example(dims, expected)]
@@ -242,8 +242,8 @@ class _Prover:
 
     def _as_sensitive(self, trial: Trial, inputs: Arrays, expected: Sequence[np.ndarray]) -> Trial:
         """The example's trial, its differences excused where rounding the inputs changes the model's own results so."""
-        reference, by_default = self.subject.reference, (self.subject.rtol, self.subject.atol) == (None, None)
-        if reference is None or not by_default or trial.saturated is not None:
+        reference = self.subject.reference
+        if reference is None or not self.subject.by_default or trial.saturated is not None:
             return trial
         try:
             sensitive = is_sensitive(reference, inputs, expected, trial.comparisons, self.subject.rounded)
