@@ -36,14 +36,14 @@ def untested() -> list[str]:
     """One line about the modules in use that lie outside; empty if none does."""
     parts = []
     for name, (oldest, newest) in TESTED.items():
-        version = _version(name)
+        version = installed(name)
         if version is not None and not oldest <= release(version) <= newest:
             first, last = (".".join(map(str, bound)) for bound in (oldest, newest))
             parts.append(f"{name} {version} (tested: {first} to {last})")
     return [f"[!] not tested with {', '.join(parts)}"] if parts else []
 
 
-def _version(name: str) -> str | None:
+def installed(name: str) -> str | None:
     """Of a module that is loaded; of ONNX Runtime also before that, since it is needed only for the proof."""
     if name in sys.modules or name != "onnxruntime":
         return getattr(sys.modules.get(name), "__version__", None)

@@ -54,7 +54,8 @@ Args:
         TOML or YAML file, or a dict.
     embed_preprocessing: put the recipe's steps before the network into the file, which then takes uint8 pictures.
     runtime: whose gaps and habits the file works around: ``ort-cpu``, ONNX Runtime's CPU; ``ort``, the same with
-        its own operators (com.microsoft) for attention with a cache, rotations and weights in blocks of integers; or
+        its own operators (com.microsoft) for sums that are normalised, weights in blocks of integers and, below opset
+        23, attention with a cache and rotations; or
         None, such as for TensorRT or QNN, which want int8 weights with zero point 0. The result says what was done.
     report: also write a page about the file: True beside it, or the path of the page. See `tonnx.report`.
     verbose: print the stages, the nodes and the result.
@@ -140,7 +141,8 @@ Args:
     source: a folder with config.json, safetensors and tokenizer; or one of diffusers, with a model_index.json.
     output: the folder to write; it must not exist, or be an older package.
     task: what it is for; by default what the config says.
-    runtime: as of `tonnx.export`; ``"ort"`` writes ONNX Runtime's own operators where they fit.
+    runtime: as of `tonnx.export`; ``"ort"`` writes ONNX Runtime's own operators where they fit, and opset 24 if none is
+        asked for, at which attention is an operator of ONNX (ONNX Runtime 1.28 and newer).
     layout: ``"plain"`` has the ONNX files beside the settings, ``"optimum"`` in the folder onnx.
     weights: ``"copy"`` writes them into the ONNX files, or beside them if they are large; with ``"reference"`` the
         package has the checkpoint's safetensors, and all its ONNX files point into those.

@@ -174,6 +174,7 @@ def _finish(model: ir.Model, request: ExportRequest, stages: Stages) -> Optimise
             fuse_conv_bn=request.fuse_conv_bn and free,
             share=free,
             runtime=request.target.runtime,
+            opset=request.target.opset,
         )
     history.record("optimised", model)
     with stages("legalise"):

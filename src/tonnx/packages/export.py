@@ -16,7 +16,7 @@ from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io.staging import writing
 from tonnx.ir.restrictions import MICROSOFT, restriction_of
-from tonnx.ir.target import ORT_CPU
+from tonnx.ir.target import ORT, ORT_CPU
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
 from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_networks, write_networks
@@ -30,6 +30,7 @@ from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_pa
 from tonnx.proof.trials.budget import QUICK
 from tonnx.run.features import LOG_MEL
 from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json
+from tonnx.versions import installed, release
 
 LAYOUTS = {"plain": "", "optimum": "onnx/"}
 """Where the files are: beside the settings, or where optimum and transformers.js look for them."""
@@ -38,6 +39,9 @@ _MODEL, _ENCODER, _DECODER = "model.onnx", "encoder_model.onnx", "decoder_model_
 """As optimum and transformers.js call them: merged is a decoder for the first token and all others."""
 _GENERATING = (GENERATION, TRANSLATION, CAPTIONS)
 """Tasks whose packages are proven by generating: what that tries at many sizes is not tried on each file before."""
+_ATTENTION_OPSET, _ATTENTION_RUNTIME = 24, (1, 28)
+"""The opset at which attention is one operator that does everything, and the first ONNX Runtime that gives zeros for
+queries without keys, as ONNX has it."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +211,7 @@ def export_package(
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
         making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
         (making.folder / making.place).mkdir(parents=True)
-        opset = SMALL_OPSET if opset_version is None and to == "int4" else opset_version
+        opset = _opset(opset_version, runtime, to)
         options = {"opset_version": opset, "runtime": runtime, "verify": verify, "progress": progress}
         if weights != "copy":
             options["weights"] = making.copy_weights()
@@ -239,6 +243,13 @@ def _export_pipeline(source: Path, destination: Path, stage: Callable[[str], obj
         proof = prove_networks(folder, networks) if options["verify"] is not False else None
         _move(folder, destination)
     return PackageResult(destination, TASK, exports, proof)
+
+
+def _opset(opset: int | None, runtime: str | None, to: str | None) -> int | None:
+    """What was asked for, else the opset whose operators the runtime is fastest with; None: the usual one."""
+    if opset is None and runtime == ORT and release(installed("onnxruntime") or "0") >= _ATTENTION_RUNTIME:
+        return _ATTENTION_OPSET
+    return SMALL_OPSET if opset is None and to == "int4" else opset
 
 
 def _move(folder: Path, destination: Path) -> None:

@@ -2,10 +2,11 @@
 
 1. Attention with a past, behind a mask that shows no query a key after it: GroupQueryAttention. The mask goes along as
    a bias, so that padding in front, windows and everything else that it says holds. Where a condition of the operator
-   is not met (its mask, its head sizes, the dtype), Attention stays.
-2. RotaryEmbedding: that of com.microsoft. It takes a table by positions; the rows that ONNX's takes are that table, so
-   there is no longest text. This is why the rotation is not left to GroupQueryAttention, which wants a row for every
-   position up to the last.
+   is not met (its mask, its head sizes, the dtype), Attention stays. From opset 23 on it does anyway: ONNX Runtime's
+   kernel of it is the faster one (the other clears the whole cache before it writes it), and takes any batch.
+2. RotaryEmbedding below opset 23: that of com.microsoft. It takes a table by positions; the rows that ONNX's takes are
+   that table, so there is no longest text. This is why the rotation is not left to GroupQueryAttention, which wants a
+   row for every position up to the last, and takes one position for all texts of a batch that begins.
 3. A sum and RMSNormalization of it: SkipSimplifiedLayerNormalization, which gives both. A normalisation alone stays:
    SimplifiedLayerNormalization is in no domain of its own, so that a file with it is no valid ONNX, and ONNX Runtime
    makes it by itself.
@@ -20,28 +21,28 @@ import ml_dtypes
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names, T
-from tonnx.ir.infer import Dim, dims_of, same_dim, same_dims
+from tonnx.ir.infer import dims_of, same_dim, same_dims
 from tonnx.ir.operands import attribute_of
 from tonnx.ir.restrictions import GROUPED_ATTENTION, MICROSOFT
 from tonnx.ir.rewrite import names_in, replace_node
 from tonnx.passes.attention import Ending, flat_operand, has_fixed_heads
-from tonnx.passes.counting import counted
+from tonnx.passes.attention_masks import conditions, is_causal
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.match import attribute, made_by
 
 _FLOATS = (T.FLOAT, T.FLOAT16)
+_ATTENTION = 23
+"""The first opset with Attention and RotaryEmbedding."""
 _HEAD = 8
 """GroupQueryAttention takes heads whose size is a multiple of this."""
 
 
-def use_contrib_operators(model: ir.Model) -> Counter[str]:
-    """Look at the main graph; returns how many there are of each operator now."""
+def use_contrib_operators(model: ir.Model, opset: int) -> Counter[str]:
+    """Look at the main graph of a model for an opset; returns how many there are of each operator now."""
     pass_ = _Contrib(Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0)))
-    rewrites = {
-        "Attention": pass_.attention,
-        "RotaryEmbedding": pass_.rotation,
-        "RMSNormalization": pass_.normalisation,
-    }
+    rewrites = {"RMSNormalization": pass_.normalisation}
+    if opset < _ATTENTION:
+        rewrites = {"Attention": pass_.attention, "RotaryEmbedding": pass_.rotation, **rewrites}
     for op_type, rewrite in rewrites.items():
         for node in [node for node in model.graph if node.domain == "" and node.op_type == op_type]:
             rewrite(node)
@@ -78,7 +79,8 @@ class _Contrib:
         if query is None or key is None or value is None or mask is None or past_key is None:
             return
         past_dims = dims_of(past_key)
-        if past_dims is None or not _hides_later_keys(mask, past := past_dims[2]):
+        past = past_dims[2] if past_dims is not None else None
+        if past is None or not any(is_causal(condition, past) for condition in conditions(mask)):
             return
         (batch, heads, sequence, _), shared = query.shape.dims, key.shape.dims[1]  # type: ignore[union-attr]
         if batch != 1 and isinstance(batch, int) and not (sequence == 1 or past == 0):
@@ -185,20 +187,3 @@ def _is_groupable(node: ir.Node) -> bool:
     is_mask = mask is not None and mask.dtype == T.BOOL and shape is not None and len(shape) == 4
     return is_mask and asked <= {"scale", "softcap"} and same_dim(shape[2], query[2])  # type: ignore[index]
 
-
-# What a mask says
-
-
-def _hides_later_keys(mask: ir.Value | None, past: Dim) -> bool:
-    """Whether no query sees a key after its own: one of the conditions of the mask is ``key <= past + query``."""
-    node = made_by(mask, "And", "Expand", "Identity", "LessOrEqual", "GreaterOrEqual")
-    if node is None:
-        return False
-    if node.op_type == "And":
-        return any(_hides_later_keys(operand, past) for operand in node.inputs)
-    if node.op_type in ("Expand", "Identity"):
-        return _hides_later_keys(node.inputs[0], past)
-    keys, queries = map(counted, node.inputs if node.op_type == "LessOrEqual" else reversed(node.inputs))
-    if keys is None or queries is None or (keys.axis, queries.axis) != (-1, -2):
-        return False
-    return not keys.added and len(queries.added) == 1 and same_dim(queries.added[0], past)

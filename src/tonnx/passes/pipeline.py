@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import onnx_ir as ir
 
 from tonnx.ir.rewrite import no_collection
+from tonnx.ir.target import CANON, ORT
 from tonnx.passes.attention import recognise_caches
 from tonnx.passes.batches import keep_batches
 from tonnx.passes.bias import fuse_bias
@@ -16,6 +17,7 @@ from tonnx.passes.constants import fold_constants, merge_equal_initializers
 from tonnx.passes.conv_bn import fuse_conv_bn as fuse
 from tonnx.passes.counting import pick_nothing
 from tonnx.passes.dead import remove_dead
+from tonnx.passes.joined_products import join_products
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding
 from tonnx.passes.projections import join_projections
@@ -42,16 +44,19 @@ def optimise(
     fuse_conv_bn: bool = True,
     share: bool = True,
     runtime: str | None = None,
+    opset: int = CANON,
 ) -> Optimised:
-    """At CANON, before legalising: there is one form of every operator to match.
+    """At CANON, before legalising to ``opset``: there is one form of every operator to match.
 
     ``share=False`` keeps weights of equal contents apart: in training they will not stay equal.
     """
     with no_collection():
-        return _optimised(model, fold, fuse_conv_bn, share, runtime)
+        return _optimised(model, fold, fuse_conv_bn, share, runtime, opset)
 
 
-def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, runtime: str | None) -> Optimised:
+def _optimised(
+    model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, runtime: str | None, opset: int
+) -> Optimised:
     report = Optimised()
     changes = report.changes
     changes["dead code"] += remove_dead(model)  # first: the less there is, the less the others look at
@@ -84,7 +89,9 @@ def _optimised(model: ir.Model, fold: bool, fuse_conv_bn: bool, share: bool, run
     if share:
         changes["equal initializers"] += merge_equal_initializers(model)
     changes["wrongly fused"] += keep_from_fusing(model, runtime)  # late, when no Pad changes any more
-    report.notes += fit_operators(model, runtime)  # last: they hide what the others look for
+    if fold and runtime == ORT:
+        changes["joined products"] += join_products(model)  # after sharing: a weight of several stays one
+    report.notes += fit_operators(model, runtime, opset)  # last: they hide what the others look for
     changes["dead code"] += remove_dead(model)  # what the others left without readers
     return report
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from tonnx.ir.domains import complete
 from tonnx.ir.target import ORT
 from tonnx.passes.attention import flatten_heads
+from tonnx.passes.attention_masks import be_causal, drop_zeros
 from tonnx.passes.contrib import use_contrib_operators
 from tonnx.passes.dead import remove_dead
 from tonnx.passes.integer_relu import clip_integers
@@ -39,14 +40,16 @@ def fit_profile(model: ir.Model, profile: Profile | None) -> list[str]:
 
 def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
     """What depends on the asked opset: older versions of an operator have fewer kernels, and other integers."""
-    if runtime is not None and flatten_heads(model):
+    if runtime == ORT and drop_zeros(model):
+        remove_dead(model)  # what told where they are reads the mask
+    if runtime is not None and flatten_heads(model) + be_causal(model):
         remove_dead(model)
     return fit_kernels(model, runtime) + _fit_integers(model, runtime)
 
 
-def fit_operators(model: ir.Model, runtime: str | None) -> list[str]:
+def fit_operators(model: ir.Model, runtime: str | None, opset: int) -> list[str]:
     """The runtime's own operators. At CANON: below opset 23 there is no Attention left to see."""
-    counts = use_contrib_operators(model) if runtime == ORT else Counter()
+    counts = use_contrib_operators(model, opset) if runtime == ORT else Counter()
     named = ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in counts.items())
     note = f"for ONNX Runtime, operators of com.microsoft: {named} (runtime='ort-cpu' keeps ONNX's own)"
     if counts:
@@ -82,7 +85,7 @@ def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
     """All of it, for a finished model at any opset."""
     keep_from_fusing(model, runtime)
-    return fit_operators(model, runtime) + fit_opset(model, runtime)
+    return fit_operators(model, runtime, model.opset_imports.get("", 0)) + fit_opset(model, runtime)
 
 
 def fitted(model: ir.Model, runtime: str) -> ir.Model | None:
