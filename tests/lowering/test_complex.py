@@ -67,6 +67,7 @@ CASES = [
     Case("a real operand", lambda x, w: x * w.real + (x @ w.real.T.to(x.dtype)).sum(), [Z, r(4, 4)[:1]]),
     Case("views", lambda x: torch.cat([x.transpose(1, 2)[..., 0], x.sum(-2)], 1).unsqueeze(-1).permute(2, 0, 1), [Z],
          {0: [0]}),
+    Case("moved", lambda x: (x.movedim(1, 0), x.movedim((0, 2), (-1, 0))), [Z], {0: [0]}),
     Case("choices", lambda x: torch.where(x.real > 0, x, torch.zeros_like(x)).masked_fill(x.imag > 0, 0.5), [Z]),
     Case("gather, flip, roll", lambda x: x.index_select(1, torch.tensor([2, 0])).flip(-1).roll(1, -1), [Z], {0: [0]}),
     Case("equal", lambda x: (x == x.conj(), x != 0), [Z]),

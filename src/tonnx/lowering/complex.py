@@ -90,9 +90,10 @@ def componentwise(op: Builder, function: Callable[..., Any], arguments: Mapping[
     """What a rule for reals gives for each part, as pairs."""
     if arguments.get("reduce") in ("multiply", "prod"):
         raise UnsupportedArgument("products of complex numbers that meet in one place are not supported")
+    filled = () if "destination" in arguments else _FILLED  # the source of movedim is an axis
     results = []
     for which in (0, 1):
-        component = {name: _component(op, item, which, name in _FILLED) for name, item in arguments.items()}
+        component = {name: _component(op, item, which, name in filled) for name, item in arguments.items()}
         if "condition" in arguments:  # where(condition, x, other): both are numbers
             for name in ("self", "input", "other", "x"):
                 if name in component and not is_complex(arguments[name]):

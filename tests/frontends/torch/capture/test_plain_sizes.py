@@ -130,7 +130,29 @@ class MadeOnce(nn.Module):
         return x
 
 
+class NothingToCall(nn.Module):
+    """A space in which layers compute, which is a module that cannot be called."""
+
+    forward: Any = NotImplemented
+
+
+class Drawn(nn.Module):
+    """Numbers from a generator that was not given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.space = NothingToCall()
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, n, _ = x.shape
+        noise = torch.randn((b, n, 1), generator=None, dtype=x.dtype) + torch.rand(n, 1, generator=None)
+        return x + 0 * noise + 0 * torch.randint(0, 9, (b, 1, 1), generator=None) + 0 * torch.randperm(
+            n, generator=None
+        ).unsqueeze(1)
+
+
 MODELS: list[Any] = [
+    Idiom(Drawn),
     Idiom(lists_of_places), Idiom(written_row_by_row), Idiom(cut_or_not, sizes=((2, 6), (3, 8), (1, 5))),
     Idiom(cut_or_not, sizes=((2, 8), (3, 6), (1, 5))), Idiom(ByName), Idiom(by_name), Idiom(MadeOnce),
     Idiom(attention_after_padding),

@@ -70,8 +70,20 @@ def _diagonal(original: Any, x: torch.Tensor, offset: Any = 0, dim1: int = 0, di
     return x.movedim((dim1, dim2), (-2, -1))[..., places + before, places + after]
 
 
+# Chance
+
+
+def _drawn(original: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """``torch.randn(n, generator=None)``: the function with a generator, though none is given, takes plain sizes."""
+    if kwargs.get("generator", original) is None:
+        del kwargs["generator"]
+    return original(*args, **kwargs)  # type: ignore[no-any-return]
+
+
 def plain_sizes() -> Iterator[Patch]:
     """The functions that sizes meet in models."""
+    for name in ("rand", "randn", "randint", "randperm"):
+        yield Patch("torch", name, _drawn, _REASON)
     yield Patch("torch.Tensor", "unfold", _unfold, _REASON)
     yield Patch("torch.nn.functional", "one_hot", _one_hot, _REASON)
     for name, part in (("triu", torch.triu), ("tril", torch.tril)):

@@ -138,7 +138,7 @@ def _imported(model: torch.nn.Module, patches: Iterable[Patch]) -> Iterator[Patc
     }
     parts = [original_of(model), *model.modules()]
     code = {one for part in parts for one in (*type(part).__mro__, type(part).forward)}
-    packages = {str(one.__module__).partition(".")[0] for one in code} - {"torch", "tonnx", "builtins"}
+    packages = {str(getattr(one, "__module__", "")).partition(".")[0] for one in code} - {"torch", "tonnx", "builtins"}
     for module in [module for path, module in sys.modules.items() if path.partition(".")[0] in packages]:
         for name, value in list(vars(module).items()):
             if (patch := functions.get(id(value))) is not None:
