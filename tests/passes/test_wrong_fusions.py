@@ -30,6 +30,14 @@ CASES = {
         -np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4),
         1,
     ),
+    "zeros as wide as the window of an average": (
+        """(float[1, 1, 4, 4] x) => (float[1, 1, 3, 3] y) <int64[8] pads = {0, 0, 0, 0, 0, 0, 1, 1}> {
+            padded = Pad (x, pads)
+            y = AveragePool <kernel_shape = [1, 1], strides = [2, 2]> (padded)
+        }""",
+        np.arange(1, 17, dtype=np.float32).reshape(1, 1, 4, 4),
+        1,
+    ),
     "from the last to the first": (
         """(float[n, 2] x) => (float[n, 2] y) <int64 minus = {-1}> {
             shape = Shape <start = 0, end = 1> (x)

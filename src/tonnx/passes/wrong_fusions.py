@@ -4,7 +4,7 @@ opset.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -35,14 +35,25 @@ def keep_from_fusing(model: ir.Model, runtime: str | None) -> int:
 
 
 def _is_zero_padding_of_pool(node: ir.Node) -> bool:
-    """PadFusion turns Pad(0) → MaxPool into a MaxPool with pads, which pads with minus infinity."""
+    """PadFusion turns Pad(0) → MaxPool into a MaxPool with pads, which pads with minus infinity.
+
+    And Pad(0) → AveragePool into one whose pads may be as large as its window, which does not load.
+    """
     if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS:
         return False  # pads that are an attribute are not fused
     if "mode" in node.attributes and node.attributes["mode"].as_string() != "constant":
         return False
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
-    readers = {user.op_type for user, _ in node.outputs[0].uses()}
-    return value is not None and not value.any() and readers == {"MaxPool"}
+    readers = [user for user, _ in node.outputs[0].uses()]
+    if value is None or value.any() or not {user.op_type for user in readers} <= {"MaxPool", "AveragePool"}:
+        return False
+    pads = constant(node.inputs[1]) if node.inputs[1] is not None else None
+    largest = np.inf if pads is None else pads.max(initial=0)
+    return any(user.op_type == "MaxPool" or largest >= min(_window(user)) for user in readers)
+
+
+def _window(pool: ir.Node) -> Sequence[int]:
+    return pool.attributes["kernel_shape"].as_ints()
 
 
 def _pad_with_almost_zero(op: Builder, node: ir.Node) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,27 @@ def test_put_back(change: str, fails: bool) -> None:
     except ValueError:
         assert fails
     assert seen(model) == before
+
+
+class Fused(nn.Module):
+    """Weights that are computed anew in every call, into the memory of a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.fused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.fused.weight.data = 2 * self.wide.weight.data
+        return self.fused(x)
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_exchanged_memory_is_put_back(verify: bool, tmp_path: Path) -> None:
+    model, x = Fused().eval(), torch.randn(2, 4)
+    before, memory = model.fused.weight.detach().clone(), model.fused.weight.data_ptr()
+    with pytest.raises(tonnx.TonnxError, match="could not capture Fused"):
+        tonnx.export(model, (x,), tmp_path / "net.onnx", verify=verify)
+    assert model.fused.weight.data_ptr() == memory and torch.equal(model.fused.weight, before)
 
 
 @pytest.mark.parametrize("fails", [False, True])

@@ -38,6 +38,7 @@ class _Snapshot:
         self._containers: list[tuple[Any, list[Any]]] = []
         self._slots: list[tuple[Any, dict[str, Any]]] = []
         self._tensors: list[tuple[torch.Tensor, int, torch.Tensor]] = []
+        self._memory = memory(module)
         left: list[Any] = [module]
         while left:
             thing = left.pop()
@@ -86,11 +87,32 @@ class _Snapshot:
             for name, value in slots.items():
                 if getattr(thing, name, None) is not value:
                     object.__setattr__(thing, name, value)
+        for tensor, data in exchanged(self._memory):
+            tensor.data = data
         with torch.no_grad():
             for tensor, version, before in self._tensors:
                 # Batch normalisation writes its statistics without counting that as a version.
                 if tensor._version != version or not torch.equal(tensor, before):
                     tensor.copy_(before)
+
+
+Memory = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def memory(module: torch.nn.Module) -> Memory:
+    """The weights, each with the memory that it has now; a model may exchange it: ``self.fused.weight.data = ...``."""
+    weights = (*module.parameters(), *module.buffers())
+    plain = [one for one in weights if type(one) in (torch.nn.Parameter, torch.Tensor) and not one.is_meta]
+    return [(one, one.data) for one in plain if one.layout is torch.strided]
+
+
+def exchanged(before: Memory) -> Memory:
+    """The weights that have other memory now."""
+    return [
+        (one, data)
+        for one, data in before
+        if one.device != data.device or one.data_ptr() != data.data_ptr() or one.shape != data.shape
+    ]
 
 
 def _is_state(thing: Any) -> bool:

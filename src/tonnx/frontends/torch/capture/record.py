@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import Leaf, ModelCall
+from tonnx.frontends.torch.call.state import exchanged, memory
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
@@ -114,13 +115,15 @@ def _recorded(
     model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str], gradients: bool
 ) -> Recording:
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
-    recorder = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes)
+    recorder, before = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes), memory(model)
     reason = "autograd's kernels are not recorded, unless the model computes with gradients itself"
     asked = () if gradients else (Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),)
     with patched((*recorder.patches(), *asked)):
         inputs = zip(call.leaves, tensors, strict=True)
         args, kwargs = call.with_tensors([recorder.input(leaf, tensor) for leaf, tensor in inputs])
         results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs, gradients))
+    if exchanged(before):
+        raise Declined("the model gives a weight other memory, which is put back")
     return recorder.finished(results, spec)
 
 
