@@ -167,7 +167,7 @@ class _Making:
         return notes
 
     def prove(self, tokens: int) -> PackageProof | float:
-        package = Package(self.folder)
+        package = Package(self.folder, spin=False)  # the model's turn comes between its own
         if self.step is not None:
             return prove_package(package, self.model, tokens, self.extractor, self.picture)
         return prove_encoder(package, self.model, self.extractor)

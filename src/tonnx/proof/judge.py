@@ -69,13 +69,16 @@ def _sizes(value: ir.Value) -> list[int | str | None]:
 
 
 def open_session(model: Model, *, optimised: bool = True) -> Session:
-    """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither loads or runs it."""
+    """The file in ONNX Runtime, or in onnx's reference evaluator. Raises `TooNew` where neither loads or runs it.
+
+    Its threads do not wait for the next run busily: what comes between two runs is the model's turn.
+    """
     from tonnx.proof import parts
 
     if not isinstance(model, bytes) and parts.nbytes(model) > parts.WHOLE_UP_TO:
         return parts.PartedSession(model, optimised=optimised)
     try:
-        return Session(model, optimised=optimised)
+        return Session(model, optimised=optimised, spin=False)
     except TooNew as error:
         runtime_error = error
     import onnx

@@ -51,7 +51,12 @@ class Package:
     """A loaded package; `tonnx.load` gives it for a folder."""
 
     def __init__(
-        self, folder: str | os.PathLike[str], providers: Sequence[str] | None = None, threads: int | None = None
+        self,
+        folder: str | os.PathLike[str],
+        providers: Sequence[str] | None = None,
+        threads: int | None = None,
+        *,
+        spin: bool = True,
     ) -> None:
         self.folder = Path(folder)
         self._loaded_by = providers, threads
@@ -66,7 +71,7 @@ class Package:
         for name in names:
             if not (self.folder / name).is_file():
                 raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(self.folder / name))
-        sessions = [Session(self.folder / name, providers, threads) for name in names]
+        sessions = [Session(self.folder / name, providers, threads, spin=spin) for name in names]
         self._session = sessions[0]
         self.decoder = Decoder(sessions[-1], self.manifest, sessions[1] if self.sees else None)
 

@@ -223,6 +223,15 @@ def test_weights_stay_as_they_are() -> None:
     assert model.size.shape == (1,)
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_dimensions_of_one_name_are_one_symbol(transposed: bool) -> None:
+    """So nobody has to ask whether they are equal; a layout of its own gets symbols that the model ties."""
+    other = X.t().contiguous().t() if transposed else X + 1
+    captured = recorded(lambda x, y: x + y, X, other, axes={"x": {0: "n"}, "y": {0: "n"}})
+    assert len(captured.program.range_constraints) == 1 + transposed
+    assert set(captured.names.values()) == {"n"}
+
+
 def test_the_recorder_needs_no_compiler() -> None:
     """PyTorch would import it to find the line of every question about a size."""
     from torch.fx.experimental import symbolic_shapes

@@ -93,6 +93,12 @@ class Fakes:
             meta.set_(self._storages[real._cdata][1], tensor.storage_offset(), tensor.size(), tensor.stride())
         return FakeTensor(self.mode, meta, tensor.device)
 
+    def dense(self, sizes: list[Any], like: torch.Tensor) -> torch.Tensor:
+        """A fake of these sizes, its elements one behind the other, of the kind of another tensor."""
+        with torch._C._DisableTorchDispatch():
+            meta = torch.empty(sizes, dtype=like.dtype, device="meta")
+        return FakeTensor(self.mode, meta, like.device)
+
     def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
         if not _gives_new_tensors(func):

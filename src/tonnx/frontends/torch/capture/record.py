@@ -165,6 +165,8 @@ class _Recorder(TorchDispatchMode):
         self._homes: dict[sympy.Symbol, tuple[Node, int]] = {}
         """A tensor and an axis of it for every size that is a symbol."""
         self._numbers: dict[Any, Node] = {}
+        self._sizes: dict[str, Any] = {}
+        """The symbols of dynamic dimensions by the names that were asked for."""
         self._inputs: list[InputSpec] = []
         self._last_input: Node | None = None
 
@@ -175,10 +177,19 @@ class _Recorder(TorchDispatchMode):
     # Inputs and weights
 
     def input(self, leaf: Leaf, tensor: torch.Tensor) -> torch.Tensor:
-        """A fake of an input of the model."""
-        sizes = [DimDynamic.DYNAMIC if axis in leaf.dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
-        context = StatelessSymbolicContext(dynamic_sizes=sizes)
-        fake: torch.Tensor = self.fakes.mode.from_tensor(tensor.detach(), symbolic_context=context)
+        """A fake of an input of the model. Dimensions of one name are one symbol: nobody asks if they are equal."""
+        named = {axis: dim.name for axis, dim in leaf.dynamic.items() if not dim.optional}
+        shared = {axis: self._sizes[name] for axis, name in named.items() if name in self._sizes}
+        if shared and len(shared) == len(leaf.dynamic) and tensor.is_contiguous():
+            fake = self.fakes.dense([shared.get(axis, size) for axis, size in enumerate(tensor.shape)], tensor)
+        else:
+            kinds = [DimDynamic.DYNAMIC if axis in leaf.dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
+            context = StatelessSymbolicContext(dynamic_sizes=kinds)
+            fake = self.fakes.mode.from_tensor(tensor.detach(), symbolic_context=context)
+            if shared and tensor.is_contiguous():
+                fake = self.fakes.dense([shared.get(axis, size) for axis, size in enumerate(fake.shape)], tensor)
+        for axis, name in named.items():
+            self._sizes.setdefault(name, fake.shape[axis])
         self._placeholder(leaf.name, fake, InputKind.USER_INPUT, None)
         return fake
 
