@@ -132,6 +132,13 @@ def test_planted(name: str, base: onnx.ModelProto) -> None:
     assert told in str(result)
 
 
+def test_numbers_are_told_in_the_precision_of_the_file() -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> agraph (float[3] x) => (float[3] y)'
+    text = head + " {{ y = LeakyRelu <alpha = {}> (x) }}"
+    (change,) = tonnx.diff(*(onnx.parser.parse_model(text.format(alpha)) for alpha in (0.2, 0.3))).changes
+    assert change.what.endswith("alpha 0.2 → 0.3")
+
+
 def test_the_module_is_named(base: onnx.ModelProto) -> None:
     other = onnx.ModelProto.FromString(base.SerializeToString())
     change_weight("left.weight", np.zeros_like)(other)

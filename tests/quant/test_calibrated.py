@@ -369,6 +369,9 @@ def not_finite() -> np.ndarray:
         ({"data": DATA, "samples": 0}, "at least 1"),
         ({"data": DATA, "max_loss": -1}, "must not be negative"),
         ({"data": DATA, "metric": lambda run: 1.0}, "metric needs max_loss"),
+        ({"data": DATA, "max_loss": 0.1, "metric": lambda run: 1 / 0}, "the metric failed\n.*ZeroDivisionError"),
+        ({"data": DATA, "max_loss": 0.1, "metric": lambda run: "good"}, "the metric failed"),
+        ({"data": DATA, "max_loss": 0.1, "metric": lambda run: np.nan}, "the metric gave nan"),
         ({"max_loss": 0.1}, "max_loss needs data"),
     ],
 )

@@ -113,6 +113,9 @@ def test_bodies_are_converted(tmp_path: Path) -> None:
         ({"to": "bf16", "opset_version": 11}, "bf16 needs opset 13"),
         ({"to": "fp16", "skip": ["head*"]}, "no weight or node has a name like"),
         ({"to": "fp16", "data": []}, "no samples"),
+        ({"to": "fp16", "max_loss": 0.1}, "max_loss is of integers"),
+        ({"to": "fp16", "method": "mse"}, "method is of integers"),
+        ({"to": "bf16", "block": 64}, "block is of integers"),
         ({"to": "fp16", "data": np.full((2, 8), np.nan, np.float32)}, "NaN or infinite"),
     ],
 )

@@ -140,6 +140,15 @@ class _Request:
         """Of names that stay floats."""
         return [self.skip] if isinstance(self.skip, str) else list(self.skip)
 
+    @property
+    def of_integers(self) -> dict[str, Any]:
+        """What was said of layers that multiply integers; None where nothing was."""
+        return {
+            "max_loss": self.max_loss, "metric": self.metric, "equalise": self.equalise or None, "smooth": self.smooth,
+            "method": None if self.method == AUTO else self.method,
+            "activations": None if self.activations == 8 else self.activations,
+        }  # fmt: skip
+
     def feeds(self, model: ir.Model) -> Iterator[dict[str, np.ndarray]]:
         """The data, as what the model takes."""
         return samples_of(model_of(model, self.recipe), self.data, self.samples)
@@ -192,6 +201,7 @@ def _way(asked: _Request) -> _Way:
     if asked.samples is not None and asked.samples < 1:
         raise InvalidArgument(f"samples must be at least 1, not {asked.samples}")
     if asked.to in HALVES:
+        _check_half(asked)
         return _Way(_half, values=False)
     form, rounding = _form(asked.to, asked.block, asked.symmetric), _rounding(asked)
     if asked.activations == "dynamic":
@@ -224,18 +234,22 @@ def _rounding(asked: _Request) -> str | None:
 
 def _check_weights_alone(asked: _Request) -> None:
     """Nothing that is said of activations, which stay floats."""
-    of_integers = {
-        "max_loss": asked.max_loss, "metric": asked.metric, "equalise": asked.equalise or None, "smooth": asked.smooth,
-        "method": None if asked.method == AUTO else asked.method,
-        "activations": None if asked.activations == 8 else asked.activations,
-        "samples": None if asked.data is not None else asked.samples,
-    }  # fmt: skip
-    for name, value in of_integers.items():
+    samples = {"samples": None if asked.data is not None else asked.samples}
+    for name, value in (asked.of_integers | samples).items():
         if value is not None and asked.data is None:
             raise InvalidArgument(f"{name} needs data", hint="data= (--data) takes samples to calibrate with")
         if value is not None:
             raise InvalidArgument(f"{name} is of layers that multiply integers, and here only weights are integers",
                                   hint="to='int8' without rounding=")  # fmt: skip
+
+
+def _check_half(asked: _Request) -> None:
+    """Nothing that is said of integers, which there are none of."""
+    of_weights = {"block": None if asked.block == 32 else asked.block, "symmetric": None if asked.symmetric else False,
+                  "rounding": None if asked.rounding == AUTO else asked.rounding}  # fmt: skip
+    for name, value in (asked.of_integers | of_weights).items():
+        if value is not None:
+            raise InvalidArgument(f"{name} is of integers, and {asked.to} has none", hint="leave it out, or to='int8'")
 
 
 @dataclass(frozen=True)

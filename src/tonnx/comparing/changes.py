@@ -192,7 +192,8 @@ def _shapes(matching: Matching) -> Iterator[Change]:
                 changed.append((other, f"{y.name}: {kinds[0]} → {kinds[1]}"))
     if changed:
         origin, told = origin_of(changed[0][0]), changed[0][1]
-        more = f" (and {len(changed) - 1} values after it)" if len(changed) > 1 else ""
+        after = f"{len(changed) - 1} value{'s' if len(changed) > 2 else ''} after it"
+        more = f" (and {after})" if len(changed) > 1 else ""
         yield Change("shape", told + more, origin.module, origin.source, len(changed))
 
 

@@ -128,6 +128,10 @@ def _text(attribute: ir.Attr) -> str:
     if attribute.type == ir.AttributeType.TENSOR:
         array = attribute.as_tensor().numpy()
         return str(array.tolist()) if array.size <= 8 else f"{array.dtype}{list(array.shape)} {digest(array)[:8]}"
+    if attribute.type == ir.AttributeType.FLOAT:  # which ONNX has in single precision
+        return str(np.float32(attribute.value))
+    if attribute.type == ir.AttributeType.FLOATS:
+        return f"[{', '.join(str(np.float32(number)) for number in attribute.value)}]"
     return str(list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value)
 
 
