@@ -31,6 +31,15 @@ def halves(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return F.avg_pool1d(x.mT, n // 2), F.max_pool1d(x.mT, n // 3, stride=2), nn.AvgPool1d(2, stride=n // 2)(x.mT)
 
 
+def adapted(x: Tensor) -> tuple[Tensor, ...]:
+    """Pooled to a part of the size, and along one axis only."""
+    h = x.shape[2]
+    lines = x.flatten(0, 1).mT
+    maxima = F.adaptive_max_pool2d(x, (h // 2, 2)), nn.AdaptiveMaxPool2d((None, 2))(x)
+    of_lines = F.adaptive_max_pool1d(lines, h // 2), F.adaptive_avg_pool1d(lines, h // 2)
+    return *maxima, F.adaptive_avg_pool2d(x, h // 2), *of_lines
+
+
 def half_windows(x: Tensor) -> Tensor:
     return x.unfold(1, x.shape[1] // 2, 1).mean(1)
 
@@ -158,7 +167,7 @@ MODELS: list[Any] = [
     Idiom(attention_after_padding),
     Idiom(max_over_time), Idiom(halves), Idiom(half_windows), Idiom(classes), Idiom(pairs), Idiom(diagonals),
     Idiom(logarithmic), Idiom(of_numpy), Idiom(of_python, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 16))),
-    Idiom(average_of_all, example=pictures),
+    Idiom(average_of_all, example=pictures), Idiom(adapted, example=pictures),
 ]  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from tonnx.frontends.patching import Patch
+from tonnx.frontends.torch.capture.patches.library import operator
 from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic, windows
 
 _REASON = "it takes the window as plain numbers, which fixes the sizes that it is computed of"
@@ -112,8 +113,36 @@ def _maxima(
     return input
 
 
+def _adaptive_largest(
+    rank: int, original: Any, input: torch.Tensor, output_size: Any, *indices: Any, **options: Any
+) -> Any:
+    """Maxima to sizes that are dynamic."""
+    sizes = [n if size is None else size for n, size in zip(input.shape[-rank:], _each(output_size, rank), strict=True)]
+    if not any(map(is_dynamic, sizes)) or any((*indices, *options.values())):
+        return original(input, output_size, *indices, **options)
+    return operator("adaptive_max(Tensor x, SymInt[] output_size) -> Tensor", _adapted, _adapt)(input, sizes)
+
+
+def _adapted(x: torch.Tensor, output_size: Any) -> torch.Tensor:
+    return x.new_empty([*x.shape[: -len(output_size)], *output_size])
+
+
+def _adapt(x: torch.Tensor, output_size: Any) -> torch.Tensor:
+    return getattr(functional, f"adaptive_max_pool{len(output_size)}d")(x, output_size)  # type: ignore[no-any-return]
+
+
+def _adaptive_average(original: Any, input: torch.Tensor, output_size: Any) -> Any:
+    """Of a row as of a picture of that height, for which PyTorch takes dynamic sizes."""
+    size = _each(output_size, 1)[0]
+    if not is_dynamic(size):
+        return original(input, output_size)
+    return functional.adaptive_avg_pool2d(input.unsqueeze(-2), (1, size)).squeeze(-2)
+
+
 def pools() -> Iterator[Patch]:
     """Averages and maxima of one to three dimensions."""
+    yield Patch("torch.nn.functional", "adaptive_avg_pool1d", _adaptive_average, _REASON)
     for rank in (1, 2, 3):
         yield Patch("torch.nn.functional", f"avg_pool{rank}d", partial(_average, rank), _REASON)
         yield Patch("torch.nn.functional", f"max_pool{rank}d", partial(_largest, rank), _REASON)
+        yield Patch("torch.nn.functional", f"adaptive_max_pool{rank}d", partial(_adaptive_largest, rank), _REASON)
