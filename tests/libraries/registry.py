@@ -8,7 +8,7 @@ import importlib
 from tests.libraries.case import Case
 
 MODULES = (
-    *("pictures", "hub_pictures", "more_pictures", "detection", "diffusion"),
+    *("pictures", "hub_pictures", "more_pictures", "restoration", "detection", "diffusion"),
     *("audio", "sequences", "volumes", "graphs", "further"),
 )
 

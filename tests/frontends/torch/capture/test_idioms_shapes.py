@@ -137,7 +137,9 @@ class Resized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         factors = [(x.shape[2] + 0.1) / 4, x.shape[3] / 3, 1.0][: self.table.dim() - 2]
-        return x.mean() + F.interpolate(self.table, scale_factor=factors, mode=self.mode, **self.options)
+        table = self.table.movedim(1, -1).contiguous().movedim(-1, 1)  # channels last: the result is, too
+        resized = F.interpolate(table, scale_factor=factors, mode=self.mode, **self.options)
+        return x.mean() + (resized.movedim(1, -1).view(-1, 3) if resized.dim() == 4 else resized)
 
 
 RESIZED: list[tuple[str, dict[str, Any]]] = [

@@ -37,6 +37,7 @@ def _interpolate(
     if align_corners or mode == "area":  # positions are those of the sizes
         sizes = [axis.count for axis in axes]
         return original(input, sizes, None, mode, align_corners, None, antialias)  # type: ignore[no-any-return]
+    layout = _layout(input)
     for place, axis in enumerate(axes, 2):
         if mode == "nearest":
             input = input.index_select(place, axis.picks(0.0, (1, 2) if len(axes) == 2 else ()))
@@ -45,7 +46,15 @@ def _interpolate(
         else:
             weights = (axis.filtered if antialias else axis.taps)(mode == "bicubic").to(input.dtype)
             input = (weights @ input.movedim(place, -2)).movedim(-2, place)
-    return input
+    return input.contiguous(memory_format=layout)
+
+
+def _layout(x: torch.Tensor) -> torch.memory_format:
+    """The order in memory that the result has, too: what is a view of it depends on that."""
+    if x.is_contiguous() or x.dim() not in (4, 5):
+        return torch.contiguous_format
+    last = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+    return last if x.is_contiguous(memory_format=last) else torch.contiguous_format
 
 
 @dataclass(frozen=True)
