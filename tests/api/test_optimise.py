@@ -119,6 +119,19 @@ def test_never_slower(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1.50 times as long" in result.kept and result.after == result.before
 
 
+@pytest.mark.parametrize("computed", ["Add (x, w)", "Add (twice, w)\n twice = Identity (x)"], ids=["kept", "smaller"])
+def test_files_whose_initializers_are_inputs(computed: str, tmp_path: Path) -> None:
+    """As all are before IR version 4."""
+    lines = reversed(f"y = {computed}".split("\n"))
+    text = f"agraph (float[2] x, float[2] w) => (float[2] y) <float[2] w = {{1, 2}}> {{ {' '.join(lines)} }}"
+    model = onnx.parser.parse_model(f'<ir_version: 3, opset_import: ["": 8]> {text}')
+    if not any(value.name == "w" for value in model.graph.input):
+        model.graph.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [2]))
+    result = tonnx.optimise(model, tmp_path / "o.onnx")
+    assert result.verification is not None and result.verification.ok
+    assert [value.name for value in onnx.load(tmp_path / "o.onnx").graph.input] == ["x", "w"]
+
+
 def test_operators_of_others_stay() -> None:
     proto = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> net (float[2] x) => (float[2] y)'

@@ -29,7 +29,7 @@ from tonnx.io import write
 from tonnx.ir import provenance
 from tonnx.ir.target import CANON, Target
 from tonnx.legalise import legalise
-from tonnx.passes import clean_up, optimise_at_own_opset
+from tonnx.passes import clean_up, list_initializers, optimise_at_own_opset
 from tonnx.passes import optimise as optimise_at_canon
 from tonnx.passes.static_shapes import fix_sizes, settle_shapes
 from tonnx.proof import Session
@@ -115,6 +115,8 @@ def optimise(
             with stages("time"):
                 _time(result, read, subject)
         result.after = _count(result.model)
+        if (result.model.ir_version or 0) < reading.OVERRIDABLE_SINCE:
+            list_initializers(result.model)  # reading took them out of the inputs, where such files have them
         provenance.stamp(result.model)
         deliver(result, f, stages, subject, external_data=external_data, runtime=None)
     result.timings = stages.seconds
