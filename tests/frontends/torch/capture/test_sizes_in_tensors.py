@@ -75,3 +75,24 @@ def test_sizes_in_tensors(model: type[nn.Module], tmp_path: Path) -> None:
 @pytest.mark.parametrize("model", [halves, of_a_shape, overlapping])
 def test_without_rewriting(model: type[nn.Module], tmp_path: Path) -> None:
     assert compare(Idiom(model), tmp_path / "net.onnx").capture == "recorder"
+
+
+class Remembered(nn.Module):
+    """A table that is made for longer inputs when one comes; dropout, which draws nothing in inference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known = 8
+        self.register_buffer("table", torch.zeros(32, 4), persistent=False)
+        self.table[: self.known] = torch.arange(8.0)[:, None] * 0.1 + 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        y = F.dropout(x, 0.5, self.training)
+        return y * (self.table[:n] if n <= self.known else torch.arange(n)[:, None] * 0.1 + 1)
+
+
+def test_dropout_hides_no_branch(tmp_path: Path) -> None:
+    """Of what draws random numbers only shapes are compared."""
+    model = Remembered().eval()
+    compare(Idiom(model, sizes=((2, 6), (3, 8), (1, 5), (2, 14))), tmp_path / "net.onnx")
