@@ -283,12 +283,6 @@ CASES = [
         lambda b, n: (torch.randn(b, 16, n),),
         {"b": _BATCH, "n": (32, 48, 64)},
     ),
-    Case(
-        "lambda-networks/LambdaLayer",
-        lambda: _new("lambda_networks.LambdaLayer", dim=16, dim_out=16, r=5, dim_k=8, heads=4, dim_u=2),
-        lambda b, h, w: (torch.randn(b, 16, h, w),),
-        {"b": _BATCH, "h": (12, 15, 9), "w": (14, 10, 16)},
-    ),
     *(_factorisation(name, path, **config) for name, path, config in (
         ("DeepFM", "dfm.DeepFactorizationMachineModel", {"mlp_dims": (16, 8), "dropout": 0.1}),
         ("xDeepFM", "xdfm.ExtremeDeepFactorizationMachineModel",
