@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import tonnx
 from tests.frontends.torch.python_flow.harness import BOTH, Program, export
+from tonnx.frontends.torch.capture import size_branches
 
 HERE = "tests/frontends/torch/python_flow/test_branches_refused.py"
 
@@ -198,3 +199,14 @@ def test_a_number_that_is_only_printed_is_no_reason_to_refuse(capsys: pytest.Cap
 
     result = tonnx.export(model, torch.ones(6, 2), dynamic_axes={"x": {0: "rows"}}, capture="export")
     assert not [note for note in result.notes if "plain number" in note]
+
+
+def test_a_branch_is_not_blamed_for_what_another_does_at_the_same_sizes() -> None:
+    """At size 1 no mask is made and rows are padded, at 3 rows are padded: only the padding is known to be missing."""
+    looks = size_branches._Looks(*[None] * 5)  # type: ignore[arg-type]
+    mask, padding = (size_branches.OneSided((HERE, line), {"n": n}) for line, n in ((1, 1), (2, 3)))
+    looks.branches += [mask, padding]
+    looks._flips += [lambda sizes: sizes["n"] == 1, lambda sizes: sizes["n"] < 4]
+    assert looks.guilty() == [padding]
+    looks._flips[1] = lambda sizes: sizes["n"] == 3
+    assert looks.guilty() == [mask, padding]

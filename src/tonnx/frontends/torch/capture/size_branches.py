@@ -111,7 +111,7 @@ def unsettled(
         looks.at(condition)
     notes += looks.notes
     ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
-    return [*looks.branches, *_single(model, call, captured, ones, defined, trace)]
+    return [*looks.guilty(), *_single(model, call, captured, ones, defined, trace)]
 
 
 @dataclass(frozen=True)
@@ -144,6 +144,8 @@ class _Looks:
     defined: Definitions
     trace: Tracer
     branches: list[OneSided] = field(default_factory=list)
+    _flips: list[Callable[[dict[str, int]], bool]] = field(default_factory=list)
+    """For each of them: whether the condition is otherwise at some sizes."""
     notes: list[str] = field(default_factory=list)
     _looked: list[tuple[dict[str, int], bool]] = field(default_factory=list)
     """Sizes, and whether the results differ there."""
@@ -179,6 +181,7 @@ class _Looks:
             try:
                 if self._differ(sizes):
                     self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
+                    self._flips.append(flips)
                 return
             except _ModelFails as error:
                 self._failing += 1
@@ -186,6 +189,18 @@ class _Looks:
                 failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
         if failures and len(self.notes) < _TRIED:
             self._note(f"{_place(condition.spot)}: {failures[0]}")
+
+    def guilty(self) -> list[OneSided]:
+        """Without those at whose sizes others are otherwise, too, that make a difference without them.
+
+        Once those are in the program, what is left is looked at again.
+        """
+        judged = list(zip(self.branches, self._flips, strict=True))
+        return [
+            branch
+            for branch, flips in judged
+            if not any(others(branch.sizes) and not flips(other.sizes) for other, others in judged)
+        ]
 
     def _differ(self, sizes: dict[str, int]) -> bool:
         for looked, differ in self._looked:
