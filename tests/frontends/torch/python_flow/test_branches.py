@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -440,3 +442,30 @@ def test_one_chunk_in_the_example_and_several_elsewhere() -> None:
     result = tonnx.export(model, torch.randn(2, 7), dynamic_axes={"x": {1: "n"}})
     tried = {trial.sizes["n"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]
     assert {7, 64, 65} <= tried
+
+
+def test_one_key_in_the_example_on_both_sides_of_a_branch() -> None:
+    """What the program says of sizes inside of the sides is looked at where they are not 1, too."""
+
+    class Reduced(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.reduce = nn.Conv2d(4, 4, 4, 4, groups=4)
+            self.keys = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4, bias=False))
+
+        def forward(self, x: Tensor) -> Tensor:
+            b, c, h, w = x.shape
+            times = max(int(math.log(h // 16, 4)), int(math.log(w // 16, 4)))
+            if times < 2:
+                times = 2
+            y = x
+            for _ in range(times):
+                y = self.reduce(y)
+            keys = self.keys(y.reshape(b, c, -1).permute(0, 2, 1).contiguous()).reshape(b, -1, 2, 2).permute(0, 2, 1, 3)
+            picture = keys.transpose(1, 2).reshape(b, -1, c).mT.contiguous().view(b, c, h // 4**times, w // 4**times)
+            queries = x.flatten(2).mT.reshape(b, -1, 2, 2).permute(0, 2, 1, 3)
+            return (queries @ keys.mT).softmax(-1) @ (keys + picture.view(b, 2, 2, -1).mT)
+
+    result = tonnx.export(Reduced(), torch.randn(2, 4, 16, 24), dynamic_axes={"x": {2: "h", 3: "w"}})
+    tried = {trial.sizes["h"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]
+    assert max(tried) >= 32

@@ -440,18 +440,18 @@ def _differs(
     count = len(outputs) - len(results)  # the buffers that it changes come first
     names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
     values: dict[str, np.ndarray] = {}
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: set[tuple[str, tuple[int, ...]]] = set()
     said = {} if symbols is None else _shapes(captured, symbols)
 
     def take(name: str, array: np.ndarray) -> None:
         values.update({name: array} if name in names else {})
-        shapes[name] = array.shape
+        shapes.add((name, array.shape))
 
     try:
         trace.run(feeds, {*names, *said}, take)
     except TonnxError:
         return True
-    if any(name in said and not _is_shape(shape, said[name]) for name, shape in shapes.items()):
+    if any(name in said and not _is_shape(shape, said[name]) for name, shape in shapes):
         return True
     if len(names) != len(wanted) or any(name not in values for name in names):
         return False  # an output that is an input as it is

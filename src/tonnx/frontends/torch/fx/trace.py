@@ -57,7 +57,7 @@ class FxTrace:
         return Opened(_OpenedTrace(self, chosen, run.inside.steps), run.inside.passes)
 
     def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
-        """Run the program on inputs by the file's names."""
+        """Run the program on inputs by the file's names. What is inside of a loop is handed over in every pass."""
         self._ran(feeds, wanted, take)
 
     def _ran(
@@ -125,11 +125,15 @@ class _Run:
         for index, node in enumerate(self._nodes):
             if node.op == "output":
                 return
-            self._env[node] = value = self._value(node)
-            if node.name in self._wanted and isinstance(value, torch.Tensor):
-                self._take(node.name, to_numpy(value))
+            self._computed(node)
             for done in self._last.get(index, ()):
                 self._env.pop(done, None)
+
+    def _computed(self, node: Node) -> Any:
+        self._env[node] = value = self._value(node)
+        if node.name in self._wanted and isinstance(value, torch.Tensor):
+            self._take(node.name, to_numpy(value))
+        return value
 
     def _value(self, node: Node) -> Any:
         if node.op == "placeholder":
@@ -175,7 +179,7 @@ class _Run:
             self._outer = end.name
             self.inside.passes[end.name] = turn + 1
         for node in nodes:
-            self._env[node] = value = self._value(node)
+            value = self._computed(node)
             if self._turns and node.op == "call_function":
                 name = step_name(self._outer, node, ".".join(self._turns))
                 read = [self._inner.get(other, other.name) for other in node.all_input_nodes]
