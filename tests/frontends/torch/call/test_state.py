@@ -171,8 +171,9 @@ class Fused(nn.Module):
 def test_exchanged_memory_is_put_back(verify: bool, tmp_path: Path) -> None:
     model, x = Fused().eval(), torch.randn(2, 4)
     before, memory = model.fused.weight.detach().clone(), model.fused.weight.data_ptr()
-    with pytest.raises(tonnx.TonnxError, match="could not capture Fused"):
+    with pytest.raises(tonnx.CaptureError, match="Fused exchanges a weight while it runs") as caught:
         tonnx.export(model, (x,), tmp_path / "net.onnx", verify=verify)
+    assert "self.fused.weight.data = 2 * self.wide.weight.data" in str(caught.value.where)
     assert model.fused.weight.data_ptr() == memory and torch.equal(model.fused.weight, before)
 
 

@@ -3,18 +3,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from tonnx.errors import CaptureError, InvalidArgument
 from tonnx.frontends.torch.call.example import other_example
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture import torchscript
-from tonnx.frontends.torch.capture.explain import user_line
+from tonnx.frontends.torch.capture.explain import calling_frame, line_of, user_line
 from tonnx.frontends.torch.capture.patches.fake_quantisers import packed_part
 from tonnx.frontends.torch.capture.program import Captured
 from tonnx.frontends.torch.capture.size_branches import Tracer
@@ -24,6 +27,29 @@ from tonnx.frontends.torch.reference.mode import called
 
 CHOICES = ("auto", "record", "export", "script", "trace")
 """What ``capture`` may be."""
+
+
+class _MemoryGiven(TorchFunctionMode):
+    """The first line that gives a weight other memory, which a capture cannot follow: ``self.fused.weight.data = w``"""
+
+    line: str | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if self.line is None and func == torch.Tensor.data.__set__ and isinstance(args[0], torch.nn.Parameter):  # type: ignore[attr-defined]
+            frame = calling_frame(sys._getframe(1))
+            self.line = None if frame is None else line_of(frame, frame.f_lineno)
+        return func(*args, **(kwargs or {}))
+
+    def error(self, model: torch.nn.Module) -> CaptureError:
+        return CaptureError(
+            f"{type(model).__name__} exchanges a weight while it runs, which cannot be captured",
+            where=self.line,
+            why="setting .data changes the weight behind PyTorch's back: what is computed for it is no part of a graph",
+            hint="do it once before the export, and not in forward; or call the operator with the new weight: "
+            "torch.nn.functional.linear(x, weight), conv2d(x, weight)",
+        )
 
 
 @dataclass
@@ -37,6 +63,7 @@ class Task:
     trace: Tracer
     errors: dict[str, CaptureError] = field(default_factory=dict)
     """By the name of the strategy that failed."""
+    memory_given: _MemoryGiven = field(default_factory=_MemoryGiven)
 
     @cached_property
     def exports(self) -> Exports:
@@ -78,7 +105,7 @@ class Task:
     def _failure(self, tensors: list[torch.Tensor]) -> Exception | None:
         args, kwargs = self.call.with_tensors(tensors)  # what cannot be copied is said as such
         try:
-            with torch.random.fork_rng(devices=[]), state_kept(self.module):
+            with torch.random.fork_rng(devices=[]), state_kept(self.module), self.memory_given:
                 called(self.module, args, kwargs)
         except Exception as error:  # noqa: BLE001 (the user's code, which may not be made for this; told)
             return error
@@ -193,6 +220,8 @@ def capture(asked: str, module: torch.nn.Module, call: ModelCall, trace: Tracer)
         program.how, program.passed_over = strategy.name, passed_over
         return program
     first = (telling or list(task.errors.values()))[0]
+    if task.memory_given.line is not None:
+        raise task.memory_given.error(module) from first
     if task.asked == "auto" and not task.by_script() and (failure := task.failure_elsewhere):
         untried = f"torch.jit.script was not tried, since the model itself fails at other sizes: {failure}"
         first.why = f"{first.why}; {untried}" if first.why else untried
