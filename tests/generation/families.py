@@ -81,6 +81,7 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
     }},
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "zaya": {"num_experts_per_tok": 1},
+    "xlstm": {"hidden_size": 128},  # a state's sizes are made multiples of 64, those of queries are not
     "xmod": {"default_language": "en_XX"},
 }
 """What fits one family only."""

@@ -144,18 +144,22 @@ def test_a_model_that_depends_on_its_cache_is_told(monkeypatch: pytest.MonkeyPat
         proof._compare_tokens(_Told(5), None, proof.Question([[1, 2]] * 3), 1, {})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("picture", [None, object()])
 @pytest.mark.parametrize("model", [5, 6])
-def test_pictures_of_a_batch_that_a_model_mixes(model: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is compared prompt by prompt if the model's own tokens depend on the other prompts."""
+def test_prompts_of_a_batch_that_a_model_mixes(model: int, picture: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is compared prompt by prompt if the model's own tokens depend on the other prompts, or on padding."""
 
     def generated(_: Any, question: proof.Question, *__: Any, **___: Any) -> Any:
         token = model if len(question.rows) == 1 else 6
-        tokens = torch.tensor([[1, 2, token]] * len(question.rows))
-        return SimpleNamespace(sequences=tokens, scores=[torch.eye(8)[tokens[:, 2]]])
+        length = max(map(len, question.rows))
+        tokens = torch.tensor([[1] * length + [token]] * len(question.rows))
+        return SimpleNamespace(sequences=tokens, scores=[torch.eye(8)[tokens[:, -1]]])
 
     monkeypatch.setattr(proof, "_generated", generated)
     monkeypatch.setattr(proof.Question, "context", lambda *_: {})
-    question = proof.Question([[1, 2]] * 3, picture=object())  # type: ignore[arg-type]
+    kinds = {"token_type_ids": torch.tensor([[0, 1], [0, 2], [3, 4]])}
+    question = proof.Question([[1, 1], [1], [1, 1]], picture=picture, kinds=kinds)
+    assert question.only(1).kinds["token_type_ids"].tolist() == [[2]]
     with pytest.raises(VerificationFailed) if model != 5 else nullcontext():
         assert proof._compare_tokens(_Told(5), None, question, 1, {}) == (0, True)  # type: ignore[arg-type]
 

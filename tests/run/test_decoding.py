@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tonnx.errors import InvalidArgument
-from tonnx.run.decoding import Asked, Prompts, decode, padded
+from tonnx.run.decoding import Asked, Decoder, Prompts, decode, padded
 
 VOCABULARY = 6
 TABLE = np.random.default_rng(3).standard_normal((VOCABULARY, VOCABULARY, VOCABULARY)) * 2
@@ -107,3 +107,25 @@ def test_wrong_options(options: dict[str, Any]) -> None:
 def test_padding_is_in_front() -> None:
     ids, mask = padded([[7, 8, 9], [5]])
     assert ids.tolist() == [[7, 8, 9], [0, 0, 5]] and mask.tolist() == [[1, 1, 1], [0, 0, 1]]
+
+
+class Counting:
+    """A session with sums of tokens for each text, along an axis that is not the first, and a count of all steps."""
+
+    inputs = dict.fromkeys(("input_ids", "sums", "count"), "tensor(int64)")
+    shapes = {"input_ids": ["batch", 1], "sums": [1, "batch"], "count": [1]}  # noqa: RUF012
+
+    def run(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        sums = feeds["sums"] + feeds["input_ids"].T
+        scores = np.zeros((sums.shape[1], 1, VOCABULARY))
+        return {"logits": scores, "sums_after": sums, "count_after": feeds["count"] + 1}
+
+
+def test_parts_of_a_state_that_all_texts_share() -> None:
+    manifest = {"one_token": True, "state": {"sums": "sums_after", "count": "count_after"}}
+    decoder = Decoder(Counting(), manifest)  # type: ignore[arg-type]
+    ids, mask = np.array([[1, 2], [9, 4], [9, 5]]), np.array([[1, 1], [0, 1], [0, 1]])
+    _, state = decoder.step(ids, mask, decoder.start(3))
+    assert state["sums"].tolist() == [[3, 4, 5]] and state["count"].tolist() == [2]
+    moved = decoder.reordered(state, [2, 2])
+    assert moved["sums"].tolist() == [[5, 5]] and moved["count"].tolist() == [2]

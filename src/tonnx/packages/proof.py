@@ -40,14 +40,14 @@ class PackageProof:
     encoder: float | None = None
     """The largest difference of what an encoder gives, as a part of the largest value."""
     apart: bool = False
-    """Whether prompts with pictures were compared one by one: the model's own tokens depend on the other prompts."""
+    """Whether prompts were compared one by one: the model's own tokens depend on the other prompts, or on padding."""
     in_order: bool = False
     """Whether the model had to be asked to choose the first among equals, where PyTorch leaves open which it takes."""
 
     def __str__(self) -> str:
         tied = f" ({self.ties} prompts up to a tie)" if self.ties else ""
         encoder = "" if self.encoder is None else f"; encoder within {self.encoder:.2g}"
-        encoder += "; prompts with pictures one by one, since the model itself mixes those of a batch" * self.apart
+        encoder += "; prompts one by one, since in a batch the model's own tokens depend on the others" * self.apart
         encoder += "; where a top-k inside the model has equals, the first are taken" if self.in_order else ""
         return (
             f"[✓] {self.tokens} greedy tokens{tied} as the model's at batch {', '.join(map(str, BATCHES))}, "
@@ -72,6 +72,12 @@ class Question:
             return self
         read, kinds = ({name: t[:batch] for name, t in part.items()} for part in (self.read, self.kinds))
         return Question(self.rows[:batch], read, self.picture, kinds)
+
+    def only(self, place: int) -> Question:
+        """One of the rows, with what belongs to it."""
+        read, kinds = ({name: t[place : place + 1] for name, t in part.items()} for part in (self.read, self.kinds))
+        row = self.rows[place]
+        return Question([row], read, self.picture, {name: kind[:, -len(row) :] for name, kind in kinds.items()})
 
     @property
     def is_padded(self) -> bool:
@@ -241,11 +247,13 @@ def _compare_tokens(
     try:
         ties = _part(question, actual[max(BATCHES)], out, bool(rules))
     except VerificationFailed as parted:
-        if question.picture is None:
-            if use_cache and not torch.equal(out.sequences, _generated(model, question, count, rules, False).sequences):
+        try:
+            return _one_by_one(model, question, actual, out, rules, use_cache), True
+        except VerificationFailed:
+            plain = use_cache and question.picture is None
+            if plain and not torch.equal(out.sequences, _generated(model, question, count, rules, False).sequences):
                 parted.why = f"{parted.why}; the model itself generates other tokens without a cache"
-            raise
-        return _one_by_one(model, question, actual[max(BATCHES)], out), True
+            raise parted from None
     try:
         return ties + _part(question.of(1), actual[1], out, bool(rules)), False
     except VerificationFailed:  # what the model gives may depend on the other prompts
@@ -253,17 +261,21 @@ def _compare_tokens(
         return ties + _part(alone, actual[1], _generated(model, alone, count, rules, use_cache), bool(rules)), False
 
 
-def _one_by_one(model: Any, question: Question, actual: np.ndarray, out: Any) -> int:
+def _one_by_one(
+    model: Any, question: Question, actual: Mapping[int, np.ndarray], out: Any, rules: Mapping[str, Any],
+    use_cache: bool,
+) -> int:  # fmt: skip
     """As `_part`, of a model that gives other tokens where prompts come together, by each of them alone."""
-    count, ties, mixed = actual.shape[1], 0, False
-    for place, row in enumerate(question.rows):
-        kinds = {name: kind[place : place + 1] for name, kind in question.kinds.items()}
-        alone = Question([row], picture=question.picture, kinds=kinds)
-        own = _generated(model, alone, count, {}, use_cache=True)
-        ties += _part(alone, actual[place : place + 1], own, ruled=False)
-        mixed |= not torch.equal(own.sequences[0], out.sequences[place])
+    together, ties, mixed = actual[max(BATCHES)], 0, False
+    for place in range(len(question.rows)):
+        alone = question.only(place)
+        own = _generated(model, alone, together.shape[1], rules, use_cache)
+        for tokens in (together[place : place + 1], *([actual[1]] if place == 0 else [])):
+            ties += _part(alone, tokens, own, bool(rules))
+        start = [each.sequences.shape[1] - together.shape[1] for each in (own, out)]
+        mixed |= not torch.equal(own.sequences[0, start[0] :], out.sequences[place, start[1] :])
     if not mixed:
-        _part(question, actual, out, ruled=False)  # it was the package that departed
+        _part(question, together, out, bool(rules))  # it was the package that departed
     return ties
 
 

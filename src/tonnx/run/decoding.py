@@ -90,9 +90,16 @@ class Decoder:
 
     def reordered(self, state: State, order: Sequence[int]) -> State:
         """The state of other rows: each is one of these."""
-        shapes = self._session.shapes
-        axes = {name: list(shapes[name]).index("batch") if name in shapes else 0 for name in state}
-        return {name: np.take(array, order, axes[name]) for name, array in state.items()}
+        axes = {name: self._axis_of_texts(name) for name in state}
+        return {
+            name: array if (axis := axes[name]) is None else np.take(array, order, axis)
+            for name, array in state.items()
+        }
+
+    def _axis_of_texts(self, name: str) -> int | None:
+        """Along which axis a part of the state has one of each text; None: it is the same for all, as a count is."""
+        shape = list(self._session.shapes.get(name, ["batch"]))
+        return shape.index("batch") if "batch" in shape else None
 
     def _empty(self, name: str, batch: int) -> np.ndarray:
         sizes = {"batch": batch, "past": 0, "encoder_past": 0, "sequence": 0}
@@ -140,7 +147,9 @@ class Decoder:
             new_scores, after = self._run(_part(feeds, place, first), state)
             # A recurrent state does not move with padding; one that grows has the mask.
             state = {
-                name: _chosen(here, after[name], array) if after[name].shape == array.shape != (0,) else after[name]
+                name: _chosen(here, after[name], array, axis)
+                if after[name].shape == array.shape != (0,) and (axis := self._axis_of_texts(name)) is not None
+                else after[name]
                 for name, array in state.items()
             }
             scores = new_scores if not scores.size else _chosen(here, new_scores, scores)
@@ -202,8 +211,9 @@ def _part(feeds: State, place: int, first: int) -> State:
     return part
 
 
-def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray) -> np.ndarray:
-    return np.where(here.reshape([-1] + [1] * (new.ndim - 1)), new, old)
+def _chosen(here: np.ndarray, new: np.ndarray, old: np.ndarray, axis: int = 0) -> np.ndarray:
+    """The new values of some texts, the old ones of the others; ``axis`` is that of texts."""
+    return np.where(np.expand_dims(here, [other for other in range(new.ndim) if other != axis]), new, old)
 
 
 def decode(decoder: Decoder, prompts: Prompts, asked: Asked) -> list[list[int]]:
