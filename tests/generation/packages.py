@@ -88,7 +88,9 @@ beginning` are slower ones. Tiny models have windows shorter than the text, spar
 16: where scores are equal, PyTorch leaves open which it takes, and the model is asked to take the first), and pictures
 of 16 by 16 pixels. `itself fails on a picture` is said of a tiny model with the settings of the test, not of the class.
 Scores are compared at the positions that `generate` gives, which for RoBERTa and its kin are not those that the model
-has by itself. Other opsets, and ONNX Runtime's own operators: [generation-forms.md](generation-forms.md).
+has by itself. Where a model takes padding for text, and `generate` gives a prompt other tokens in a batch than
+alone, the package has those of each prompt alone. Other opsets, and ONNX Runtime's own operators:
+[generation-forms.md](generation-forms.md).
 
 Not in the table, because the test makes no model of less than {largest} parameters, or was not run so far: {untried}.
 

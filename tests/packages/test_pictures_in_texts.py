@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 import tests.generation.families  # noqa: F401 (first: transformers imports torchvision)
 from tests.generation.packages import image_processor, model_of, run_case
 from tonnx.errors import TonnxError
-from tonnx.packages.vision_language import EmbeddingPart, Picture, decoder_of, read_picture
+from tonnx.packages.vision_language import EmbeddingPart, Picture, decoder_of, read_picture, seeing_decoder
 from tonnx.run.decoding import DEEP, FEATURES, PLACES, Decoder
 
 
@@ -38,6 +38,14 @@ def read(family: str) -> Picture:
 def test_what_generate_tells_the_model(family: str, types: dict[str, Any], positions: dict[str, Any] | None) -> None:
     picture = read(family)
     assert (picture.types, picture.positions) == (types, positions)
+
+
+@pytest.mark.parametrize(("family", "itself"), [("gemma3", False), ("paligemma", False), ("gemma4_unified", True)])
+def test_masks_are_those_that_generate_ends_up_with(family: str, itself: bool) -> None:
+    """Gemma 4's own code lets more of a picture be seen than the masks that it makes for `generate`."""
+    model = model_of("IMAGE_TEXT_TO_TEXT", family)
+    picture = read_picture(model, image_processor(family, model))
+    assert seeing_decoder(model, EmbeddingPart(model, picture.token), picture)._masks_itself is itself
 
 
 def test_a_grid_of_patches() -> None:

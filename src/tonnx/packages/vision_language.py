@@ -116,13 +116,14 @@ def _shown(model: Any) -> Any:
 class SeeingDecoder(torch.nn.Module):
     """A decoder that is told more of pictures than their rows.
 
-    It shows tokens of a picture, or of a prompt, those after them: masked as `generate` masks it. Or layers of it add
-    further rows to those of a picture.
+    It shows tokens of a picture, or of a prompt, those after them: masked as the model is asked to for `generate`, or
+    by itself of what kinds the tokens are. Or layers of it add further rows to those of a picture.
     """
 
-    def __init__(self, model: Any, picture: Picture) -> None:
+    def __init__(self, model: Any, picture: Picture, masks_itself: bool = False) -> None:
         super().__init__()
         self.model, self._typed, self._deep = model, bool(picture.types), picture.deep
+        self._masks_itself = masks_itself
         self._layers = deep_part(model) if picture.deep else None
         self._of_tokens = {*inspect.signature(model.forward).parameters} - {*TYPES}
 
@@ -133,12 +134,14 @@ class SeeingDecoder(torch.nn.Module):
         of_tokens = {name: value for name, value in told.items() if name in self._of_tokens}
         others = {"past_key_values": past_key_values, "position_ids": position_ids}
         types = {name: kinds for name, kinds in told.items() if name in TYPES}
-        masks = masks_of(self.model, inputs_embeds, attention_mask, types, **others) if self._typed else attention_mask
+        masks, told_types = attention_mask, types if self._masks_itself else {}
+        if self._typed and not self._masks_itself:
+            masks = masks_of(self.model, inputs_embeds, attention_mask, types, **others)
         rows = [told[f"{DEEP}{layer}"] for layer in range(self._deep)]
         with _given(self._layers, {"visual_pos_masks": told.get(PLACES), "deepstack_visual_embeds": rows}):
             result = self.model(
-                inputs_embeds=inputs_embeds, attention_mask=masks, **others, **of_tokens, use_cache=use_cache,
-                return_dict=True,
+                inputs_embeds=inputs_embeds, attention_mask=masks, **others, **of_tokens, **told_types,
+                use_cache=use_cache, return_dict=True,
             )  # fmt: skip
         return {"logits": result.logits, "past_key_values": result.past_key_values}
 
@@ -314,7 +317,7 @@ def token_types(model: Any, picture: Picture, ids: torch.Tensor) -> dict[str, to
 
 def _asked_of_generate(model: Any, picture: Picture) -> Picture:
     """With what `generate` tells the model of tokens' positions and kinds: for a prompt, and for the token after it."""
-    nearer, further = ([*[1] * before, *[picture.token] * picture.rows, 1, 1] for before in _BEFORE)
+    nearer, further = (_around(picture, before) for before in _BEFORE)
     calls = _calls(model, picture, nearer)
     types = dict(picture.types)
     if types and (new := calls[-1].get(types["name"])) is not None:
@@ -338,6 +341,11 @@ def _asked_of_generate(model: Any, picture: Picture) -> Picture:
 
 _BEFORE = (3, 5)
 """So many tokens in front of a picture tell which of its positions count from where it begins."""
+
+
+def _around(picture: Picture, before: int) -> list[int]:
+    """A prompt with a picture, and so many tokens in front of it."""
+    return [*[1] * before, *[picture.token] * picture.rows, 1, 1]
 
 
 def _calls(model: Any, picture: Picture, row: list[int]) -> list[dict[str, Any]]:
@@ -397,10 +405,32 @@ def export_parts(
     }  # fmt: skip
     writer = decoder_of(model)
     step = _step(writer, embedding, picture)
-    part = SeeingDecoder(writer, picture).eval() if picture.types or picture.deep else writer
+    part = seeing_decoder(model, embedding, picture).eval() if picture.types or picture.deep else writer
     results[decoder] = export(part, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
     check_state(results[decoder], step)
     return results, step
+
+
+def seeing_decoder(model: Any, embedding: EmbeddingPart, picture: Picture) -> SeeingDecoder:
+    """The decoder that masks a prompt with a picture as `generate` does: some mask otherwise than they say."""
+    from transformers import DynamicCache
+
+    usual = SeeingDecoder(decoder_of(model), picture)
+    if not picture.types or picture.deep:
+        return usual
+    ids = torch.tensor([_around(picture, _BEFORE[0])])
+    types = token_types(model, picture, ids)
+    given = _calls(model, picture, ids[0].tolist())[0]
+    with torch.no_grad(), model_runs(model, "a prompt with a picture"):
+        told = {**embedding(ids), **types, "attention_mask": torch.ones_like(ids)}
+        told[EMBEDDINGS][ids == picture.token] = VisionPart(model, picture)(picture.pixels)[FEATURES]
+        told["position_ids"] = given.get("position_ids")
+        wanted = usual.model(**given | {"past_key_values": DynamicCache()}).logits[:, -1]
+        for part in (usual, SeeingDecoder(usual.model, picture, masks_itself=True)):
+            scores = part(**told, past_key_values=DynamicCache())["logits"][:, -1]
+            if torch.allclose(scores, wanted, rtol=_RTOL, atol=_RTOL * float(wanted.abs().max())):
+                return part
+    return usual  # the proof says what comes of it
 
 
 def _step(model: Any, embedding: EmbeddingPart, picture: Picture) -> Step:
