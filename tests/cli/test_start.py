@@ -54,6 +54,11 @@ def test_help_of_a_command(command: str) -> None:
     assert len(modules & other_commands) <= 2, "a command imports only those that it builds on"
 
 
+def test_packages_import_no_quantising() -> None:
+    pytest.importorskip("torch")
+    assert "tonnx.api.quantize" not in imported("import tonnx.packages.export")
+
+
 def test_wrong_calls_import_no_more() -> None:
     assert not of_others(imported("from tonnx.cli import main; assert main(['export', '--nonsense']) == 2"))
     assert not of_others(imported("from tonnx.cli import main; assert main(['nonsense']) == 2"))

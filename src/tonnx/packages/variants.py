@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 
-from tonnx.api.quantize import quantize
 from tonnx.api.quantize_result import QuantizeResult
 from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.package import Package
@@ -28,6 +27,8 @@ def variant(file: str, to: str) -> str:
 
 def store_variant(file: Path, to: str, verify: bool) -> QuantizeResult:
     """The file with smaller weights in the place of the one with floats; what the proof finds is in the result."""
+    from tonnx.api.quantize import quantize  # most packages keep their floats
+
     result = quantize(file, variant(str(file), to), to=to, inputs=_example(file), verify=verify)
     for each in (file, file.with_name(f"{file.name}.data")):
         each.unlink(missing_ok=True)
