@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -317,6 +317,23 @@ def generator(x: Tensor) -> Tensor:
     return sum(x[i] * i for i in range(x.shape[0]))
 
 
+def each_row(x: Tensor, step: int = 1) -> Iterator[Tensor]:
+    """Weighted rows."""
+    for i in range(0, x.shape[0], step):
+        if step > 5:
+            yield x
+        yield x[i] * i
+
+
+def generator_function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    total = x[0]
+    for row in each_row(x, 2):
+        total = total + row.tanh()
+    pairs = [a * b for a, b in zip(each_row(x), each_row(x + 1))]  # noqa: B905 (as users write it)
+    first = next(each_row(torch.ones(3, 3)))  # of as many as are known is an iterator, too
+    return total + first, torch.stack(pairs), torch.stack(list(each_row(x)))
+
+
 def comprehension_and_more(x: Tensor) -> Tensor:
     return torch.cat([x[i : i + 1] for i in range(x.shape[0])] + [x[:1]])
 
@@ -516,6 +533,7 @@ CASES = [
     Case("list_afterwards", list_afterwards, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("list_to_a_function", list_to_a_function, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("generator", generator, [rows(5, 3)], {0: [0]}, has=["Loop"]),
+    Case("generator_function", generator_function, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("comprehension_and_more", comprehension_and_more, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("by_threes", by_threes, [rows(5, 3)], {0: [0]}, has=["Loop"]),
     Case("windows", windows, [rows(2, 9, 3)], {0: [0, 1]}, has=["Loop"]),

@@ -264,6 +264,11 @@ def listed(iterable: Any, each: Callable[[Any], Any], wanted: Callable[[Any], An
     return results
 
 
+def yielded(values: Any) -> Any:
+    """What a generator gives: a list of which only the run knows the length has to stay one."""
+    return iter(values) if type(values) is list else values
+
+
 def mapped(function: Any, *args: Any) -> Any:
     """``map(each, iterable)``; all of it at once where only the run knows how much there is."""
     if function is not builtins.map or not any(isinstance(items(iterable), Items) for iterable in args[1:]):

@@ -65,6 +65,10 @@ def listed(source: Iterable[Any], each: Callable[[Any], Any], wanted: Callable[[
     return [each(item) for item in source if wanted is None or wanted(item)]
 
 
+def yielded(values: list[Any]) -> Any:
+    return iter(values)
+
+
 def mapped(function: Any, *args: Any) -> Any:
     return function(*args)
 

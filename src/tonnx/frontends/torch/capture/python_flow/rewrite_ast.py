@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tonnx.frontends.torch.capture.python_flow.generators import as_list
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import (
     STOP,
     Function,
@@ -44,6 +45,7 @@ from tonnx.frontends.torch.capture.python_flow.sites import (
     repeats,
 )
 from tonnx.frontends.torch.capture.python_flow.syntax import (
+    CONTROL,
     THUNK,
     Place,
     as_appends,
@@ -60,7 +62,6 @@ from tonnx.frontends.torch.capture.python_flow.syntax import (
 Comprehension = ast.ListComp | ast.GeneratorExp
 
 BODY = "tonnx_body_"  # names of the functions that bodies become begin so
-_CONTROL = "tonnx_control"  # the name under which rewritten functions import `runtime.control`
 _SIGNS = {"eq": "eq", "noteq": "ne", "lt": "lt", "lte": "le", "gt": "gt", "gte": "ge"}
 
 
@@ -99,6 +100,7 @@ class Rewriter(ast.NodeTransformer):
             self.generic_visit(node)
             self._scopes.pop()
             return node
+        as_list(node)
         single_exit(node)
         scope = _Scope(node)
         for inner in ast.walk(node):
@@ -113,7 +115,7 @@ class Rewriter(ast.NodeTransformer):
         body = self._block(node.body)
         self._scopes.pop()
         start = int(ast.get_docstring(node, clean=False) is not None)
-        first = parse(f"from {__package__}.runtime import control as {_CONTROL}", node.body[0])
+        first = parse(f"from {__package__}.runtime import control as {CONTROL}", node.body[0])
         if names := sorted(scope.declared - nonlocals):  # so that they are the function's own, as before
             first += parse("if False: " + " = ".join(names) + " = None", node.body[0])
         node.body = [*body[:start], *first, *body[start:]]
@@ -171,7 +173,7 @@ class Rewriter(ast.NodeTransformer):
         body = self._body(as_appends(node.body), names.bound, node, node.target)
         stop = getattr(node, STOP, None)
         options = f", stopped=lambda *, {THUNK}=None: {stop}" if stop is not None else ""
-        (run,) = parse(f"{_CONTROL}.for_({_CONTROL}.items(_), {body.name}{options}, {names.literal()})", node)  # type: ignore[attr-defined]
+        (run,) = parse(f"{CONTROL}.for_({CONTROL}.items(_), {body.name}{options}, {names.literal()})", node)  # type: ignore[attr-defined]
         run.value.args[0].args[0] = self._lazy(self.visit(node.iter))  # type: ignore[attr-defined]
         return [body, run]
 
@@ -184,7 +186,7 @@ class Rewriter(ast.NodeTransformer):
         (answer,) = parse("return _", node.test)
         answer.value = self.visit(node.test)  # type: ignore[attr-defined]
         test.body[-1] = answer  # type: ignore[attr-defined]
-        return [test, body, *parse(f"{_CONTROL}.while_({test.name}, {body.name}, {names.literal()})", node)]  # type: ignore[attr-defined]
+        return [test, body, *parse(f"{CONTROL}.while_({test.name}, {body.name}, {names.literal()})", node)]  # type: ignore[attr-defined]
 
     def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
         kept = self._scope.kept.get(id(node)) if self._scope is not None else None
@@ -200,7 +202,7 @@ class Rewriter(ast.NodeTransformer):
         for side in (node.body, node.orelse):
             sides.append(self._body(side, {name for statement in side for name in stored(statement)}, node, None))
         names = ", ".join(side.name for side in sides)  # type: ignore[attr-defined]
-        (run,) = parse(f"{_CONTROL}.branch(_, {names}, kept={tuple(sorted(kept))!r})", node)
+        (run,) = parse(f"{CONTROL}.branch(_, {names}, kept={tuple(sorted(kept))!r})", node)
         run.value.args[0] = self.visit(node.test)  # type: ignore[attr-defined]
         return [*sides, run]
 
@@ -389,7 +391,7 @@ class Rewriter(ast.NodeTransformer):
     def _call(self, function: str, at: ast.AST, *arguments: Any) -> ast.Call:
         """A call of one of `runtime`'s functions."""
         assert self._scope is not None
-        text = _CONTROL
+        text = CONTROL
         if self._scope.function is None:  # a lambda, which cannot import
             text = f"__import__('{__package__}.runtime', fromlist=['runtime']).control"
         (statement,) = parse(f"{text}.{function}()", at)

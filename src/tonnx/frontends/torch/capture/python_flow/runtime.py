@@ -14,7 +14,7 @@ from tonnx.frontends.torch.capture.python_flow.branch import branch, chosen
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed, compared, negated, same
 from tonnx.frontends.torch.capture.python_flow.dynamic_index import picked
 from tonnx.frontends.torch.capture.python_flow.iterate import call, items, put, repeated, spread
-from tonnx.frontends.torch.capture.python_flow.loop import for_, listed, mapped, while_
+from tonnx.frontends.torch.capture.python_flow.loop import for_, listed, mapped, while_, yielded
 from tonnx.frontends.torch.capture.python_flow.short_circuit import contained, joined
 from tonnx.frontends.torch.capture.python_flow.variables import set_attribute
 
@@ -22,7 +22,7 @@ _RECORDING = {
     function.__name__: function
     for function in (
         assumed, branch, call, chosen, compared, contained, for_, items, joined, listed, mapped, negated, picked, put,
-        repeated, same, set_attribute, spread, while_,
+        repeated, same, set_attribute, spread, while_, yielded,
     )
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 
+from tonnx.frontends.torch.capture.python_flow.generators import gives_a_list
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, Unsuitable
 from tonnx.frontends.torch.capture.python_flow.single_exit import own
 
@@ -71,6 +72,8 @@ def lambdas_at(tree: ast.AST, line: int) -> list[ast.Lambda]:
 def check(function: Function) -> None:
     """Raise `Unsuitable` with the reason if a function cannot be rewritten."""
     for node in own(function.body):
+        if isinstance(node, ast.Yield) and gives_a_list(function):
+            continue
         if isinstance(node, (ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith)):
             raise Unsuitable(f"{function.name} is a generator or a coroutine (line {getattr(node, 'lineno', 0)})")
 

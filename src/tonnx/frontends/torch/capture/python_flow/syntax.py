@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 Place = tuple[int, int]
+CONTROL = "tonnx_control"  # the name under which rewritten functions import `runtime.control`
 THUNK = "tonnx_thunk"  # the parameter of our own lambdas
 
 
