@@ -10,10 +10,10 @@ from __future__ import annotations
 import linecache
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import sympy
@@ -30,9 +30,22 @@ from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, defin
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import shorten
-from tonnx.proof.locate.trace import Trace
+from tonnx.proof.locate.trace import Take, Trace
 
-Tracer = Callable[[Captured], Trace]
+Shaped = Callable[[str, tuple[int, ...]], None]
+"""Gets the name and shape of a tensor: values are copied for those who ask for them, shapes cost nothing."""
+
+
+class ShapedTrace(Trace, Protocol):
+    """A trace that hands over shapes, too."""
+
+    def run(
+        self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take, shaped: Shaped | None = None
+    ) -> None:
+        """Run the program; ``take`` gets the values that are wanted."""
+
+
+Tracer = Callable[[Captured], ShapedTrace]
 """Runs a captured program: what knows its nodes stands above the capture."""
 
 _TRIED = 4  # conditions that are looked at in any case; every one costs a run of the model
@@ -415,7 +428,7 @@ class _ModelFails(Exception):
 def _differs(
     model: torch.nn.Module,
     call: ModelCall,
-    trace: Trace,
+    trace: ShapedTrace,
     captured: Captured,
     sizes: dict[str, int],
     symbols: dict[sympy.Symbol, sympy.Integer] | None = None,
@@ -443,12 +456,8 @@ def _differs(
     shapes: set[tuple[str, tuple[int, ...]]] = set()
     said = {} if symbols is None else _shapes(captured, symbols)
 
-    def take(name: str, array: np.ndarray) -> None:
-        values.update({name: array} if name in names else {})
-        shapes.add((name, array.shape))
-
     try:
-        trace.run(feeds, {*names, *said}, take)
+        trace.run(feeds, names, values.__setitem__, lambda name, shape: shapes.add((name, shape)))
     except TonnxError:
         return True
     if any(name in said and not _is_shape(shape, said[name]) for name, shape in shapes):

@@ -15,6 +15,7 @@ from torch.fx.node import map_arg
 
 from tonnx.errors import CaptureError, TonnxError, cause_of
 from tonnx.frontends.torch.capture.program import Captured
+from tonnx.frontends.torch.capture.size_branches import Shaped
 from tonnx.frontends.torch.fx.memory import gives_what_it_wrote, mutates, written_arguments
 from tonnx.frontends.torch.fx.recorded_flow import Block, arrange, kind_of
 from tonnx.frontends.torch.fx.trace_bodies import Inside, is_flow, step_name
@@ -56,16 +57,23 @@ class FxTrace:
         run = self._ran(feeds, (), lambda name, array: None, chosen)
         return Opened(_OpenedTrace(self, chosen, run.inside.steps), run.inside.passes)
 
-    def run(self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take) -> None:
-        """Run the program on inputs by the file's names. What is inside of a loop is handed over in every pass."""
-        self._ran(feeds, wanted, take)
+    def run(
+        self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take, shaped: Shaped | None = None
+    ) -> None:
+        """Run the program on inputs by the file's names; ``shaped`` gets the shapes, also inside of every pass."""
+        self._ran(feeds, wanted, take, shaped=shaped)
 
     def _ran(
-        self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take, opened: Collection[str] = ()
+        self,
+        feeds: dict[str, np.ndarray],
+        wanted: Collection[str],
+        take: Take,
+        opened: Collection[str] = (),
+        shaped: Shaped | None = None,
     ) -> _Run:
         try:
             with torch.random.fork_rng(devices=[]), torch.no_grad():
-                run = _Run(self._captured, self._nodes, self._blocks, feeds, wanted, take, opened)
+                run = _Run(self._captured, self._nodes, self._blocks, feeds, wanted, take, opened, shaped)
                 run.all()
                 return run
         except TonnxError:
@@ -111,7 +119,9 @@ class _Run:
         wanted: Collection[str],
         take: Take,
         opened: Collection[str] = (),
+        shaped: Shaped | None = None,
     ) -> None:
+        self._shaped = shaped
         self._module = captured.program.graph_module
         self._opened, self.inside = opened, Inside(wanted, take)
         self._outer, self._turns, self._inner = "", list[str](), dict[Node, str]()
@@ -131,8 +141,11 @@ class _Run:
 
     def _computed(self, node: Node) -> Any:
         self._env[node] = value = self._value(node)
-        if node.name in self._wanted and isinstance(value, torch.Tensor):
-            self._take(node.name, to_numpy(value))
+        if isinstance(value, torch.Tensor):
+            if node.name in self._wanted:
+                self._take(node.name, to_numpy(value))
+            if self._shaped is not None:
+                self._shaped(node.name, tuple(value.shape))
         return value
 
     def _value(self, node: Node) -> Any:
