@@ -201,12 +201,20 @@ def test_a_number_that_is_only_printed_is_no_reason_to_refuse(capsys: pytest.Cap
     assert not [note for note in result.notes if "plain number" in note]
 
 
-def test_a_branch_is_not_blamed_for_what_another_does_at_the_same_sizes() -> None:
-    """At size 1 no mask is made and rows are padded, at 3 rows are padded: only the padding is known to be missing."""
+@pytest.mark.parametrize(
+    "conditions, guilty",
+    [
+        ([(1, {1}), (3, {1, 2, 3})], [3]),  # at 1 no mask is made and rows are padded, at 3 they are padded
+        ([(1, {1}), (3, {3})], [1, 3]),
+        ([(1, {1}), (0, {0, 1})], [1, 0]),  # what only empty tensors show explains nothing
+        ([(1, {1, 3}), (2, {1, 2}), (3, {2, 3})], [1, 2, 3]),  # each is explained by another one
+    ],
+)
+def test_a_branch_is_not_blamed_for_what_another_does_at_the_same_sizes(
+    conditions: list[tuple[int, set[int]]], guilty: list[int]
+) -> None:
+    """A condition differs from the example's at some sizes, and was seen to matter at one."""
     looks = size_branches._Looks(*[None] * 5)  # type: ignore[arg-type]
-    mask, padding = (size_branches.OneSided((HERE, line), {"n": n}) for line, n in ((1, 1), (2, 3)))
-    looks.branches += [mask, padding]
-    looks._flips += [lambda sizes: sizes["n"] == 1, lambda sizes: sizes["n"] < 4]
-    assert looks.guilty() == [padding]
-    looks._flips[1] = lambda sizes: sizes["n"] == 3
-    assert looks.guilty() == [mask, padding]
+    looks.branches += [size_branches.OneSided((HERE, seen), {"n": seen}) for seen, _ in conditions]
+    looks._flips += [lambda sizes, where=where: sizes["n"] in where for _, where in conditions]  # type: ignore[misc]
+    assert [branch.sizes["n"] for branch in looks.guilty()] == guilty

@@ -206,14 +206,17 @@ class _Looks:
     def guilty(self) -> list[OneSided]:
         """Without those at whose sizes others are otherwise, too, that make a difference without them.
 
-        Once those are in the program, what is left is looked at again.
+        Once those are in the program, what is left is looked at again. All, if each is explained by another one; and
+        what only empty tensors show, which is no reason to refuse, explains nothing.
         """
         judged = list(zip(self.branches, self._flips, strict=True))
-        return [
+        reasons = [(other, others) for other, others in judged if not other.is_empty]
+        certain = [
             branch
             for branch, flips in judged
-            if not any(others(branch.sizes) and not flips(other.sizes) for other, others in judged)
+            if not any(others(branch.sizes) and not flips(other.sizes) for other, others in reasons)
         ]
+        return certain or self.branches
 
     def _differ(self, sizes: dict[str, int]) -> bool:
         for looked, differ in self._looked:
