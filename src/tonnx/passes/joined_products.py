@@ -92,10 +92,7 @@ def _stored(op: Builder, values: Sequence[ir.Value | None]) -> ir.Value:
     sizes = [tensor.shape.numpy() for tensor in tensors]
     shape = ir.Shape([*sizes[0][:-1], sum(size[-1] for size in sizes)])
     dtype, name = tensors[0].dtype, f"{values[0].name}.joined" if values[0] is not None else "joined"
-    tensor = ir.LazyTensor(partial(_together, tensors, dtype), dtype=dtype, shape=shape, name=name)
-    weight = ir.Value(name=name, type=ir.TensorType(dtype), shape=shape, const_value=tensor)
-    op.graph.initializers.add(weight)  # type: ignore[union-attr]
-    return weight
+    return op.initializer(name, ir.LazyTensor(partial(_together, tensors, dtype), dtype=dtype, shape=shape, name=name))
 
 
 def _together(tensors: Sequence[ir.TensorProtocol], dtype: ir.DataType) -> ir.Tensor:
