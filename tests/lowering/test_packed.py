@@ -54,3 +54,21 @@ def test_packed_and_projected() -> None:
     result = tonnx.export(model, (X, torch.tensor([2, 5, 3])), dynamic_axes=axes)
     assert result.verification is not None and result.verification.ok and not result.verification.only_example
     assert "Scan" in {node.op_type for node in result.model.graph}
+
+
+def test_padded_to_the_length_of_the_input() -> None:
+    class Whole(nn.Module):
+        """As long as the input is, which may be more than the longest of the sequences, and less than their number."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.GRU(4, 6, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            return pad_packed_sequence(self.layer(packed)[0], batch_first=True, total_length=x.size(1))[0]
+
+    for shape, lengths in (((3, 5, 4), [2, 4, 3]), ((5, 3, 4), [2, 3, 1, 1, 1])):
+        axes = {"x": {0: "b", 1: "n"}, "lengths": {0: "b"}}
+        result = tonnx.export(Whole(), (torch.randn(shape), torch.tensor(lengths)), dynamic_axes=axes)
+        assert result.verification is not None and result.verification.ok and not result.verification.only_example

@@ -16,6 +16,7 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
 
 REAL_OF = {T.COMPLEX64: T.FLOAT, T.COMPLEX128: T.DOUBLE}
+_COMPLEX_OF = {real: number for number, real in REAL_OF.items()}
 
 COMPONENTWISE = frozenset(
     """view reshape _unsafe_view flatten unflatten squeeze unsqueeze permute transpose t mT movedim moveaxis
@@ -51,6 +52,18 @@ def any_complex(arguments: Any) -> bool:
     if isinstance(arguments, (list, tuple)):
         return any(any_complex(item) for item in arguments)
     return is_complex(arguments) or isinstance(arguments, complex) or arguments in REAL_OF
+
+
+def dtype_of(x: ir.Value) -> ir.DataType | None:
+    """The element type that a value has for the model."""
+    return _COMPLEX_OF[x.dtype] if is_complex(x) else x.dtype  # type: ignore[index]
+
+
+def cast(op: Builder, x: ir.Value, dtype: ir.DataType | None) -> ir.Value:
+    """A value with another element type for the model: of complex numbers, reals keep the real part."""
+    if dtype in REAL_OF:
+        return marked(op, op.cast(as_pairs(op, x), REAL_OF[dtype]))
+    return op.cast(part(op, x, 0) if is_complex(x) else x, dtype)
 
 
 def marked(op: Builder, x: ir.Value) -> ir.Value:

@@ -15,6 +15,7 @@ from tonnx.lowering.complex import (
     REAL_OF,
     as_pairs,
     beside_zero,
+    cast,
     is_complex,
     join,
     marked,
@@ -99,14 +100,12 @@ def adjoint(op: Builder, x: ir.Value) -> ir.Value:
 
 @lower("aten.to@complex", "aten._to_copy@complex", "aten.type_as@complex")
 def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None, other: ir.Value | None = None) -> ir.Value:
-    wants = dtype in REAL_OF if dtype is not None else is_complex(x) or is_complex(other)
-    if dtype is None and other is not None:
-        wants = is_complex(other)
+    wants = is_complex(x) if other is None else is_complex(other)
+    if dtype is not None:
+        return cast(op, x, dtype)
     if wants:
-        pairs = as_pairs(op, x)
-        return pairs if dtype is None else marked(op, op.cast(pairs, REAL_OF[dtype]))
-    real = part(op, x, 0) if is_complex(x) else x
-    return real if dtype is None else op.cast(real, dtype)
+        return as_pairs(op, x)
+    return part(op, x, 0) if is_complex(x) else x
 
 
 # Arithmetic

@@ -10,15 +10,22 @@ import onnx_ir as ir
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
+from tonnx.lowering.complex import REAL_OF, dtype_of
 
 Kind = tuple[ir.TypeProtocol, Sequence[Dim] | None]
-"""The type and the shape of a value that crosses the border of a graph."""
+"""The type and the shape, for the model, of a value that crosses the border of a graph. Complex numbers do as pairs."""
 
 
 def tensor(dtype: ir.DataType | None, dims: Sequence[Dim] | None) -> Kind:
     """The kind of a tensor."""
     assert dtype is not None
     return ir.TensorType(dtype), dims
+
+
+def kind_like(value: ir.Value) -> Kind:
+    """The kind of a value that is there."""
+    dims = None if value.shape is None else value.shape.dims
+    return tensor(dtype_of(value), dims[:-1] if dims and value in facts.COMPLEX else dims)
 
 
 def truth(op: Builder, condition: Any) -> ir.Value:
@@ -31,6 +38,9 @@ def truth(op: Builder, condition: Any) -> ir.Value:
 
 def _stamped(values: Sequence[ir.Value], kinds: Sequence[Kind]) -> list[ir.Value]:
     for value, (type_, dims) in zip(values, kinds, strict=True):
+        if type_.dtype in REAL_OF:
+            type_, dims = ir.TensorType(REAL_OF[type_.dtype]), None if dims is None else [*dims, 2]
+            facts.COMPLEX.add(value)
         value.type, value.shape = type_, None if dims is None else ir.Shape(dims)
     return list(values)
 
@@ -87,8 +97,8 @@ class LoopBody:
         for value in (truth(inner, go_on), *ends, *collected):
             inner.add_output(value)
         limit = None if trips is None else op.scalar(trips)
-        stacked = [tensor(v.dtype, None if v.shape is None else [UNKNOWN, *v.shape.dims]) for v in collected]
-        kinds = [*self.kinds, *stacked]
+        each = [kind_like(value) for value in collected]
+        kinds = [*self.kinds, *((type_, None if dims is None else [UNKNOWN, *dims]) for type_, dims in each)]
         body = [ir.AttrGraph("body", inner.graph)]
         outputs = op.node("Loop", [limit, truth(op, condition), *starts], body, [(None, None)] * len(kinds))
         return _stamped(outputs, kinds)
@@ -105,7 +115,7 @@ def repeat(
     while_: Callable[[Builder, list[ir.Value]], ir.Value] | None = None,
 ) -> list[ir.Value]:
     """``states`` after ``states = step(op, states, i)`` for i = 0 … trips - 1, as long as ``while_(op, states)``."""
-    loop = LoopBody(op, [tensor(state.dtype, dims_of(state)) for state in states])
+    loop = LoopBody(op, [kind_like(state) for state in states])
     with loop.inner:
         ends = list(step(loop.inner, loop.carried, loop.iteration))
         go_on = loop.go_on if while_ is None else while_(loop.inner, ends)

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import tonnx
 from tests.frontends.torch.python_flow.harness import BOTH, SCALES, Program, agree, export, ramp
+from tonnx.proof import Session
 
 HERE = "tests/frontends/torch/python_flow/test_branches.py"
 
@@ -469,3 +471,19 @@ def test_one_key_in_the_example_on_both_sides_of_a_branch() -> None:
     result = tonnx.export(Reduced(), torch.randn(2, 4, 16, 24), dynamic_axes={"x": {2: "h", 3: "w"}})
     tried = {trial.sizes["h"] for trial in result.verification.trials if trial.comparisons}  # type: ignore[union-attr]
     assert max(tried) >= 32
+
+
+@pytest.mark.parametrize(("product", "square"), [(16, True), (12, False)], ids=["square", "product"])
+def test_sizes_that_decide_together(product: int, square: bool) -> None:
+    """No other height alone, and no other width, comes to the side of a table that fits as it is."""
+
+    def model(x: Tensor) -> Tensor:
+        h, w = x.shape[1:]
+        return x * 2 if h * w == product and (h == w or not square) else x + 1
+
+    result = tonnx.export(model, torch.randn(1, 5, 7), dynamic_axes={"x": {1: "h", 2: "w"}})
+    session = Session(result.proto.SerializeToString())
+    for shape in ((1, 4, product // 4), (1, 5, 7), (1, 8, 8)):
+        x = torch.randn(shape)
+        (got,) = session.run({"x": x.numpy()}).values()
+        np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-6)

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice
+from itertools import chain, islice, permutations
 from typing import Any, Protocol
 
 import numpy as np
@@ -342,9 +342,10 @@ def _otherwise(
     multiples = ({**example, name: int(k * example[name])} for k in (2, 3, 4, 0.5) for name in names)
     proportional = ({name: int(k * n) for name, n in example.items()} for k in (2, 0.5))
     far = (sizes for name in names for sizes in _far(example, name, flips, call)) if any_size else ()
+    together = _together(example, names, expression, call) if any_size else ()
     given: list[dict[str, int]] = []
-    for candidates in (chain(inside, near) if any_size else (), multiples, proportional, far):
-        if candidates is far and given:
+    for candidates in (chain(inside, near) if any_size else (), multiples, proportional, far, together):
+        if candidates in (far, together) and given:
             return
         chosen = (sizes for sizes in candidates if allowed(sizes) and flips(sizes) and sizes not in given)
         for sizes in islice(chosen, 1):
@@ -373,6 +374,25 @@ def _far(
             yield {**example, name: high}
             return
         low = high
+
+
+def _together(
+    example: dict[str, int], names: list[str], expression: Any, call: ModelCall
+) -> Iterator[dict[str, int]]:
+    """Sizes that no single dimension comes to, of an equation of several: ``h * w == 16``, or ``(h // 4) * w == 48``.
+
+    Squares first: pictures are made so, and ``h == w`` may be asked next.
+    """
+    if len(names) < 2 or not expression.has(sympy.Eq, sympy.Ne):
+        return
+    for n in range(2, _LARGEST):
+        sizes = {**example, **dict.fromkeys(names, n)}
+        if _elements(call, sizes) > _ELEMENTS:
+            break
+        yield sizes
+    for product in _thresholds(expression):
+        for one, other in permutations(names, 2):
+            yield from ({**example, one: n, other: product // n} for n in range(2, product) if product % n == 0)
 
 
 def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:

@@ -18,6 +18,7 @@ from tonnx.frontends.torch.fx.memory import mutates
 from tonnx.frontends.torch.operators import decompose
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
+from tonnx.lowering.complex import cast, dtype_of
 from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def _cond(walk: FxWalk, node: Node) -> Any:
         inner = walk.op.inner(name)
         with inner:
             sides.append((inner, [_value(inner, value) for value in walk.inlined(body, operands, inner)]))
-    kinds = [tensor(value.dtype, _dims(walk, meta)) for value, meta in zip(sides[0][1], node.meta["val"], strict=True)]
+    results = zip(sides[0][1], node.meta["val"], strict=True)
+    kinds = [tensor(dtype_of(value), _dims(walk, meta)) for value, meta in results]
     return if_node(walk.op, condition, sides, kinds)
 
 
@@ -135,7 +137,7 @@ def _loop(
     """
     metas = [node.meta.get("val") for node in body.graph.nodes if node.op == "placeholder"][: len(states)]
     starts = [_value(walk.op, state) for state in states]
-    kinds = [tensor(start.dtype, _dims(walk, meta)) for start, meta in zip(starts, metas, strict=True)]
+    kinds = [tensor(dtype_of(start), _dims(walk, meta)) for start, meta in zip(starts, metas, strict=True)]
     loop = LoopBody(walk.op, kinds)
     inner, count = loop.inner, len(starts)
     for value, meta in zip(loop.carried, metas, strict=True):
@@ -145,7 +147,7 @@ def _loop(
         results = list(run(loop))
         go_on = loop.go_on if again is None else again(inner, results[:count])
         values = [_value(inner, result) for result in results]
-        ends = [inner.cast(value, like.dtype) for value, like in zip(values, starts, strict=False)]  # type: ignore[arg-type]
+        ends = [cast(inner, value, dtype_of(like)) for value, like in zip(values, starts, strict=False)]  # type: ignore[arg-type]
         trips, condition = course
         return loop.close(trips, condition, starts, go_on, ends, values[count:])
 

@@ -22,7 +22,8 @@ from tonnx.frontends.torch.fx.memory import mutates, written_arguments
 from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.frontends.torch.operators.bind import to_onnx_dtype
 from tonnx.ir.build import Builder
-from tonnx.lowering.regions.emit import LoopBody, if_node, tensor
+from tonnx.lowering.complex import REAL_OF, as_pairs, cast, dtype_of
+from tonnx.lowering.regions.emit import LoopBody, if_node, kind_like, tensor
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.fx.walk import FxWalk
@@ -98,9 +99,10 @@ def _lower_loop(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
     _check_writes(walk, block)
 
     starts = [walk.resolve(node) for node in block.begin.args[2]]  # type: ignore[union-attr]
-    kinds = [tensor(v.dtype, walk.dims.of_tensor(m)) for v, m in zip(starts, block.begin.meta["val"][1:], strict=True)]
+    metas = block.begin.meta["val"][1:]
+    kinds = [tensor(dtype_of(v), walk.dims.of_tensor(meta)) for v, meta in zip(starts, metas, strict=True)]
     others = [*map(walk.resolve, written), *(_zeros(walk, node.meta["val"]) for node in last_used)]
-    kinds += [tensor(value.dtype, value.shape.dims) for value in others]
+    kinds += map(kind_like, others)
     starts += others
     loop = LoopBody(op, kinds)
     inner, go_on = loop.inner, loop.go_on
@@ -112,7 +114,7 @@ def _lower_loop(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
         if end.args[2] is not None:
             go_on = walk.resolve(end.args[2])
         ends = [walk.resolve(node) for node in [*carried, *written, *last_used]]
-        ends = [inner.cast(value, start.dtype) for value, start in zip(ends, starts, strict=True)]
+        ends = [cast(inner, value, dtype_of(start)) for value, start in zip(ends, starts, strict=True)]
         values = loop.close(trips, condition, starts, go_on, ends, [walk.resolve(node) for node in stacked_used])
     for root, value in zip(written, values[len(carried) :], strict=False):
         walk.write(root, value)
@@ -123,9 +125,11 @@ def _lower_loop(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None]:
 def _zeros(walk: FxWalk, like: torch.Tensor) -> ir.Value:
     """For a variable that each pass sets anew: the loop needs a first value of it, which nobody sees."""
     op = walk.op
-    zero = op.constant(0, to_onnx_dtype(like.dtype))
+    dtype = to_onnx_dtype(like.dtype)
+    zero = op.constant(0, REAL_OF.get(dtype, dtype))
     sizes = [s if isinstance(s, int) else symbolic_sizes.materialise(op, walk.dims, s) for s in like.shape]
-    return op.Expand(zero, op.vector(sizes), _shape=walk.dims.of_tensor(like)) if sizes else zero
+    zeros = op.Expand(zero, op.vector(sizes), _shape=walk.dims.of_tensor(like)) if sizes else zero
+    return as_pairs(op, zeros) if dtype in REAL_OF else zeros
 
 
 # Branches
@@ -141,10 +145,10 @@ def _lower_branch(walk: FxWalk, end: Node, block: Block) -> list[ir.Value | None
         inner = walk.op.inner(name)
         with walk.inside(inner), walk.memory_kept():
             walk.sequence(nodes)
-            values = [inner.cast(walk.resolve(results[i]), d) for i, d in zip(used, dtypes, strict=True)]  # type: ignore[index]
+            values = [cast(inner, walk.resolve(results[i]), d) for i, d in zip(used, dtypes, strict=True)]  # type: ignore[index]
             sides.append((inner, [*values, *map(walk.resolve, written)]))
     kinds = [tensor(dtype, walk.dims.of_tensor(meta)) for dtype, meta in zip(dtypes, metas, strict=True)]
-    kinds += [tensor(value.dtype, value.shape.dims) for value in map(walk.resolve, written)]
+    kinds += map(kind_like, map(walk.resolve, written))
     outputs = if_node(walk.op, walk.resolve(block.begin.args[0]), sides, kinds)
     for root, value in zip(written, outputs[len(used) :], strict=True):
         walk.write(root, value)

@@ -43,22 +43,29 @@ def pack(
     return (x.transpose(0, 1) if batch_first else x), lengths
 
 
-def pad(
-    original: Any, data: torch.Tensor, lengths: torch.Tensor, batch_first: bool, padding_value: float, total: int
+def pad_packed_sequence(
+    original: Any,
+    sequence: PackedSequence,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    total_length: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """``torch._VF._pad_packed_sequence``."""
+    """``torch.nn.utils.rnn.pad_packed_sequence``."""
+    data, lengths, _, back = sequence
     longest = data.shape[0]
     if padding_value:
         inside = torch.arange(longest)[:, None] < lengths
         data = torch.where(inside.reshape(*inside.shape, *[1] * (data.dim() - 2)), data, padding_value)
-    if isinstance(total, int) and total != lengths.shape[0]:  # total_length was given; else it is the number of lengths
-        missing = total - longest
+    if total_length is not None:
+        missing = total_length - longest
         data = torch.nn.functional.pad(data, [0, 0] * (data.dim() - 1) + [0, missing], value=padding_value)
     else:
         count: Any = lengths.max().item()
         torch._check(count >= 0)
         torch._check(count <= longest)
         data = data.narrow(0, 0, count)
+    if back is not None:
+        data, lengths = data.index_select(1, back), lengths[back.cpu()]
     return (data.transpose(0, 1) if batch_first else data), lengths
 
 

@@ -81,7 +81,7 @@ FOREIGN = (
         How.VALUE,
     ),
     Patch("torch._VF", "_pack_padded_sequence", packed_sequences.pack, _PACKED),
-    Patch("torch._VF", "_pad_packed_sequence", packed_sequences.pad, _PACKED),
+    Patch("torch.nn.utils.rnn", "pad_packed_sequence", packed_sequences.pad_packed_sequence, _PACKED, How.CODE),
     Patch(
         "torch.nn.utils.rnn", "pad_sequence", packed_sequences.pad_sequence,
         "it goes through a list, of which only the run knows the length", How.CODE,
