@@ -65,7 +65,7 @@ class OutputSummary:
         if self.rounded:
             note = "  (some numbers are rounded to the next step; quantisation itself changes the results by more)"
         if self.reordered:
-            note = "  (rows of equal scores stand in another order: compared as a set of rows)"
+            note = "  (rows of equal scores are others or stand in another order: the rest was compared)"
         if self.sensitive:
             note = "  (rounding its inputs changes the model's own results by as much)"
         if self.faint:
