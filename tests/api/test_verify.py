@@ -83,7 +83,7 @@ def wrong(file: Path) -> Path:
 def test_figures(
     expected: Any, actual: Any, mean: float, cosine: float, share: float, bin: int, allclose: bool, close: bool
 ) -> None:
-    found = compare("y", np.array(expected, np.float64), np.array(actual, np.float64), lowered=True)
+    found = compare("y", np.array(expected, np.float64), np.array(actual, np.float64), lowered="float32")
     assert found.mean_abs == pytest.approx(mean, rel=1e-3)
     assert found.cosine == pytest.approx(cosine, abs=1e-3)
     assert (found.share, found.allclose, found.close) == (share, allclose, close)
@@ -170,7 +170,7 @@ def test_against_another_file(file: Path, tmp_path: Path) -> None:
 
 
 def test_with_strict_both_verdicts_count() -> None:
-    found = compare("y", np.ones(2), np.array([1, 1.0005]), lowered=True)
+    found = compare("y", np.ones(2), np.array([1, 1.0005]), lowered="float32")
     verification = tonnx.api.verify.Verification((tonnx.proof.Trial("example", {}, {}, (found,)),))
     loose = tonnx.api.verify.VerifyResult(Path("x.onnx"), "Paddle", verification)
     assert loose.ok and loose.verdicts()[0] == EXPORTED_WELL

@@ -232,7 +232,7 @@ def _checked_reproducer(wanted: str | os.PathLike[str] | None) -> Path | None:
     return path
 
 
-def _read(path: Path) -> tuple[Signature, frozenset[str], OneTextAfterPast | None, list[str]]:
+def _read(path: Path) -> tuple[Signature, dict[str, str], OneTextAfterPast | None, list[str]]:
     """The file's inputs and outputs, the outputs whose precision was lowered, sizes, and what the user should know."""
     model = reading.reader(path)()
     signature, notes = Signature.of(model), [*_checker(path), *untested()]

@@ -63,9 +63,6 @@ _TOLERANCES = {
 }
 
 
-_WIDE = ("float64", "complex128")
-
-
 def dtype_name(dtype: Any) -> str:
     """The name of a dtype; every way in which numpy holds text is one dtype for ONNX."""
     dtype = np.dtype(dtype)
@@ -137,12 +134,12 @@ def compare(
     rtol: float | None = None,
     atol: float | None = None,
     *,
-    lowered: bool = False,
+    lowered: str | None = None,
 ) -> Comparison:
     """Compare the file's ``actual`` with the model's ``expected``.
 
-    ``rtol`` and ``atol`` replace the default of the dtype; for exact dtypes they mean nothing. ``lowered``: float64
-    that was computed in less is not asked for more than float32.
+    ``rtol`` and ``atol`` replace the default of the dtype; for exact dtypes they mean nothing. ``lowered``: the
+    dtype of fewest digits that has its part in the output, which is not asked for more than that has.
     """
     expected, actual = np.asarray(expected), np.asarray(actual)
     reason = _structure(expected, actual)
@@ -208,15 +205,17 @@ def _structure(expected: np.ndarray, actual: np.ndarray) -> str | None:
     return "; ".join(reasons) or None
 
 
-def _tolerance(expected: np.ndarray, rtol: float | None, atol: float | None, lowered: bool) -> Tolerance:
+def _tolerance(expected: np.ndarray, rtol: float | None, atol: float | None, lowered: str | None) -> Tolerance:
     """The tolerance that was asked for, or the dtype's own.
 
     The dtype's absolute tolerance is meant for values of about 1. Among values of up to 50, rounding alone moves the
     ones near zero by 50 times as much, so it grows with the largest value.
     """
-    default = default_tolerance("float32" if lowered and expected.dtype.name in _WIDE else expected.dtype)
+    default = default_tolerance(expected.dtype)
     if default is EXACT:
         return EXACT
+    if lowered is not None:
+        default = max(default, default_tolerance(lowered), key=lambda tolerance: tolerance.rtol)
     if atol is None:
         atol = default.atol * max(1.0, _largest(expected))
     return Tolerance(default.rtol if rtol is None else rtol, atol)

@@ -57,7 +57,7 @@ def prove(
     random: Collection[str] = (),
     values: bool | int = False,
     optimised: bool = True,
-    lowered: Collection[str] = (),
+    lowered: Mapping[str, str] | None = None,
     thresholds: Sequence[float] = (),
     budget: Budget | None = None,
 ) -> Verification:
@@ -83,7 +83,7 @@ def prove(
     remarks = checked(model) if check else []
     quantised = Quantised(model) if subject.by_default else None
     session = open_session(model, optimised=optimised)
-    prover = _Prover(subject, session, patience, random, quantised, lowered, Ranked(model))
+    prover = _Prover(subject, session, patience, random, quantised, lowered or {}, Ranked(model))
     trials = [prover.example(dims, expected)]
     failing = None if trials[0].ok else subject.example
     budget = budget or Budget(math.inf, draws=0)
@@ -220,7 +220,7 @@ class _Prover:
     patience: float
     random: Collection[str]
     quantised: Quantised | None
-    lowered: Collection[str]
+    lowered: Mapping[str, str]
     ranked: Ranked
 
     def example(self, sizes: Sizes, expected: Sequence[np.ndarray] | None) -> Trial:
@@ -383,7 +383,7 @@ class _Prover:
 
     def _compare(self, name: str, expected: np.ndarray, actual: np.ndarray) -> Comparison:
         rtol, atol = self.subject.rtol, self.subject.atol
-        return compare(name, expected, actual, rtol, atol, lowered=name in self.lowered)
+        return compare(name, expected, actual, rtol, atol, lowered=self.lowered.get(name))
 
     def _by_steps(
         self,
