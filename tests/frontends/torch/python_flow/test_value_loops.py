@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import tonnx
 from tests.frontends.torch.python_flow.harness import SCALES, Program, agree, ramp
 
 
@@ -295,3 +296,21 @@ def test_programs(program: Program) -> None:
 @pytest.mark.parametrize("program", [LOOPS[4], LOOPS[21]], ids=lambda p: p.name)
 def test_opsets(program: Program, opset: int) -> None:
     agree(program, opset)
+
+
+def test_sizes_of_an_attempt_are_not_known_outside() -> None:
+    """The outer loop is recorded twice: what the first attempt has found of `found` is none of the second's numbers."""
+
+    def places(mask: Tensor, keys: Tensor) -> Tensor:
+        out = torch.full((mask.shape[0], 1, 16), -1)
+        for i in range(mask.shape[0]):
+            for j in range(mask.shape[1]):
+                found = torch.nonzero(mask[i, j]).flatten()
+                best = found[keys[i].index_select(0, found).topk(2).indices] if len(found) > 1 else found
+                out[i, j, : best.numel()] = best
+        return out
+
+    mask = torch.arange(26).reshape(2, 1, 13) % 3 > 0
+    tonnx.export(
+        places, (mask, ramp(2, 13)), dynamic_axes={"mask": {0: "batch", 2: "total"}, "keys": {0: "batch", 1: "total"}}
+    )

@@ -87,9 +87,10 @@ class _Loop:
     def record(self, items: Items | None, go_on: bool | torch.Tensor) -> None:
         """The whole loop, as often tried as something new shows about its variables."""
         learned, restore = Learned(), self.snapshot()
+        outer_symbols = symbols()  # before what an attempt makes of its own, and is learned from
         for _ in range(_ATTEMPTS):
             try:
-                self._once(items, go_on, learned)
+                self._once(items, go_on, learned, outer_symbols)
                 return
             except _ConstantWritten:
                 restore()
@@ -113,11 +114,13 @@ class _Loop:
     def _constants(self) -> Constants:
         return Constants(self.variables.values().values())
 
-    def _once(self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned) -> None:
+    def _once(
+        self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned, outer_symbols: set[Any]
+    ) -> None:
         """One pass between ``loop_begin`` and ``loop_end``."""
         tonnx = operators()
-        recording = Recording(self.variables, self.kinds, self.before(), learned)
-        outer_symbols, trips = symbols(), None if items is None else items.length
+        recording = Recording(self.variables, self.kinds, self.before(), learned, outer_symbols)
+        trips = None if items is None else items.length
         go_on = torch.full((), True) if go_on is True else go_on
         index, *inside = tonnx.loop_begin(trips, go_on, recording.states, recording.varying)
         again, constants, objects = None, self._constants(), Objects(self.variables.values().values())
@@ -125,7 +128,7 @@ class _Loop:
             with own_facts(), attributes_refused(self.set_attribute):
                 number = index.item()
                 torch._check(number >= 0)
-                recording.open(outer_symbols, inside)
+                recording.open(inside)
                 if items is None:
                     self.body()
                 else:

@@ -24,7 +24,6 @@ from tonnx.frontends.torch.capture.python_flow.values import (
     fits,
     is_symbolic,
     same_kind,
-    symbols,
     within,
 )
 from tonnx.frontends.torch.capture.python_flow.variables import (
@@ -223,8 +222,11 @@ def _state(leaf: Any, like: Any) -> torch.Tensor:
 class Recording:
     """What one recorded pass takes and leaves behind."""
 
-    def __init__(self, variables: Variables, kinds: Kinds, before: dict[str, Any], learned: Learned) -> None:
+    def __init__(
+        self, variables: Variables, kinds: Kinds, before: dict[str, Any], learned: Learned, outer_symbols: set[Any]
+    ) -> None:
         self._variables, self._kinds, self._before, self._learned = variables, kinds, before, learned
+        self._outer_symbols = outer_symbols
         for name in kinds.grown:
             if not isinstance(before[name], list):
                 raise Unsuitable(f"it appends to {name}, which is not a list of the function")
@@ -249,7 +251,6 @@ class Recording:
         self.stacked: list[torch.Tensor] = []
         self._several: dict[str, list[Any]] = {}
         self._last: dict[str, tuple[list[Any], Any]] = {}
-        self._outer_symbols: set[Any] = set()
         self._contents: Contents = {}
 
     def _is(self, name: str) -> bool:
@@ -260,7 +261,7 @@ class Recording:
     def _carry(self, name: str) -> _Carried:
         value = self._before[name]
         if value is UNBOUND:
-            value = _nothing(self._learned.adopted[name], symbols())
+            value = _nothing(self._learned.adopted[name], self._outer_symbols)
         return _Carried(name, value, self._learned, name in self._kinds.carried)
 
     def _as_held(self, name: str) -> Listed | Ragged:
@@ -278,9 +279,8 @@ class Recording:
             return listed(before, stacked(before))
         return listed(after.elements, torch.zeros([0, *after.stacked.shape[1:]], dtype=after.stacked.dtype))
 
-    def open(self, outer_symbols: set[Any], inside: Sequence[torch.Tensor]) -> None:
+    def open(self, inside: Sequence[torch.Tensor]) -> None:
         """Give the body its variables. Sizes that are not known yet belong to this one pass."""
-        self._outer_symbols = outer_symbols
         left = iter(inside)
         for carried in self._carried:
             value = carried.filled([next(left) for _ in carried.places])
