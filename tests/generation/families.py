@@ -79,6 +79,10 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
         "model_type": "gemma4_unified_vision", "patch_size": 8, "pooling_kernel_size": 1, "mm_embed_dim": 32,
         "mm_posemb_size": 64, "output_proj_dims": 32,
     }},
+    "mllama": {
+        "vision_config": {"intermediate_layers_indices": [0], "vision_output_dim": 64},
+        "text_config": {"cross_attention_layers": [1]},
+    },
     "recurrent_gemma": {"block_types": ["recurrent", "attention"]},
     "zaya": {"num_experts_per_tok": 1},
     "xlstm": {"hidden_size": 128},  # a state's sizes are made multiples of 64, those of queries are not

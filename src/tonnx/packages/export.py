@@ -23,6 +23,7 @@ from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_net
 from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
+from tonnx.packages.pictures_ahead import export_ahead, read_ahead
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
 from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tokens, store_variant, variant
@@ -93,13 +94,12 @@ class _Making:
         """The ONNX files, and how they belong together; ``options`` are those of `tonnx.export`."""
         model, task = self.model, self.checkpoint.task
         has_encoder = is_encoder_decoder(model) and task in (TRANSLATION, SPEECH, CAPTIONS)
-        if task == CAPTIONS and not has_encoder and is_vision_language(model):
+        if task == CAPTIONS and not has_encoder:
             return self._write_seeing_files(options)
-        if task in (TRANSLATION, CAPTIONS) and not has_encoder:
+        if task == TRANSLATION and not has_encoder:
             raise TonnxError(
                 f"there is no package for {task} with a {type(model).__name__}",
-                why="it is no encoder with a decoder"
-                + (", and has no get_image_features that gives rows for tokens" if task == CAPTIONS else ""),
+                why="it is no encoder with a decoder",
                 hint="tonnx.export takes its parts one by one",
             )
         reader = EncoderPart(model).eval() if has_encoder else model
@@ -117,11 +117,18 @@ class _Making:
         return self._describe_files()
 
     def _write_seeing_files(self, options: dict[str, Any]) -> None:
-        """Those of a model that reads pictures among tokens."""
-        self.picture = picture = read_picture(self.model, self.checkpoint.load_image_processor())
+        """Those of a model that reads pictures among tokens, or before them."""
+        processor = self.checkpoint.load_image_processor()
         files = {name: self._file(name) for name in (VISION, EMBEDDING, _DECODER)}
-        self.exports, self.step = export_parts(self.model, picture, files, _DECODER, **options)
-        self.manifest |= {"vision": self.place + VISION, "embedding": self.place + EMBEDDING, "input": picture.name}
+        if is_vision_language(self.model):
+            self.picture = picture = read_picture(self.model, processor)
+            self.exports, self.step = export_parts(self.model, picture, files, _DECODER, **options)
+            self.manifest |= {"embedding": self.place + EMBEDDING}
+        else:
+            self.picture = picture = ahead = read_ahead(self.model, processor)
+            self.exports, self.step = export_ahead(self.model, ahead, files, _DECODER, **options)
+            self.manifest |= {"ahead": True, "seeing": ahead.seeing, "prompt": ahead.prompt}
+        self.manifest |= {"vision": self.place + VISION, "input": picture.name}
         self.manifest |= {"image_token": picture.token, "image_rows": picture.rows}
         self.manifest |= {"positions": picture.positions} if picture.positions else {}
         self.manifest |= {"token_types": picture.types} if picture.types else {}
@@ -299,11 +306,12 @@ def _write_beside(making: _Making) -> list[str]:
             shutil.copyfile(checkpoint.folder / name, folder / name)
         if step is not None:
             settings = model.generation_config.to_diff_dict() if model.generation_config is not None else {}
+            settings |= getattr(making.picture, "settings", {})
             _write_json(folder / "generation_config.json", settings)
             decoder = making.exports[[*making.exports][-1]]
             shapes = {str(value.name): list(value.shape or ()) for value in decoder.model.graph.inputs}
             genai = genai_config(model.config, settings, making.manifest["file"], shapes, step.handed_on)
-            if genai is not None:
+            if genai is not None and making.picture is None:
                 _write_json(folder / "genai_config.json", genai)
         _write_json(folder / MANIFEST, {"format": 1, "task": checkpoint.task, **making.manifest})
     if "tokenizer.json" not in copied and (takes_text(model) or step is not None):

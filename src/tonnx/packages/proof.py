@@ -15,8 +15,9 @@ from tonnx.frontends.patching import Patch, patched
 from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
+from tonnx.packages.pictures_ahead import PictureAhead, prove_ahead
 from tonnx.packages.vision_language import Picture, decoder_of, generated, prove_pictures, token_types
-from tonnx.run.decoding import FEATURES, padded
+from tonnx.run.decoding import padded
 from tonnx.run.package import Package
 from tonnx.run.rules import RULES
 
@@ -85,7 +86,7 @@ class Question:
 
     def context(self, package: Package) -> dict[str, np.ndarray]:
         if self.picture is not None:
-            return {FEATURES: np.stack([package.features(self.picture.pixels.numpy())] * len(self.rows))}
+            return self.picture.context(package, len(self.rows))
         return package.context({name: tensor.numpy() for name, tensor in self.read.items()}) if self.read else {}
 
 
@@ -119,18 +120,21 @@ def _first_of_equals(
 def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: Picture | None) -> PackageProof:
     has_encoder = not package.continues
     encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
+    ahead = picture if isinstance(picture, PictureAhead) else None
     if picture is not None:
-        encoder = prove_pictures(package, model, picture)
+        encoder = prove_pictures(package, model, picture) if ahead is None else prove_ahead(package, model, ahead)
     question = _question(package, model, extractor)
+    if ahead is not None:
+        question = _with_pictures(model, question, ahead)
     # Where prompts see later tokens, and what is generated does not, a part of a prompt is none.
     pasts = PASTS if picture is None or picture.types.get("text") == picture.types.get("new") else ()
     worst = max((_compare_scores(package, model, question.of(batch), pasts) for batch in BATCHES), default=0.0)
-    several = question if has_encoder else Question(_padded_rows(question))
+    several = question if has_encoder else Question(_padded_rows(question), picture=ahead)
     beginning = _told(model, _beginning(package, several, has_encoder), picture)
     asked: list[tuple[Question, dict[str, Any]]] = [(beginning, {})]
     if any(name in package.settings for name in RULES):
         asked.append((beginning, {name: package.settings.get(name) for name in RULES}))
-    if picture is not None:
+    if picture is not None and ahead is None:
         asked.append((_with_pictures(model, question, picture), {}))
     compared = [_compare_tokens(package, model, each, tokens, rules) for each, rules in asked]
     return PackageProof(tokens, sum(ties for ties, _ in compared), worst, encoder, any(apart for _, apart in compared))
@@ -196,7 +200,10 @@ def _compare_scores(package: Package, model: Any, question: Question, pasts: Seq
         tokens["position_ids"] = torch.from_numpy(package.decoder.positions(ids, mask))
     without = {} if "use_cache" not in inspect.signature(asked.forward).parameters else {"use_cache": False}
     with torch.no_grad(), model_runs(model, f"{len(ids)} prompts without a past"):
-        wanted = asked(**question.read, **tokens, **without)["logits"][:, -1].float().numpy()
+        if question.picture is not None:
+            wanted = _generated(model, question, 1, {}, True).scores[0].float().numpy()
+        else:
+            wanted = asked(**question.read, **tokens, **without)["logits"][:, -1].float().numpy()
     start, worst = package.decoder.start(len(ids), question.context(package)), 0.0
     for past in pasts:
         state = package.decoder.step(ids[:, :past], mask[:, :past], start)[1] if past else start
@@ -218,7 +225,7 @@ def _generated(model: Any, question: Question, count: int, rules: Mapping[str, A
     plain: Any = type(decoder.generation_config)
     ruled = {name: rule for name, rule in rules.items() if rule is not None}
     settings, decoder.generation_config = decoder.generation_config, plain(pad_token_id=0, **ruled)
-    pictures = question.picture.several(len(ids)) if question.picture is not None else {}
+    pictures = question.picture.asked(model, ids) if question.picture is not None else {}
     asked: dict[str, Any] = {"input_ids": ids, "attention_mask": mask, **pictures, **question.kinds}
     if question.read:
         decoder.generation_config.decoder_start_token_id = question.rows[0][0]

@@ -22,7 +22,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.packages.decoder import Step, check_state, decoder_step, model_runs, random_tokens
-from tonnx.run.decoding import DEEP, EMBEDDINGS, FEATURES, PLACES
+from tonnx.run.decoding import DEEP, EMBEDDINGS, FEATURES, NO_TOKEN, PLACES
 from tonnx.run.package import Package
 
 VISION, EMBEDDING = "vision_encoder.onnx", "embed_tokens.onnx"
@@ -80,13 +80,13 @@ class EmbeddingPart(torch.nn.Module):
         """What the decoder is given for each token, where the model takes that for an argument."""
 
         def stop(_: Any, __: Any, given: dict[str, Any]) -> None:
-            raise _Reached(given)
+            raise Reached(given)
 
         taken = inspect.signature(self.model.forward).parameters
         hook = self._decoder.register_forward_pre_hook(stop, with_kwargs=True)
         try:
             self.model(input_ids=ids, use_cache=False)
-        except _Reached as reached:
+        except Reached as reached:
             return {
                 name: value
                 for name, value in reached.given.items()
@@ -98,7 +98,7 @@ class EmbeddingPart(torch.nn.Module):
         return {EMBEDDINGS: self.embedding(ids)}
 
 
-class _Reached(Exception):
+class Reached(Exception):
     """A part of a model was called."""
 
     def __init__(self, given: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ class Picture:
     token: int
     name: str
     """Of the array with its pixels."""
-    several: Callable[[int], dict[str, torch.Tensor]]
+    several: Callable[[int], dict[str, torch.Tensor]] = lambda count: {}
     """The arrays of the same picture so many times: how they lie is the processor's business."""
     rows: int = 0
     deep: int = 0
@@ -200,6 +200,14 @@ class Picture:
         """All that is the same for every picture of this size."""
         return {name: array for name, array in self.arrays.items() if name != self.name}
 
+    def context(self, package: Package, count: int) -> dict[str, np.ndarray]:
+        """What the package's decoder is given of the same picture so many times."""
+        return {FEATURES: np.stack([package.features(self.pixels.numpy())] * count)}
+
+    def asked(self, model: Any, ids: torch.Tensor) -> dict[str, Any]:
+        """What `generate` is asked with beside prompts that have it."""
+        return self.several(len(ids))
+
 
 def is_vision_language(model: Any) -> bool:
     """Whether it reads pictures among the tokens of a text."""
@@ -215,47 +223,55 @@ def decoder_of(model: Any) -> Any:
     """What writes: the model itself, or a part of it, if it hands over to that when it is asked to generate."""
     from transformers import GenerationMixin
 
-    part = getattr(model, "language_model", None)
-    return part if isinstance(part, GenerationMixin) and type(model).generate is not GenerationMixin.generate else model
+    if type(model).generate is GenerationMixin.generate:
+        return model
+    parts = (part for part in model.modules() if isinstance(part, GenerationMixin) and part is not model)
+    return next(parts, model)
 
 
-def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
-    """A random picture, as the checkpoint's processor prepares it."""
+def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
+    """A picture, as the checkpoint's processor prepares it; nothing is known yet of what the model makes of it."""
     from PIL import Image
 
     if processor is None:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
         )
-    token = _picture_token(model)
     side = _side(processor)
     noise = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
-    with model_runs(model, f"a picture of {side} times {side} pixels"), torch.no_grad():
+    with model_runs(model, f"a picture of {side} times {side} pixels"):
         arrays = _prepared(model, processor, noise)
-        name = next((name for name in arrays if name.startswith("pixel_values")), None)
-        if name is None:
-            raise _no_package(model, "its image processor gives no pixels that the model takes")
-        picture = Picture(arrays, token, name, partial(_several, model, processor, noise, arrays))
-        if missing := [word for word in _needed(_reader(model))[1:] if word not in arrays]:
-            raise _no_package(model, f"it reads pictures together with {', '.join(missing)}")
+    name = next((name for name in arrays if name.startswith("pixel_values")), None)
+    if name is None:
+        raise no_package(model, "its image processor gives no pixels that the model takes")
+    return Picture(arrays, picture_token(model), name, partial(_several, model, processor, noise, arrays))
+
+
+def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
+    """A random picture, and what the model makes of it."""
+    picture = random_picture(model, processor, seed)
+    if picture.token == NO_TOKEN:
+        raise InvalidModel(f"{type(model).__name__} does not say which token stands for a picture")
+    with model_runs(model, f"a picture as an array of {[*picture.pixels.shape]}"), torch.no_grad():
+        if missing := [word for word in _needed(_reader(model))[1:] if word not in picture.arrays]:
+            raise no_package(model, f"it reads pictures together with {', '.join(missing)}")
         results = VisionPart(model, picture)(picture.pixels)
     deep = len(results) - 1
     if deep and deep_part(model) is None:
-        raise _no_package(model, "its pictures go into several layers of the decoder, in a way of its own")
+        raise no_package(model, "its pictures go into several layers of the decoder, in a way of its own")
     return _asked_of_generate(model, replace(picture, rows=len(results[FEATURES]), deep=deep, types=_types(model)))
 
 
-def _no_package(model: Any, why: str) -> TonnxError:
+def no_package(model: Any, why: str) -> TonnxError:
     return TonnxError(
         f"there is no package for a {type(model).__name__} yet", why=why, hint="tonnx.export takes its parts one by one"
     )
 
 
-def _picture_token(model: Any) -> int:
+def picture_token(model: Any) -> int:
+    """The token that stands for a picture, or for a part of it; NO_TOKEN: the config names none."""
     token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
-    if not isinstance(token, int):
-        raise InvalidModel(f"{type(model).__name__} does not say which token stands for a picture")
-    return token
+    return token if isinstance(token, int) else NO_TOKEN
 
 
 def _needed(function: Any) -> list[str]:
@@ -268,7 +284,10 @@ def _needed(function: Any) -> list[str]:
 def _prepared(model: Any, processor: Any, images: Any) -> dict[str, torch.Tensor]:
     """What of the processor's arrays the model takes."""
     prepared = processor(images=images, return_tensors="pt")
-    taken = {*inspect.signature(model.forward).parameters, *inspect.signature(_reader(model)).parameters}
+    if torch.is_tensor(prepared):  # the pictures of one text
+        prepared = {"pixel_values": prepared[None]}
+    readers = [each for each in (model.forward, _reader(model)) if each is not None]
+    taken = {name for each in readers for name in inspect.signature(each).parameters}
     return {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
 
 
@@ -469,11 +488,13 @@ def prove_pictures(package: Package, model: Any, picture: Picture) -> float:
     actual_tokens = package.decoder.embedded(ids.numpy())
     pairs = [("vision encoder", rows, package.features(picture.pixels.numpy()))]
     pairs += [("embedding", wanted, actual_tokens[name]) for name, wanted in of_tokens.items()]
-    worst = 0.0
-    for stage, wanted, actual in pairs:
-        expected = wanted.float().numpy()
-        difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
-        if not difference <= _RTOL:
-            raise VerificationFailed(f"the {stage} differs from the model's by {difference:.2g} of the largest value")
-        worst = max(worst, difference)
-    return worst
+    return max(compared(stage, wanted, actual) for stage, wanted, actual in pairs)
+
+
+def compared(stage: str, wanted: torch.Tensor, actual: np.ndarray) -> float:
+    """The difference of a stage's result, as a part of the largest value."""
+    expected = wanted.float().numpy()
+    difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
+    if not difference <= _RTOL:
+        raise VerificationFailed(f"the {stage} differs from the model's by {difference:.2g} of the largest value")
+    return difference

@@ -15,6 +15,8 @@ from tonnx.run.rules import Rules
 State = dict[str, np.ndarray]
 EMBEDDINGS, FEATURES = "inputs_embeds", "image_features"
 """What a decoder reads in the place of tokens, and the rows of pictures that take the places of some."""
+NO_TOKEN = -1
+"""In the place of the token for pictures, where a model has none."""
 PLACES, DEEP = "visual_pos_masks", "deepstack_features_"
 """Which tokens are of pictures, and the rows that a layer of the decoder adds to theirs; its number comes after it."""
 
@@ -72,6 +74,7 @@ class Decoder:
         self._deep = sum(name.startswith(DEEP) for name in session.inputs)
         self._offsets: dict[str, Any] | None = manifest.get("positions")
         self._types: dict[str, Any] = manifest.get("token_types", {})
+        self._seeing: dict[str, Any] = manifest.get("seeing", {})
         self._handed_on: dict[str, str] = dict(manifest.get("state", {}))
         self._one_token = bool(manifest.get("one_token"))
         self._one_text_after_past = bool(manifest.get("one_text_after_past"))
@@ -170,12 +173,22 @@ class Decoder:
             of_pictures = (ids == self._picture_token) & (FEATURES in state)
             prompt = np.where(of_pictures, self._types["picture"], self._types["text"])
             known[self._types["name"]] = prompt if length == new else np.full_like(ids, self._types["new"])
+        for name, pattern in self._seeing.items():
+            part = np.asarray(pattern)
+            known[name] = self._sees(ids, length > new).reshape(*ids.shape, *[1] * part.ndim) * part
         feeds = {name: known[name].astype(np.int64) for name in known if name in self._session.inputs}
         if self._embedding is not None:
             feeds |= self.embedded(ids, state.get(FEATURES))
             if self._deep:
                 feeds |= self._deep_rows(ids, feeds[EMBEDDINGS].shape[-1], state.get(FEATURES))
         return feeds
+
+    def _sees(self, ids: np.ndarray, has_past: bool) -> np.ndarray:
+        """Which tokens see a picture that is read before the text: those from its token on."""
+        if self._picture_token == NO_TOKEN:
+            return np.ones_like(ids)
+        after = np.cumsum(ids == self._picture_token, axis=1) > 0
+        return after | (~after.any(axis=1, keepdims=True) if has_past else False)
 
     def positions(self, ids: np.ndarray, mask: np.ndarray, sees: bool = False) -> np.ndarray:
         """The positions of tokens: those of a picture may lie on a grid, and those after it be nearer than they are."""

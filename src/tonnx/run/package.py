@@ -73,7 +73,7 @@ class Package:
                 raise InvalidModel(f"{self.folder} lacks its ONNX file", where=str(self.folder / name))
         sessions = [Session(self.folder / name, providers, threads, spin=spin) for name in names]
         self._session = sessions[0]
-        self.decoder = Decoder(sessions[-1], self.manifest, sessions[1] if self.sees else None)
+        self.decoder = Decoder(sessions[-1], self.manifest, sessions[1] if "embedding" in self.manifest else None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Package, (os.path.abspath(self.folder), *self._loaded_by)
@@ -88,7 +88,7 @@ class Package:
 
     @property
     def sees(self) -> bool:
-        """Whether texts have pictures among their tokens."""
+        """Whether texts have pictures, among their tokens or before them."""
         return "vision" in self.manifest
 
     def generate(self, prompts: Any, images: Any = None, **options: Any) -> list[Generation]:
@@ -135,6 +135,8 @@ class Package:
         """What the decoder is given: the prompts themselves, or what the encoder makes of them."""
         if images is not None:
             return self._seeing_prompts(prompts, images)
+        if "ahead" in self.manifest:
+            raise InvalidArgument(f"{self.folder} takes no text without a picture", hint="give images=[…]")
         if self.continues:
             return self.prompts(self.token_ids(prompts))
         if self.task == TRANSLATION:
@@ -152,24 +154,39 @@ class Package:
         images = [images] if isinstance(images, (str, os.PathLike)) or not isinstance(images, Sequence) else images
         if len(images) != len(rows):
             raise InvalidArgument(f"there are {len(images)} pictures for {len(rows)} prompts", hint="give one for each")
-        token, count = int(self.manifest["image_token"]), int(self.manifest["image_rows"])
-        features = np.stack([self.features(image) for image in images])
-        expanded = []
-        for row in rows:
-            if row.count(token) not in (0, 1, count):
-                raise InvalidArgument(f"a prompt has {row.count(token)} tokens for pictures; it may have one picture")
-            place = row.index(token) if token in row else 0
-            others = [each for each in row if each != token]
-            expanded.append([*others[:place], *[token] * count, *others[place:]])
-        return self.prompts(expanded, {FEATURES: features})
+        if "ahead" in self.manifest:
+            context = self.read_ahead(images)
+        else:
+            context = {FEATURES: np.stack([self.features(image) for image in images])}
+        return self.prompts([self._with_places(row) for row in rows], context)
+
+    def _with_places(self, row: list[int]) -> list[int]:
+        """A prompt with as many tokens for its picture as that has rows."""
+        if (prompt := self.manifest.get("prompt")) is not None and prompt:
+            row = [int(prompt["first"]), *row[1 : max(len(row) - int(prompt["dropped"]), 1)]]
+        token, count = self.manifest["image_token"], int(self.manifest["image_rows"])
+        if row.count(token) not in (0, 1, count):
+            raise InvalidArgument(f"a prompt has {row.count(token)} tokens for pictures; it may have one picture")
+        place = row.index(token) if token in row else 0
+        others = [each for each in row if each != token]
+        return [*others[:place], *[token] * count, *others[place:]]
 
     def features(self, image: Any) -> np.ndarray:
         """What the vision encoder makes of one picture: a row for each of its tokens."""
+        return np.concatenate([*self._seen(image).values()], axis=-1)
+
+    def read_ahead(self, images: Sequence[Any]) -> dict[str, np.ndarray]:
+        """What pictures leave in the decoder before any text, by the names of its inputs."""
+        each = [self._seen(image) for image in images]
+        return {name: np.concatenate([left[name] for left in each]) for name in each[0]}
+
+    def _seen(self, image: Any) -> dict[str, np.ndarray]:
+        """What the vision encoder gives for one picture."""
         pixels = image if isinstance(image, np.ndarray) else self._arrays([image])
         wanted = self._session.shapes[self._input]
         if list(pixels.shape) != list(wanted):
             raise InvalidArgument(f"the network takes a picture as an array of {wanted}, not {list(pixels.shape)}")
-        return np.concatenate([*self.run({self._input: pixels}).values()], axis=-1)
+        return self.run({self._input: pixels})
 
     def context(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """What the encoder makes of its inputs, by the names of the decoder's."""

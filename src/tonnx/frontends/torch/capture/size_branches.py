@@ -461,6 +461,8 @@ def _differs(
     With ``symbols``, their values there, also whether the program has tensors of other shapes than it says: a file is
     written by what it says.
     """
+    if any(dim.size(sizes) < 0 for leaf in call.leaves for dim in leaf.dynamic.values()):  # a size less others
+        raise _ModelFails("a size would be negative there")
     tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
     feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
