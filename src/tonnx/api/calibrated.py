@@ -19,6 +19,7 @@ from tonnx.ir.rewrite import no_collection
 from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, keep_from_fusing, optimise
+from tonnx.passes.rows import widen_rows
 from tonnx.proof.judge import UnopenedSession, run_of
 from tonnx.quant.histogram import METHODS, Histogram
 from tonnx.quant.integers import Form, Stored
@@ -27,13 +28,16 @@ from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
 from tonnx.quant.rescale import equalise, places, smooth
 from tonnx.quant.search import Loss, Point, output_loss, until_met
-from tonnx.quant.static import Written, channels_needed, steps_needed, write_static, write_trial
+from tonnx.quant.static import Written, channels_needed, origins_of, steps_needed, write_static, write_trial
 from tonnx.run.model import Model
 
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
-_TRIED = {"minmax": 1.0, "mse": 1.05}
-"""By which their loss counts: what cuts nothing off is safe beyond the data at hand, and some rows tell no more."""
+_TRIED = {"minmax": 1.0, "mse": 1.1}
+"""By which their square errors count: what cuts nothing off is safe beyond the data at hand, and some rows tell no
+more."""
+_CLEAR = 1.5
+"""By which square errors differ if half of the rows are enough."""
 _TRIED_ROWS = 64
 """Rows of samples that methods are tried on: more would cost as much again as to look at all samples once."""
 _KEPT = 32
@@ -131,6 +135,8 @@ def prepared(model: ir.Model) -> list[str]:
 def finished(model: ir.Model, target: Target) -> list[str]:
     """Take a network from that form to the opset and the runtime that were asked for."""
     keep_from_fusing(model, target.runtime)  # at CANON, where normalisations are one node
+    if target.runtime is not None:
+        widen_rows(model)
     legalise(model, target)
     notes = fit_runtime(model, target.runtime)
     clean_up(model)
@@ -161,7 +167,7 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[d
         notes += more
     keeper = _Keeper()
     channels = channels_needed(chosen) if how.correct_bias else {}
-    observed = observe(model, steps_needed(chosen), channels, samples, run_of, keeper.add)
+    observed = observe(model, steps_needed(chosen), channels, samples, _opened, keeper.add)
     study = _Study(model, read, chosen, observed, how, target, keeper)
     method = study.best_method()
     curve, sensitivity, lost = study.within_loss(method) if how.max_loss is not None else ([], {}, ())
@@ -192,7 +198,7 @@ def _smoothed(
     between = [place for place in places(model) if all(layer.node.op_type != "Conv" for layer in place.readers)]
     if between:
         axes = {str(place.value.name): place.axis for place in between}
-        smooth(model, between, largest(model, axes, first, run_of), power)
+        smooth(model, between, largest(model, axes, first, _opened), power)
     products = sum(layer.node.op_type != "Conv" and not layer.why for layer in candidates(model))
     note = f"{sum(len(place.readers) for place in between)} of {products} products read smoothed channels"
     return chain(first, samples), [note]
@@ -233,11 +239,20 @@ class _Keeper:
         if not full:
             self._bytes += sum(array.nbytes for array in own.values())
 
-    def first(self, rows: int) -> tuple[list[dict[str, np.ndarray]], list[dict[str, np.ndarray]]]:
+    def first(self, rows: int) -> list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
         """What is right for so many rows, about, and those."""
-        lengths = [max((len(array) for array in feeds.values() if array.ndim), default=1) for feeds in self.kept]
-        count = int(np.searchsorted(np.cumsum(lengths), rows)) + 1
-        return self.wanted[:count], self.kept[:count]
+        count = int(np.searchsorted(np.cumsum([_rows(feeds) for feeds in self.kept]), rows)) + 1
+        return list(zip(self.wanted[:count], self.kept[:count], strict=True))
+
+
+def _rows(feeds: Feeds) -> int:
+    return max((len(array) for array in feeds.values() if array.ndim), default=1)
+
+
+def _opened(model: ir.Model, *, fused_integers: bool = True) -> Run:
+    """What runs a copy of a network, which nobody else needs, on this processor."""
+    widen_rows(model)
+    return run_of(model, fused_integers=fused_integers)
 
 
 @dataclass
@@ -254,18 +269,23 @@ class _Study:
     keeper: _Keeper
     known: dict[tuple[str, Form], Stored] = field(default_factory=dict)
     """Weights that were rounded already."""
+    origins: dict[str, str] = field(init=False)
+    """Of what is rounded for all layers; the ranges of the origins are known."""
 
-    def steps(self, names: Sequence[str], method: str, histograms: Mapping[str, Histogram]) -> dict[str, Step]:
-        """Of the values that some layers need."""
-        needed = steps_needed([layer for layer in self.layers if layer.name in set(names)])
+    def __post_init__(self) -> None:
+        self.origins = origins_of(self.layers)
+
+    def steps(self, method: str, histograms: Mapping[str, Histogram]) -> dict[str, Step]:
+        """Of all values that are rounded for some layer."""
         levels = 1 << self.how.bits
-        ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in needed}
-        return {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
+        ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in histograms}
+        found = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
+        return {name: found[origin] for name, origin in self.origins.items()}
 
     def written(self, names: Sequence[str], method: str) -> tuple[ir.Model, list[Written]]:
         """A copy with integers in some layers, in the form of `prepared`."""
         with no_collection():
-            copy, steps = self.model.clone(), self.steps(names, method, self.observed.histograms)
+            copy, steps = self.model.clone(), self.steps(method, self.observed.histograms)
             return copy, write_static(copy, names, steps, self.observed.means, self.known)
 
     def run(self, names: Sequence[str], method: str) -> tuple[Run, int]:
@@ -285,28 +305,34 @@ class _Study:
     def best_method(self) -> str:
         if self.how.method != AUTO:
             return self.how.method
-        names, loss = [layer.name for layer in self.layers], output_loss(*self.keeper.first(_TRIED_ROWS))
+        names = [layer.name for layer in self.layers]
         with no_collection():
             copy = self.model.clone()
             trial = write_trial(copy, names, self.how.bits, self.observed.means, self.known)
-            run = run_of(copy, fused_integers=False)
+            run = _opened(copy, fused_integers=False)
+        # On samples that the ranges were not found on: those may reach further, and are cut off then.
+        steps = {method: trial.feeds(self.steps(method, self.observed.part)) for method in _TRIED}
 
-        def lost(method: str) -> float:
-            # On samples that the ranges were not found on: those may reach further, and are cut off then.
-            steps = trial.feeds(self.steps(names, method, self.observed.part))
-            return loss(lambda feeds: run({**feeds, **steps}))
+        def lost(method: str, wanted: Mapping[str, np.ndarray], sample: Feeds) -> float:
+            noise = output_loss([wanted], [sample])(lambda feeds: run({**feeds, **steps[method]}))
+            return _TRIED[method] * noise**2
 
-        return min(_TRIED, key=lambda method: _TRIED[method] * lost(method))
+        errors, rows = dict.fromkeys(_TRIED, 0.0), 0
+        for wanted, feeds in self.keeper.first(_TRIED_ROWS):
+            errors = {method: error + lost(method, wanted, feeds) for method, error in errors.items()}
+            rows += _rows(feeds)
+            if 2 * rows >= _TRIED_ROWS and max(errors.values()) > _CLEAR * min(errors.values()):
+                break
+        return min(errors, key=lambda method: errors[method])
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""
         assert self.how.max_loss is not None
         loss, names = self.loss(), [layer.name for layer in self.layers]
-        alone = output_loss(self.keeper.wanted, self.keeper.kept)
         everything = self._measured(loss, names, method, ())
         if everything.loss <= self.how.max_loss:
             return [everything], {}, ()
-        costs = {name: alone(self.run([name], method)[0]) for name in names}
+        costs = self._costs(method)
         order = sorted(names, key=lambda name: -costs[name])
         best, curve = until_met(order, lambda floats: self._measured(loss, names, method, floats), self.how.max_loss)
         if best is None:
@@ -315,6 +341,16 @@ class _Study:
                 why=f"the least loss was {min(point.loss for point in curve):.3g}",
             )
         return curve, costs, best.floats
+
+    def _costs(self, method: str) -> dict[str, float]:
+        """What is lost if a layer alone is rounded: they are put in order by it, which some rows are enough for."""
+        loss = output_loss(*zip(*self.keeper.first(_TRIED_ROWS), strict=True))
+
+        def lost(name: str) -> float:
+            copy, _ = self.written([name], method)
+            return loss(_opened(copy, fused_integers=False))
+
+        return {layer.name: lost(layer.name) for layer in self.layers}
 
     def _measured(self, loss: Loss, names: Sequence[str], method: str, floats: tuple[str, ...]) -> Point:
         left = [name for name in names if name not in set(floats)]

@@ -102,7 +102,7 @@ class Candidate:
 def too_small(layers: Sequence[Candidate]) -> dict[str, str]:
     """Layers that a processor computes no faster in integers, by name, and why; their noise would be for nothing.
 
-    Products with few weights, and what sums up few products of the network's own input: rounding it takes as long.
+    Products with few weights, and what sums up few products at either end of the network: rounding takes as long.
     """
     small = {}
     for layer in layers:
@@ -111,13 +111,21 @@ def too_small(layers: Sequence[Candidate]) -> dict[str, str]:
                 small[layer.name] = f"fewer than {FEWEST:,} weights gain nothing from integers"
         elif layer.x.is_graph_input() and layer.terms <= SHORT and not layer.is_turned_around:
             small[layer.name] = f"sums of {layer.terms} products of an input gain nothing from integers"
+        elif layer.terms <= SHORT and _is_last(layer.node):
+            small[layer.name] = f"sums of {layer.terms} products that no layer reads gain nothing from integers"
     return small if len(small) < len(layers) else {}
 
 
-def _is_summand(value: ir.Value) -> bool:
-    """Whether a value is added to something, as it is or pooled."""
-    users = [user for user, _ in value.uses()]
-    return any(user.op_type == "Add" or (user.op_type == "MaxPool" and _is_summand(user.outputs[0])) for user in users)
+def _is_last(node: ir.Node) -> bool:
+    """Whether no layer reads what comes of it."""
+    seen, nodes = {node}, [node]
+    for one in nodes:  # which grows
+        further = {user for value in one.outputs for user, _ in value.uses()} - seen
+        if any(user.op_type in KINDS for user in further):
+            return False
+        seen |= further
+        nodes += further
+    return True
 
 
 def tail_of(node: ir.Node) -> ir.Value:
@@ -252,11 +260,12 @@ def rounded_values(layers: Sequence[Candidate]) -> Rounded:
         readers |= computed
         whole |= {tail_of(node) for node in computed}
         values |= {tail_of(node): None for node in computed}
+    origins = {value: _origin(value, values) for value in values}
     handed = {
         user for value in values for user, index in value.uses()
         if index == 0 and user.domain == "" and user.op_type in HANDED_ON and not set(values).isdisjoint(user.outputs)
+        and (user.op_type != "MaxPool" or origins[value] in whole)  # of floats it is faster before they are rounded
     }  # fmt: skip
-    origins = {value: _origin(value, values) for value in values}
     return Rounded(origins, frozenset(whole), frozenset(readers | handed))
 
 
@@ -277,7 +286,13 @@ def _sum(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
     """A mean hardly shows that what it is taken of was rounded once more."""
     total = tail_of(node)
     averaged = not total.is_graph_output() and all(user.op_type in _MEANS for user, _ in total.uses())
-    return [node] if set(node.inputs) <= set(values) and (total in values or averaged) else []
+    return [node] if set(node.inputs) <= set(values) and (averaged or _reaches(total, values)) else []
+
+
+def _reaches(value: ir.Value, values: Mapping[ir.Value, None]) -> bool:
+    """Whether a value, or what it is handed on to, is among those that are rounded."""
+    handed = (user.outputs[0] for user, index in value.uses() if index == 0 and user.op_type in HANDED_ON)
+    return value in values or any(_reaches(other, values) for other in handed)
 
 
 def _mean(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
@@ -298,7 +313,7 @@ def _gated(node: ir.Node, values: Mapping[ir.Value, None]) -> list[ir.Node]:
     return [node, *gates]
 
 
-_COMPUTED = {"Add": _sum, "GlobalAveragePool": _mean, "Mul": _gated}
+_COMPUTED = {"Add": _sum, "Concat": _sum, "GlobalAveragePool": _mean, "Mul": _gated}
 """What ONNX Runtime has integer kernels for beside layers (QLinearAdd, QLinearGlobalAveragePool, QLinearMul)."""
 
 

@@ -89,9 +89,14 @@ def write_trial(
     return Trial({name: (str(scale.name), str(zero.name)) for name, (scale, zero) in inputs.items()})
 
 
+def origins_of(layers: Sequence[Candidate]) -> dict[str, str]:
+    """Every value that is rounded, and the one whose step it takes; by name. With fewer layers there may be others."""
+    return {str(value.name): str(origin.name) for value, origin in rounded_values(layers).origins.items()}
+
+
 def steps_needed(layers: Sequence[Candidate]) -> list[str]:
     """The values whose ranges have to be known, by name."""
-    return list(dict.fromkeys(str(origin.name) for origin in rounded_values(layers).origins.values()))
+    return list(dict.fromkeys(origins_of(layers).values()))
 
 
 def channels_needed(layers: Sequence[Candidate]) -> dict[str, int]:
