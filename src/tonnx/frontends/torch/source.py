@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-import linecache
 import os
 import re
 from collections.abc import Callable
@@ -22,7 +21,7 @@ import tonnx
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 NOT_THE_USERS = tuple(os.path.dirname(package.__file__ or "") + os.sep for package in (torch, tonnx, sympy))
 _NOT_THE_MODELS = (*NOT_THE_USERS, contextlib.__file__, inspect.__file__)
-_GENERATED = ("<eval_with_key", "<attrs generated")
+_GENERATED = ("<eval_with_key", "<attrs generated", "<frozen", "<__array_function__")
 """Names of code that torch.fx and attrs write; its text can be had, but nobody wrote it."""
 _ENTRANCES: set[CodeType] = set()
 _Function = TypeVar("_Function", bound=Callable[..., object])
@@ -65,11 +64,9 @@ def source_of(node: Node) -> str:
 def is_users(file: str) -> bool:
     """Whether code is neither PyTorch's nor ours, nor sympy's, which computes sizes.
 
-    That of a cell or a prompt is the user's, if its text can be had.
+    That of a cell, of a prompt, or of ``exec`` is the user's.
     """
-    if file.startswith("<"):
-        return not file.startswith(_GENERATED) and bool(linecache.getlines(file))
-    return not file.startswith(_NOT_THE_MODELS)
+    return not file.startswith(_GENERATED if file.startswith("<") else _NOT_THE_MODELS)
 
 
 @cache

@@ -92,6 +92,17 @@ def written_row_by_row(x: Tensor) -> Tensor:
     return y
 
 
+def made_into_tensors(x: Tensor) -> tuple[Tensor, ...]:
+    n = x.shape[1]
+    scale = x.new_tensor([n, n / 2, 3, 1])
+    return x * scale, x.new_tensor(n) + x, x * x.shape[:2].numel(), x[:, [0, n - 1]], x[:, [0, n // 2], 1]
+
+
+def scaled_and_filled(x: Tensor) -> tuple[Tensor, Tensor]:
+    n = x.shape[1]
+    return F.scaled_dot_product_attention(x, x, x, scale=n**-0.5), F.pad(x, (0, 1, 1, 0), value=1 / n)
+
+
 def cut_or_not(x: Tensor) -> Tensor:
     """By a part of an axis that may be all of it."""
     rest = x.shape[1] % 4
@@ -161,7 +172,7 @@ class Drawn(nn.Module):
 
 
 MODELS: list[Any] = [
-    Idiom(Drawn),
+    Idiom(Drawn), Idiom(made_into_tensors), Idiom(scaled_and_filled),
     Idiom(lists_of_places), Idiom(written_row_by_row), Idiom(cut_or_not, sizes=((2, 6), (3, 8), (1, 5))),
     Idiom(cut_or_not, sizes=((2, 8), (3, 6), (1, 5))), Idiom(ByName), Idiom(by_name), Idiom(MadeOnce),
     Idiom(attention_after_padding),

@@ -21,6 +21,14 @@ HERE = "tests/frontends/torch/python_flow/test_branches_refused.py"
 # What cannot be expressed
 
 
+def test_a_function_without_source() -> None:
+    """Made by `exec`, it cannot be rewritten; its branches on sizes are looked at all the same."""
+    source = "lambda x: torch.cat([x, x.new_ones(8 - x.shape[0], 3)]) if x.shape[0] < 8 else x"
+    with pytest.raises(tonnx.CaptureError, match="the model goes another way at other sizes") as caught:
+        tonnx.export(eval(source), torch.ones(6, 3), dynamic_axes={"x": {0: "n"}})
+    assert "<string>:1" in caught.value.where
+
+
 def dtypes_differ(x: Tensor) -> Tensor:
     y = x
     if x.sum() > 0:

@@ -20,7 +20,10 @@ def attention(
     is_causal: Any = False,
     **options: Any,
 ) -> torch.Tensor:
-    """``is_causal=n > 1``: a mask that hides what comes later, or nothing."""
+    """``is_causal=n > 1``: a mask that hides what comes later, or nothing. ``scale=n**-0.5``."""
+    if isinstance(scale := options.get("scale"), (torch.SymInt, torch.SymFloat)):
+        query = query * (scale * query.shape[-1] ** 0.5)
+        options["scale"] = None
     causal = truth(is_causal) if isinstance(is_causal, torch.SymBool) else is_causal
     if isinstance(causal, torch.Tensor) and attn_mask is not None:  # which goes only where it is not causal
         causal = False

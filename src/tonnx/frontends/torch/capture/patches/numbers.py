@@ -72,6 +72,13 @@ def _tensor(original: Any, data: Any = None, *args: Any, **kwargs: Any) -> Any:
     return torch.stack([part if isinstance(part, torch.Tensor) else original(part, dtype=dtype) for part in parts])
 
 
+def _new_tensor(original: Any, like: torch.Tensor, data: Any, *args: Any, **kwargs: Any) -> Any:
+    """``x.new_tensor([h, w])``."""
+    if not _has_size(data):
+        return original(like, data, *args, **kwargs)
+    return torch.tensor(data, *args, **{"dtype": like.dtype, "device": like.device, **kwargs})
+
+
 def _flat(data: Any) -> list[Any]:
     return [number for part in data for number in _flat(part)] if isinstance(data, (list, tuple)) else [data]
 
@@ -97,3 +104,4 @@ def python_numbers() -> Iterator[Patch]:
             yield Patch(number, name, method, _REASON, How.VALUE)
     yield Patch("torch", "tensor", _tensor, _REASON)
     yield Patch("torch", "as_tensor", _tensor, _REASON)
+    yield Patch("torch.Tensor", "new_tensor", _new_tensor, _REASON)

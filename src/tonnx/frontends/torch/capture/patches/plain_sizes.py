@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tonnx.frontends.patching import Patch
+from tonnx.frontends.patching import How, Patch
 
 _REASON = "it takes a size as a plain number, which fixes it"
 
@@ -35,6 +35,14 @@ def _unfold(original: Any, x: torch.Tensor, dimension: int, size: Any, step: Any
     if not is_dynamic(size) and not is_dynamic(step):
         return original(x, dimension, size, step)  # type: ignore[no-any-return]
     return windows(x, dimension, size, step)
+
+
+def _pad(original: Any, x: torch.Tensor, pad: Any, mode: str = "constant", value: Any = None) -> torch.Tensor:
+    """With a number that is made of sizes."""
+    if not isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return original(x, pad, mode, value)  # type: ignore[no-any-return]
+    inside = original(torch.ones_like(x, dtype=torch.bool), pad, mode, False)
+    return torch.where(inside, original(x, pad, mode, 0), value).to(x.dtype)
 
 
 # Places
@@ -85,6 +93,7 @@ def plain_sizes() -> Iterator[Patch]:
     for name in ("rand", "randn", "randint", "randperm"):
         yield Patch("torch", name, _drawn, _REASON)
     yield Patch("torch.Tensor", "unfold", _unfold, _REASON)
+    yield Patch("torch.nn.functional", "pad", _pad, _REASON, How.CODE)
     yield Patch("torch.nn.functional", "one_hot", _one_hot, _REASON)
     for name, part in (("triu", torch.triu), ("tril", torch.tril)):
         yield Patch("torch", f"{name}_indices", partial(_triangle, part), _REASON)

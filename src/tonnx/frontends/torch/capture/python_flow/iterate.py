@@ -85,6 +85,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         rule = _NUMBERS.get(getattr(torch, getattr(function, "__name__", ""), None))
         if rule is not None and not kwargs:
             return rule(owner, *args)
+    if isinstance(owner, torch.Size) and getattr(function, "__name__", "") == "numel":
+        return math.prod(owner)
     if function in _CLASSES and isinstance(first, (list, tuple)) and len(args) == 1 and not kwargs:
         return torch.tensor(first, dtype=_CLASSES[function] or torch.get_default_dtype())
     if function is torch._assert:
@@ -356,6 +358,8 @@ def with_numbers(index: Any) -> Any:
         return tuple(map(with_numbers, index))
     if isinstance(index, NumbersListed):
         return index.tensor
+    if isinstance(index, list) and any(map(is_dynamic, index)):
+        return torch.tensor(index)
     if not isinstance(index, slice):
         return index
     return slice(*map(_bound, (index.start, index.stop, index.step)))
