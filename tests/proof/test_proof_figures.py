@@ -9,7 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+import torch
 
+import tonnx
 from tonnx.errors import InvalidArgument
 from tonnx.proof import Tolerance, compare, default_tolerance, other_sizes, resize
 from tonnx.proof import compare as compare_function
@@ -314,3 +316,17 @@ def test_the_limit_leaves_every_symbol_one_size() -> None:
     assert all(
         any(s[symbol] != 16 and sum(s.values()) - s[symbol] == 80 for s in assignments) for symbol in dims
     )
+
+
+def test_what_to_do_about_a_size_that_never_comes() -> None:
+    """Three of the first rows, made flat: where there are two, the file's sizes do not fit."""
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        return x[:, :3].reshape(x.shape[0], -1)
+
+    with pytest.raises(tonnx.VerificationFailed) as caught:
+        tonnx.export(model, torch.randn(2, 8, 4), dynamic_axes={"x": {0: "b", 1: "n"}})
+    assert "if n is never 2, say so: torch.export.Dim('n', min=3) in dynamic_shapes" in str(caught.value)
+    limited = {"x": {0: torch.export.Dim("b"), 1: torch.export.Dim("n", min=3)}}
+    result = tonnx.export(model, torch.randn(2, 8, 4), dynamic_shapes=limited)
+    assert result.verification is not None and result.verification.ok

@@ -37,7 +37,7 @@ from tonnx.proof.trials.values import (
     rounding_decides,
     wide_values,
 )
-from tonnx.proof.trials.verification import Trial, Verification
+from tonnx.proof.trials.verification import BEYOND, Trial, Verification
 
 _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
 """A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
@@ -161,8 +161,6 @@ def _more_values(
 
 PLAIN = "every node as it stands"
 """How the trial of the example is called in which ONNX Runtime optimises nothing."""
-BEYOND = " (which the capture takes for impossible)"
-"""How the label ends of a trial at sizes just outside of the limits that the capture assumes."""
 
 
 def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) -> Iterator[_Inputs]:

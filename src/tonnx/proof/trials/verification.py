@@ -10,6 +10,9 @@ from tonnx.ir.target import OLDEST_RUN
 from tonnx.proof.compare import Comparison
 from tonnx.proof.subject import Arrays
 
+BEYOND = " (which the capture takes for impossible)"
+"""How the label ends of a trial at sizes just outside of the limits that the capture assumes."""
+
 
 @dataclass(frozen=True)
 class Trial:
@@ -132,8 +135,19 @@ class Verification:
             f"({failed} of {len(outputs)} outputs fail){figures}",
             where=f"at {_place(trial)}, shape {worst.shape}, {worst.dtype}",
             why=worst.reason,
+            hint=self._limit(),
             verification=self,
         )
+
+    def _limit(self) -> str | None:
+        """What to do where the file only fails at sizes of one dimension that the capture takes for impossible."""
+        failing, example = [trial for trial in self.trials if not trial.ok], self.trials[0].sizes
+        changed = {name: n for trial in failing for name, n in trial.sizes.items() if n != example[name]}
+        if len(changed) != 1 or not all(trial.label.endswith(BEYOND) for trial in failing):
+            return None
+        ((name, size),) = changed.items()
+        limit = f"min={size + 1}" if size < example[name] else f"max={size - 1}"
+        return f"if {name} is never {size}, say so: torch.export.Dim({name!r}, {limit}) in dynamic_shapes"
 
     def __str__(self) -> str:
         lines = []
