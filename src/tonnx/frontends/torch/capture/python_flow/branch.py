@@ -17,7 +17,6 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import Constants, own_facts, symbols
 from tonnx.frontends.torch.capture.python_flow.variables import (
     Attributes,
-    Content,
     Contents,
     Variables,
     changed,
@@ -81,7 +80,7 @@ class _Watched:
                     values["name", name] = _copied(value)
             now = contents_of([content.owner for content in self.contents.values()])
             for key in changed(self.contents, now):
-                values["content", key] = _content(now[key])
+                values["content", key] = now[key].held
             for (key, name), value in attributes.values().items():
                 values["attribute", key, name] = value
                 self.owners["attribute", key, name] = attributes.before[key, name]
@@ -98,7 +97,7 @@ class _Watched:
     def otherwise(self, key: Any, side: Side) -> Any:
         """The value on a side that does not change it."""
         if key[0] == "content":
-            return _content(self.contents[key[1]])
+            return self.contents[key[1]].held
         return self.owners[key][1] if key[0] == "attribute" else side.objects[key[1]]
 
     def label(self, key: Any) -> str:
@@ -121,9 +120,7 @@ class _Watched:
             self._fill(self.contents[key[1]].owner, value)
 
     def _fill(self, owner: Any, value: Any) -> None:
-        if isinstance(owner, RecordedList):
-            fill(owner, value.held)
-        elif not isinstance(value, RecordedList):
+        if isinstance(owner, RecordedList) or not isinstance(value, RecordedList):
             fill(owner, value)
         else:  # a list that has as many elements as only the run knows: another object
             names = [name for name, held in self.before.items() if held is owner]
@@ -137,12 +134,7 @@ class _Watched:
 
 def _copied(value: Any) -> Any:
     """Lists and dicts as they are now: both sides get to see the same ones."""
-    return pytree.tree_map(lambda leaf: leaf.like(leaf.held) if isinstance(leaf, RecordedList) else leaf, value)
-
-
-def _content(content: Content) -> Any:
-    """A list as it was; what a recorded list holds, again as one."""
-    return content.owner.like(content.held) if isinstance(content.owner, RecordedList) else content.held
+    return pytree.tree_map(lambda leaf: leaf.copied() if isinstance(leaf, RecordedList) else leaf, value)
 
 
 def record_branch(

@@ -110,6 +110,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     elif (name := getattr(function, "__name__", "")) in ("unbind", "split", "chunk"):
         owner = getattr(function, "__self__", None)
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
+    elif name == "tolist" and isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
+        lazy = NumbersListed(owner) if owner.dim() == 1 and is_dynamic(owner.shape[0]) else None
     return lazy if lazy is not None else function(*args, **kwargs)
 
 
@@ -130,9 +132,11 @@ def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> A
     if function is builtins.len:
         return first.size()
     if function in (builtins.list, builtins.tuple):
-        return first.like(first.held)
+        return first.copied()
     if not isinstance(first, Listed):
         return None
+    if isinstance(first, NumbersListed) and function in (builtins.max, builtins.min) and not (args or kwargs):
+        return (first.tensor.amax() if function is builtins.max else first.tensor.amin()).item()
     if function is builtins.sum:
         return first.tensor.sum(0) if not args else args[0] + first.tensor.sum(0)
     if function in (torch.tensor, torch.as_tensor):
@@ -315,9 +319,13 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
     for keyword in ("split_size", "split_size_or_sections", "chunks"):
         size = kwargs.get(keyword, size)
     dim = rest.pop(0) if rest else dim
-    if not isinstance(tensor, torch.Tensor) or not tensor.dim() or not is_dynamic(tensor.shape[dim]):
+    if not isinstance(tensor, torch.Tensor) or not tensor.dim():
         return None
     dim %= tensor.dim()
+    if isinstance(size, NumbersListed):
+        return Ragged(tensor, size.tensor, dim)
+    if not is_dynamic(tensor.shape[dim]):
+        return None
     if name == "unbind":
         return Listed(tensor, dim)
     if type(size) is not int or size < 1:  # of a size that moves with the axis, there may be a fixed number
@@ -346,7 +354,7 @@ def spread(as_tuple: bool, *parts: Any) -> Any:
     elements: Any = []
     for part in parts:
         if isinstance(part, RecordedList) and not isinstance(elements, RecordedList) and not elements:
-            elements = part.like(part.held)
+            elements = part.copied()
         else:
             elements = elements + (part if isinstance(part, list) else list(part))
     return tuple(elements) if as_tuple and not isinstance(elements, RecordedList) else elements

@@ -274,7 +274,9 @@ def yielded(values: Any) -> Any:
 
 def mapped(function: Any, *args: Any) -> Any:
     """``map(each, iterable)``; all of it at once where only the run knows how much there is."""
-    if function is not builtins.map or not any(isinstance(items(iterable), Items) for iterable in args[1:]):
+    if function is not builtins.map:
         return function(*args)
     each, *iterables = args
-    return listed(items(call(builtins.zip, *iterables)), lambda parts: each(*parts))
+    if not any(isinstance(items(iterable), Items) for iterable in iterables):
+        return map(lambda *parts: call(each, *parts), *iterables)
+    return listed(items(call(builtins.zip, *iterables)), lambda parts: call(each, *parts))

@@ -15,7 +15,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
 
 from tonnx.frontends.torch.capture.patches.short_sizes import define
-from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Ragged, RecordedList, listed
+from tonnx.frontends.torch.capture.python_flow.recorded_list import Listed, Places, Ragged, RecordedList, listed
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.values import (
     DTYPES,
@@ -267,6 +267,10 @@ class Merge:
         """Lists of different lengths become one list whose length is known at run time."""
         if isinstance(a, Ragged) or isinstance(b, Ragged):
             return self._ragged(name, a, b)
+        if isinstance(a, Places) and isinstance(b, Listed):
+            a = b if isinstance(b, Places) else a.made_for(b.element(0))
+        elif isinstance(b, Places) and isinstance(a, Listed):
+            b = b.made_for(a.element(0))
         stacked = [self._as_one(elements, side) for side, elements in enumerate((a, b))]
         like = next((tensor for tensor in stacked if tensor is not None), None)
         if like is None:
@@ -284,7 +288,7 @@ class Merge:
         if not (isinstance(a, Ragged) and isinstance(b, Ragged)) or a.axis != b.axis:
             return self._unmerged(name, a, b)
         joined, sizes = (self._pair(x, y) for x, y in zip(a.held, b.held, strict=True))
-        return lambda results: a.like((results[joined], results[sizes]))
+        return lambda results: Ragged(results[joined], results[sizes], a.axis)
 
     def _as_one(self, elements: list[Any], side: int) -> torch.Tensor | None:
         if isinstance(elements, Listed):

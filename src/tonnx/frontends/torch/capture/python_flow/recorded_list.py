@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
-from tonnx.frontends.torch.capture.python_flow.values import DTYPES, as_tensor
+from tonnx.frontends.torch.capture.python_flow.values import DTYPES, as_tensor, is_symbolic
 
 
 class _Element:
@@ -31,8 +33,6 @@ class RecordedList(list):  # type: ignore[type-arg]
 
     functions: dict[Any, Callable[..., torch.Tensor]]
     """What PyTorch's functions make of the whole list."""
-    held: Any
-    """What is in it now."""
 
     def __init__(self) -> None:
         super().__init__([_Element()])  # a list for C++, which does not ask `__iter__`
@@ -45,9 +45,19 @@ class RecordedList(list):  # type: ignore[type-arg]
         """One of them."""
         raise NotImplementedError
 
-    def like(self, held: Any) -> RecordedList:
-        """A list of the same kind that holds something else."""
-        raise NotImplementedError
+    def copied(self) -> RecordedList:
+        """What it is now."""
+        other = RecordedList()
+        other.become(self)
+        return other
+
+    def become(self, other: RecordedList) -> None:
+        """Hold what another one holds, and as it does: places for anything become a list of what is put there."""
+        self.__class__, self.__dict__ = type(other), dict(vars(other))
+
+    def is_as(self, other: RecordedList) -> bool:
+        """Whether both hold the very same."""
+        return type(self) is type(other) and all(map(operator.is_, vars(self).values(), vars(other).values()))
 
     def padded(self, value: float, side: str) -> torch.Tensor:
         """The elements along a new axis 0, with a value where the axis 0 of one is shorter than the longest."""
@@ -79,16 +89,15 @@ class Listed(RecordedList):
     def tensor(self, tensor: torch.Tensor) -> None:
         self._held, self._axis = tensor, 0
 
-    held = tensor
-
     def size(self) -> Any:
         return self._held.shape[self._axis]
 
     def element(self, index: Any) -> Any:
         return self._held.select(self._axis, index)
 
-    def like(self, held: torch.Tensor) -> Listed:
-        return type(self)(held)
+    def like(self, tensor: torch.Tensor) -> Listed:
+        """A list of the same kind that holds something else."""
+        return type(self)(tensor)
 
     def padded(self, value: float, side: str) -> torch.Tensor:
         return self.tensor
@@ -109,6 +118,24 @@ class Listed(RecordedList):
     def __iadd__(self, other: Any) -> Any:
         self.tensor = _together(self, other)
         return self
+
+    def __setitem__(self, index: Any, element: Any) -> None:
+        if isinstance(index, slice):
+            raise Unsuitable("a part of the list that it fills is replaced")
+        if not self.takes(element):
+            self.become(self.made_for(element))
+        value = stacked([element]).to(self.tensor.dtype)
+        self.tensor = self.tensor.index_put((as_tensor(index).reshape(1),), value)
+
+    def takes(self, element: Any) -> bool:
+        """Whether it is of the kind of the elements."""
+        one = stacked([element])
+        same_rank = one.dim() == self.tensor.dim() and one.dtype == self.tensor.dtype
+        return same_rank and statically_known_true(sym_eq(one.shape[1:], self.tensor.shape[1:]))
+
+    def made_for(self, element: Any) -> Listed:
+        """As many elements of another kind: places of no kind yet, or numbers, that are to be set one by one."""
+        raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
 
     def append(self, element: Any) -> None:
         """Add one at the end."""
@@ -138,11 +165,8 @@ class Ragged(RecordedList):
 
     @property
     def held(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """What it is made of."""
         return self.joined, self.sizes
-
-    @held.setter
-    def held(self, held: tuple[torch.Tensor, torch.Tensor]) -> None:
-        self.joined, self.sizes = held
 
     def size(self) -> Any:
         return self.sizes.shape[0]
@@ -154,9 +178,6 @@ class Ragged(RecordedList):
         for known in (length >= 0, start >= 0, start + length <= self.joined.shape[self.axis]):
             torch._check(known)
         return self.joined.narrow(self.axis, start, length)
-
-    def like(self, held: tuple[torch.Tensor, torch.Tensor]) -> Ragged:
-        return Ragged(*held, self.axis)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
@@ -197,6 +218,32 @@ class NumbersListed(Listed):
     def element(self, index: Any) -> Any:
         return self._held.select(self._axis, index).item()
 
+    def takes(self, element: Any) -> bool:
+        return type(element) in DTYPES and super().takes(element)
+
+    def made_for(self, element: Any) -> Listed:
+        one = stacked([element])
+        if one.dim() > 1:
+            return Places(self.tensor).made_for(element)
+        dtype = torch.promote_types(self.tensor.dtype, one.dtype) if type(element) in DTYPES else one.dtype
+        return listed([element], self.tensor.to(dtype))
+
+
+class Places(Listed):
+    """``[None] * n``: a list of nothing yet."""
+
+    def element(self, index: Any) -> Any:
+        if is_symbolic(index):
+            raise LookupError("a place is read before any is set")  # in the first pass, perhaps, in which it is not
+        return None
+
+    def takes(self, element: Any) -> bool:
+        return element is None
+
+    def made_for(self, element: Any) -> Listed:
+        one = stacked([element])
+        return listed([element], torch.zeros([self.size(), *one.shape[1:]], dtype=one.dtype))
+
 
 class TuplesListed(Listed):
     """A list of tuples, of numbers or of tensors of one shape; each is held as one tensor."""
@@ -209,8 +256,8 @@ class TuplesListed(Listed):
         parts = self._held.select(self._axis, index).unbind()
         return tuple(part.item() for part in parts) if self._numbers else parts
 
-    def like(self, held: torch.Tensor) -> TuplesListed:
-        return TuplesListed(held, self._numbers)
+    def like(self, tensor: torch.Tensor) -> TuplesListed:
+        return TuplesListed(tensor, self._numbers)
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -234,6 +281,8 @@ def listed(elements: list[Any], tensor: torch.Tensor) -> Listed:
         return elements.like(tensor)
     if not isinstance(elements, Listed) and isinstance(elements[0], tuple):
         return TuplesListed(tensor, type(elements[0][0]) in DTYPES)
+    if isinstance(elements, Places) or (not isinstance(elements, Listed) and elements[0] is None):
+        return Places(tensor)
     numbers = isinstance(elements, NumbersListed) or (not isinstance(elements, Listed) and type(elements[0]) in DTYPES)
     return NumbersListed(tensor) if numbers else Listed(tensor)
 
@@ -249,6 +298,8 @@ def tensors(elements: list[Any]) -> list[torch.Tensor]:
     for element in elements:
         if isinstance(element, tuple) and element:
             element = torch.stack(tensors(list(element)))
+        if element is None:
+            element = torch.zeros(0)
         if not isinstance(element, torch.Tensor) and type(element) not in DTYPES:
             raise Unsuitable(f"it appends a {type(element).__name__} to a list, which is not a tensor")
         converted.append(as_tensor(element))

@@ -15,7 +15,7 @@ _COUNTS = frozenset("len sum tuple list map unbind split chunk".split())
 _NUMBERS = frozenset("bool int float round max min any all".split())
 _OF_MODULES = frozenset("floor ceil trunc sqrt exp log log2 log10".split())
 _OF_MODULES |= frozenset("tensor as_tensor _assert Tensor FloatTensor LongTensor".split())
-_METHODS = frozenset("unbind split chunk equal allclose is_nonzero numel".split())
+_METHODS = frozenset("unbind split chunk equal allclose is_nonzero numel tolist".split())
 """Functions that would ask for a plain number."""
 _OF_THE_CALLER = frozenset("locals globals vars dir eval exec super _getframe currentframe stack".split())
 

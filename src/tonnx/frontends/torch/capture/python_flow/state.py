@@ -64,6 +64,8 @@ class Learned:
     """Variables without a value before the loop that not every pass sets, as a pass leaves them."""
     held: dict[str, _Held] = field(default_factory=dict)
     """Lists that have to be carried."""
+    kinds: dict[Place, list[Any]] = field(default_factory=dict)
+    """Lists whose elements are set by the passes, and are something else before the loop: one of them."""
     last: set[str] = field(default_factory=set)
     """Variables that are something else before the loop, and that every pass sets: only the last pass counts."""
 
@@ -109,6 +111,8 @@ class _Carried:
         for i, leaf in enumerate(self.leaves):
             if (name, i) in learned.tensors:
                 self.leaves[i] = as_tensor(leaf, learned.tensors[name, i])
+            if (name, i) in learned.kinds:
+                self.leaves[i] = self.leaves[i].made_for(learned.kinds[name, i][0])
         self.places = [
             i
             for i, leaf in enumerate(self.leaves)
@@ -119,7 +123,7 @@ class _Carried:
     def give(self, value: Any) -> None:
         """What the body gets. It may change the very object."""
         leaves, _ = _flattened(value)
-        self._given = (value, [leaf.like(leaf.tensor) if isinstance(leaf, Listed) else leaf for leaf in leaves])
+        self._given = (value, [leaf.copied() if isinstance(leaf, Listed) else leaf for leaf in leaves])
 
     def states(self) -> list[torch.Tensor]:
         """What is carried, as tensors."""
@@ -162,7 +166,11 @@ class _Carried:
         return [_state(leaves[i], self.leaves[i]) for i in self.places]
 
     def _compare(self, i: int, old: Any, new: Any, learned: Learned) -> None:
-        if old is new or (isinstance(old, Listed) and isinstance(new, Listed)) or alike(old, new):
+        if isinstance(old, Listed) and isinstance(new, Listed):
+            if type(old) is not type(new) or old.tensor.dtype != new.tensor.dtype:
+                learned.kinds[self.name, i] = [new.element(0)]
+            return
+        if old is new or alike(old, new):
             return
         if isinstance(old, torch.Tensor) and type(new) in DTYPES and fits(new, old):
             return

@@ -99,7 +99,7 @@ def contents_of(values: Iterable[Any]) -> Contents:
         if id(value) in contents:
             continue
         if isinstance(value, RecordedList):
-            contents[id(value)] = Content(value, value.held)
+            contents[id(value)] = Content(value, value.copied())
         elif type(value) is list or type(value) is dict:
             contents[id(value)] = Content(value, value.copy())
             left += value if isinstance(value, list) else value.values()
@@ -138,7 +138,7 @@ def held_elsewhere(value: Any, references: int) -> bool:
 def fill(container: Any, content: Any) -> None:
     """Put contents back into a list or dict."""
     if isinstance(container, RecordedList):
-        container.held = content
+        container.become(content)
     elif isinstance(container, list):
         container[:] = content
     else:
@@ -152,8 +152,8 @@ def changed(before: Contents, after: Contents) -> list[int]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, torch.Tensor) or isinstance(b, torch.Tensor):
-        return a is b
+    if isinstance(a, RecordedList):
+        return a.is_as(b)
     if isinstance(a, dict):
         return list(a) == list(b) and all(x is y for x, y in zip(a.values(), b.values(), strict=True))
     return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
