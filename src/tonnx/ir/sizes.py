@@ -65,12 +65,18 @@ class SizeArithmetic:
 
     def _bearer(self, x: ir.Value, axis: int, dim: str) -> tuple[ir.Value, int]:
         """Where to read a named dimension: at a graph input that has it, so that ``x`` need not be computed for it."""
-        if self.before is None and self.parent is None:
-            for graph_input in self.graph.inputs:
-                for at, other in enumerate(graph_input.shape or ()):
-                    if isinstance(other, ir.SymbolicDim) and other.value == dim:
-                        return graph_input, at
-        return x, axis
+        own = self.before is None and self.parent is None
+        return (self.input_with(dim) if own else None) or (x, axis)
+
+    def input_with(self, dim: str) -> tuple[ir.Value, int] | None:
+        """An input of the model that has a named dimension, and the axis."""
+        if self.parent is not None:
+            return self.parent.input_with(dim)
+        for graph_input in self.graph.inputs:
+            for at, other in enumerate(graph_input.shape or ()):
+                if isinstance(other, ir.SymbolicDim) and other.value == dim:
+                    return graph_input, at
+        return None
 
     def known_size(self, dim: str) -> ir.Value | None:
         """The value that holds a named dimension, if one was made in this graph or around it."""

@@ -249,6 +249,8 @@ def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:
     text = str(expression.xreplace(dims._names))
     if (existing := op.known_size(text)) is not None:
         return existing
+    if expression.is_Symbol and (bearer := op.input_with(text)) is not None:
+        return op.size(*bearer)
     if expression.is_Symbol:
         raise LoweringError(f"the size {text} is used before it is known")
     name = type(expression).__name__
