@@ -49,6 +49,17 @@ CASES = {
         np.arange(6, dtype=np.float32).reshape(3, 2),
         1,
     ),
+    "a softmax of integers": (
+        """(float[4, 16] x) => (float[4, 16] y) <float fine = {0.0039}, float coarse = {0.04}, uint8 zero = {3}> {
+            steps = QuantizeLinear (x, coarse, zero)
+            floats = DequantizeLinear (steps, coarse, zero)
+            shares = Softmax (floats)
+            rounded = QuantizeLinear (shares, fine, zero)
+            y = DequantizeLinear (rounded, fine, zero)
+        }""",
+        np.random.default_rng(0).uniform(0, 3, (4, 16)).astype(np.float32),
+        1,
+    ),
     "forwards, which is fused rightly": (
         COUNTED.replace("{sums}", "").replace("{last}", "total"), np.arange(6, dtype=np.float32).reshape(3, 2), 0,
     ),

@@ -124,10 +124,23 @@ def _sum_up(_: Builder, node: ir.Node) -> None:
     add.op_type = "Sum"
 
 
+def _is_of_integers(node: ir.Node) -> bool:
+    """QLinearSoftmax has other integers than the nodes that it is made of, at one number in ten."""
+    read, readers = node.inputs[0], [user.op_type for user, _ in node.outputs[0].uses()]
+    maker = None if read is None else read.producer()
+    return maker is not None and maker.op_type == "DequantizeLinear" and readers == ["QuantizeLinear"]
+
+
+def _read_larger_of_itself(op: Builder, node: ir.Node) -> None:
+    """The larger of a value and itself is that value, and no DequantizeLinear."""
+    node.replace_input_with(0, op.Max(node.inputs[0], node.inputs[0]))
+
+
 Fusions = dict[str, tuple[tuple[Callable[[ir.Node], bool], Callable[[Builder, ir.Node], None]], ...]]
 """By the operator: whether a node is fused to no good, and what keeps it from that."""
 _WRONG: Fusions = {
     "Pad": ((_is_zero_padding_of_pool, _pad_with_almost_zero),),
     "Gather": ((_is_gather_of_wrapped_range, _end_range_at_zero),),
+    "Softmax": ((_is_of_integers, _read_larger_of_itself),),
 }
 _SLOW_ON_CPU: Fusions = {"LayerNormalization": ((_is_normalised_sum, _sum_up),)}

@@ -127,7 +127,8 @@ def _compared(
         proto.graph.output.append(onnx.ValueInfoProto(name=name))
     arrays = Session(proto.SerializeToString(), optimised=optimised).run(feeds)
     steps = {
-        name: [arrays[output].astype(np.int64) + shift for output, shift in results] for name, results in places.items()
+        name: [np.asarray(arrays[output].astype(np.int64) + shift) for output, shift in results]
+        for name, results in places.items()
     }
     return Integers(_rows(model, run, steps))
 

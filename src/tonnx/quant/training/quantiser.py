@@ -95,7 +95,9 @@ class Quantiser(torch.nn.Module):
         if self.symmetric:
             self.zero_point = torch.zeros_like(scale, dtype=torch.int32)
         else:
-            self.zero_point = torch.round(-least / scale).clamp(self.low, self.high).int()
+            # Even with powers of two, where ties are common: kernels round them after the zero point was added.
+            unit = 2 if self.power_of_two else 1
+            self.zero_point = (torch.round(-least / scale / unit) * unit).clamp(self.low, self.high).int()
         if self.log_scale is not None:
             # A power of two is reached from below: ceil of it must stay itself under small steps in both directions.
             begin = torch.log2(scale) - (0.5 if self.power_of_two else 0.0)
