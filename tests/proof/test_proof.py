@@ -464,3 +464,16 @@ def test_sizes_beyond_what_the_capture_assumes_are_tried(tmp_path: Path) -> None
     assert "too long" in str(trials["n=10 (which the capture takes for impossible)"].skipped)
     asked = replace(subject, limits={"n": (4, 9)})
     assert prove(path, asked).ok
+
+
+def test_sizes_beyond_take_those_along_that_are_computed_of_them(tmp_path: Path) -> None:
+    """The mask of more tokens is longer, or the model is asked what nobody asks it."""
+    add = helper.make_node("Add", ["x", "mask"], ["y"])
+    shapes = {"x": (FLOAT, ["n"]), "mask": (FLOAT, ["n * 1"])}
+    (path := tmp_path / "sum.onnx").write_bytes(model_bytes([add], shapes, {"y": (FLOAT, ["n"])}))
+    example = {name: np.arange(1, 6, dtype=np.float32) for name in shapes}
+    dynamic = {"x": {0: "n"}, "mask": {0: "n * 1"}}
+    subject = Subject(lambda feeds: [feeds["x"] + feeds["mask"]], example, ["y"], dynamic, assumed={"n": (4, 9)})
+    proof = prove(path, subject)
+    beyond = [trial for trial in proof.trials if "takes for impossible" in trial.label]
+    assert proof.ok and [trial.sizes for trial in beyond] == [{"n": n, "n * 1": n} for n in (3, 10)]

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from tonnx.errors import CaptureError, TonnxError, VerificationFailed, cause_of
+from tonnx.ir.size_expressions import derived_sizes
 from tonnx.proof.compare import EXACT, Comparison, compare, incomparable
 from tonnx.proof.judge import checked, open_session
 from tonnx.proof.session import PATIENCE, Session, one_line
 from tonnx.proof.subject import Arrays, Reference, Subject, copies
 from tonnx.proof.trials.budget import Budget
-from tonnx.proof.trials.inputs import Sizes, draw, other_sizes, symbol_sizes
+from tonnx.proof.trials.inputs import Sizes, draw, following, other_sizes, symbol_sizes
 from tonnx.proof.trials.ranking import Ranked, in_order
 from tonnx.proof.trials.rounding import Quantised
 from tonnx.proof.trials.saturation import runtime_saturates
@@ -169,7 +170,8 @@ def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) ->
     assignments = _permitted(subject, other_sizes(dims, subject.ranges(dims), limit, batch))
     # Those that change most dimensions come first: one of them may be all that there is time for.
     assignments.sort(key=lambda sizes: -sum(sizes[symbol] != size for symbol, size in dims.items()))
-    beyond = _permitted(subject, subject.beyond(dims)) if limit else []
+    outside = following(subject.beyond(dims), derived_sizes(list(dims)), subject.limits)
+    beyond = _permitted(subject, [sizes for sizes in outside if sizes != dims]) if limit else []
     for index, sizes in enumerate([*assignments, *beyond]):
         label = _label(sizes, dims) + (BEYOND if sizes in beyond else "")
         yield label, sizes, _drawn(subject, sizes, seed, index)

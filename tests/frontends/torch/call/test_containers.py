@@ -194,11 +194,54 @@ def test_a_count_that_is_no_size_is_told(tmp_path: Path) -> None:
     assert "[!] fixed in the file, though the model counts with it: past_key_values: seen = 11" in result.notes
 
 
-def test_dynamic_shapes_of_a_cache(tmp_path: Path) -> None:
-    shapes = {"x": {1: "sequence"}, "past_key_values": {1: "past"}}
+@pytest.mark.parametrize(
+    "past",
+    [
+        {1: "past"},
+        [[{1: "past"}] * 2] * 2,  # as torch.export has it: lists of keys and of values
+        {"key_cache": [{1: "past"}] * 2, "value_cache": [{1: "past"}] * 2},
+    ],
+)
+def test_dynamic_shapes_of_a_cache(past: Any, tmp_path: Path) -> None:
+    shapes = {"x": {1: "sequence"}, "past_key_values": past}
     tonnx.export(Decoder(), (torch.randn(2, 5, 3), filled()), tmp_path / "net.onnx", dynamic_shapes=shapes)
     inputs = names_and_shapes(onnx.load(tmp_path / "net.onnx").graph.input)
     assert inputs["past_key_values.0.key"] == [2, "past", 3]
+
+
+def test_lists_of_a_cache_that_differ_are_refused() -> None:
+    """In which order its tensors would be is nothing that everybody agrees on."""
+    shapes = {"x": {1: "sequence"}, "past_key_values": [[{1: "past"}] * 2, [{1: "past"}, {}]]}
+    with pytest.raises(InvalidArgument, match="which has no such part"):
+        tonnx.export(Decoder(), (torch.randn(2, 5, 3), filled()), dynamic_shapes=shapes)
+
+
+@dataclass
+class Counted:
+    """Keys, and how many of their places are used, as a tensor."""
+
+    keys: torch.Tensor
+    used: torch.Tensor
+
+
+def read(x: torch.Tensor, past: Any) -> torch.Tensor:
+    return x + (past.keys * past.used if isinstance(past, Counted) else past[0] + past[1] * 2)
+
+
+@pytest.mark.parametrize("way", ["dynamic_axes", "dynamic_shapes"])
+@pytest.mark.parametrize(
+    ("past", "dynamic"),
+    [
+        (Counted(torch.randn(2, 3), torch.tensor(4)), {"past_keys"}),
+        ([torch.randn(2, 3), torch.randn(2, 3)], {"past_0", "past_1"}),
+    ],
+)
+def test_axes_of_an_argument_are_those_of_what_it_holds(past: Any, dynamic: set[str], way: str) -> None:
+    """A count beside the keys has no axes; a list's tensors have names of their own."""
+    options: dict[str, Any] = {way: {"x": {0: "batch"}, "past": {0: "batch"}}}
+    result = tonnx.export(read, (torch.randn(2, 3), past), **options)
+    shapes = {str(value.name): str(value.shape) for value in result.model.graph.inputs}
+    assert {name for name, shape in shapes.items() if "batch" in shape} == {"x", *dynamic}
 
 
 def test_output_class_that_torch_flattens_without_names(tmp_path: Path) -> None:

@@ -52,6 +52,19 @@ def test_expression_in_dynamic_shapes(tmp_path: Path) -> None:
     assert shapes(tmp_path / "net.onnx")["mask"] == [2, "past + sequence"]
 
 
+def test_a_size_less_others(tmp_path: Path) -> None:
+    """Where it would be negative nothing is tried, by the capture's branches as by the proof."""
+
+    def ahead(x: torch.Tensor, past: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        row = torch.cat([past, x], dim=1)
+        return torch.where(mask, row[:, 4:] if row.shape[1] > 6 else row[:, 4:] * 2, 0.0)
+
+    axes = {"x": {1: "sequence"}, "past": {1: "past"}, "mask": {1: "past + sequence - 4"}}
+    result = tonnx.export(ahead, example(mask=4), tmp_path / "net.onnx", dynamic_axes=axes)
+    assert result.verification is not None
+    assert all(trial.sizes["past + sequence - 4"] >= 0 for trial in result.verification.trials)
+
+
 def test_nobody_said_so(tmp_path: Path) -> None:
     axes = {"x": {1: "sequence"}, "past": {1: "past"}, "mask": {1: "total"}}
     result = tonnx.export(attend, example(), tmp_path / "net.onnx", dynamic_axes=axes)

@@ -226,3 +226,14 @@ def test_a_branch_is_not_blamed_for_what_another_does_at_the_same_sizes(
     looks.branches += [size_branches.OneSided((HERE, seen), {"n": seen}) for seen, _ in conditions]
     looks._flips += [lambda sizes, where=where: sizes["n"] in where for _, where in conditions]  # type: ignore[misc]
     assert [branch.sizes["n"] for branch in looks.guilty()] == guilty
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.complex64])
+def test_numbers_that_numpy_does_not_have_are_compared(dtype: torch.dtype) -> None:
+    """Both sides are right for any size: the one of the example is enough, and is found to be."""
+
+    def doubles(x: Tensor) -> Tensor:
+        return x * 2 if x.shape[0] > 3 else x + x
+
+    result = tonnx.export(doubles, torch.ones(5).to(dtype), dynamic_axes={"x": {0: "n"}})
+    assert not any("If" in node.op_type for node in result.model.graph)

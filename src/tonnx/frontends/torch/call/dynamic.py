@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 from tonnx.errors import InvalidArgument
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes, unknown_axes_name
@@ -27,14 +28,16 @@ def apply_dynamic_axes(
 
     Without ``output_names`` it is only known after the capture what the outputs are called.
     """
-    by_name = {leaf.name: leaf for leaf in call.leaves}
+    by_name, arguments = {leaf.name: leaf for leaf in call.leaves}, call.leaves_of_arguments()
     outputs: dict[str, dict[int, str]] = {}
     for name, wanted in checked_axes(axes).items():
         named = axis_names(name, wanted)
-        inside = [leaf for leaf in call.leaves if leaf.name.startswith(f"{name}.")]  # a cache: all that it holds
+        # A part of a cache, or an argument: all that it holds.
+        inside = [leaf for leaf in call.leaves if leaf.name.startswith(f"{name}.")] or arguments.get(name, [])
         if name in by_name or inside:
-            for leaf in [by_name[name]] if name in by_name else inside:
-                for axis, dim in named.items():
+            leaves = [by_name[name]] if name in by_name else inside
+            for axis, dim in named.items():
+                for leaf in _having(axis, leaves):
                     place = _checked_axis(leaf, axis)
                     leaf.dynamic[place] = replace(leaf.dynamic.get(place) or DimSpec(dim), name=dim, optional=False)
         elif name in output_names or not output_names:
@@ -63,6 +66,12 @@ def settle_expressions(call: ModelCall) -> None:
                 hint="give an example in which they agree, or name the dimension by itself",
             )
         leaf.dynamic[axis] = replace(dim, name=expression.text, expression=expression)
+
+
+def _having(axis: Any, leaves: list[Leaf]) -> list[Leaf]:
+    """Of what a container holds, the tensors that have an axis: counts beside keys and values have none."""
+    having = [leaf for leaf in leaves if isinstance(axis, int) and -leaf.tensor.dim() <= axis < leaf.tensor.dim()]
+    return having or leaves
 
 
 def _checked_axis(leaf: Leaf, axis: Any) -> int:
@@ -138,8 +147,13 @@ def _enter(spec: Any, node: Node, path: str, leaves: dict[int, Leaf]) -> None:
                 leaf.dynamic[_checked_axis(leaf, axis)] = dim_spec
         return
     if node.parts and _is_of_a_tensor(spec):
-        for part in _tensor_nodes(node):
-            _enter(spec, part, path, leaves)
+        inside = {id(leaves[id(part)]): part for part in _tensor_nodes(node)}
+        for axis, dim in spec.items():
+            for leaf in _having(axis, [leaves[id(part)] for part in inside.values()]):
+                _enter({axis: dim}, inside[id(leaf)], path, leaves)
+        return
+    if (alike := _alike(spec, node)) is not None:
+        _enter(alike, node, path, leaves)
         return
     children = {step.key: part for step, part in node.parts}
     for key, part in _items(spec, list(children)):
@@ -158,6 +172,15 @@ def _is_of_a_tensor(spec: Any) -> bool:
         and any(spec.values())
         and all(isinstance(axis, int) and not isinstance(dim, (Mapping, list, tuple)) for axis, dim in spec.items())
     )
+
+
+def _alike(spec: Any, node: Node) -> Any:
+    """The one spec of every tensor of an object that was taken apart otherwise: torch.export has lists of a cache's."""
+    if isinstance(node.value, (Mapping, list, tuple)) or not isinstance(spec, (Mapping, list, tuple)):
+        return None
+    parts = pytree.tree_leaves(spec, is_leaf=_is_of_a_tensor)
+    is_one = len(parts) == len([*_tensor_nodes(node)]) > 1 and all(part == parts[0] for part in parts)
+    return parts[0] if is_one and _is_of_a_tensor(parts[0]) else None
 
 
 def _items(spec: Any, keys: list[Any]) -> list[tuple[Any, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -69,6 +70,13 @@ class ModelCall:
     def tree(self) -> Node:
         """The arguments, taken apart."""
         return tree_of((self.args, self.kwargs))
+
+    def leaves_of_arguments(self) -> dict[str, list[Leaf]]:
+        """The tensors that each argument holds, by its name."""
+        arguments = [argument for _, given in self.tree.parts for _, argument in given.parts]
+        leaves = iter(self.leaves)
+        counts = zip(self.names, (len(argument.tensors()) for argument in arguments), strict=True)
+        return {name: list(itertools.islice(leaves, count)) for name, count in counts}
 
     def with_tensors(self, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The same call with other tensors. The containers among the arguments are copies."""

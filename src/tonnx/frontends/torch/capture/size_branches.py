@@ -28,6 +28,7 @@ from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
 from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots, written_out
 from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.reference.eager import to_numpy
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import shorten
 from tonnx.proof.locate.trace import Take, Trace
@@ -464,7 +465,7 @@ def _differs(
     if any(dim.size(sizes) < 0 for leaf in call.leaves for dim in leaf.dynamic.values()):  # a size less others
         raise _ModelFails("a size would be negative there")
     tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
-    feeds = {leaf.name: tensor.numpy() for leaf, tensor in zip(call.leaves, tensors, strict=True)}
+    feeds = {leaf.name: to_numpy(tensor) for leaf, tensor in zip(call.leaves, tensors, strict=True)}
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
     try:
         with torch.random.fork_rng(devices=[]), state_kept(model):
@@ -473,7 +474,7 @@ def _differs(
             draws = not torch.equal(chance, torch.get_rng_state())
     except Exception as error:  # the user's code, at a size that it may not be made for
         raise _ModelFails(f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")) from error
-    wanted = [result.numpy() for result in results if isinstance(result, torch.Tensor)]
+    wanted = [to_numpy(result) for result in results if isinstance(result, torch.Tensor)]
     outputs = list(captured.program.graph.nodes)[-1].args[0]
     count = len(outputs) - len(results)  # the buffers that it changes come first
     names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
