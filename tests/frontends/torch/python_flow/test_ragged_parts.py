@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+import tonnx
 from tests.frontends.torch.capture.test_idioms import Idiom, compare
+from tonnx.proof import Session
 
 
 def chunks(x: Tensor) -> Tensor:
     return torch.cat([part.cumsum(1) for part in x.chunk(4, dim=1)], dim=1)
+
+
+def as_many_chunks_as_fit(x: Tensor) -> Tensor:
+    return torch.cat([part - part.mean(1, keepdim=True) for part in x.chunk(-(-x.shape[1] // 4), 1)], 1)
 
 
 def more_chunks_than_rows(x: Tensor) -> Tensor:
@@ -88,6 +96,7 @@ class Padded(nn.Module):
 SIZES = ((2, 14), (3, 9), (1, 4), (1, 3), (2, 25))
 PARTS = [
     *(Idiom(model, sizes=SIZES) for model in (chunks, more_chunks_than_rows, summed_parts, counted_parts, windows)),
+    Idiom(as_many_chunks_as_fit, sizes=SIZES),
     *(Idiom(model, sizes=SIZES) for model in (stacked_windows, growing, filled_before, Padded)),
     Idiom(cut_frames, sizes=((2, 14), (3, 9), (1, 4), (2, 25))),
 ]  # fmt: skip
@@ -110,3 +119,35 @@ def halves(x: Tensor) -> Tensor:
 def test_a_number_of_parts_that_the_model_names_is_one(tmp_path: Path) -> None:
     result = compare(Idiom(halves, sizes=((2, 6), (3, 8), (1, 4))), tmp_path / "net.onnx")
     assert "Loop" not in {node.op_type for node in result.model.graph.all_nodes()}
+
+
+def parts_of_lengths(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.stack([part.mean(0) for part in torch.split(x, lengths.tolist())])
+
+
+def centred_parts(x: Tensor, lengths: Tensor) -> Tensor:
+    return torch.cat([part - part.mean(0) for part in x.split(lengths.tolist(), 0)])
+
+
+def padded_parts(x: Tensor, lengths: Tensor) -> Tensor:
+    return nn.utils.rnn.pad_sequence(list(torch.split(x, lengths.tolist())), batch_first=True)
+
+
+def parts_from_places(x: Tensor, lengths: Tensor) -> Tensor:
+    sums, start = [], 0
+    for length in lengths.tolist():
+        sums.append(x[start : start + length].sum(0))
+        start += length
+    return torch.stack(sums)
+
+
+@pytest.mark.parametrize("count", ["any number", "as many as in the example"])
+@pytest.mark.parametrize("model", [parts_of_lengths, centred_parts, padded_parts, parts_from_places])
+def test_lengths_as_a_list(model: Callable[..., Tensor], count: str) -> None:
+    axes = {"x": {0: "t"}, "lengths": {0: "b"}} if count == "any number" else {"x": {0: "t"}}
+    result = tonnx.export(model, (torch.randn(6, 4), torch.tensor([3, 1, 2])), dynamic_axes=axes)
+    session = Session(result.proto.SerializeToString())
+    for lengths in ([3, 1, 2], [1, 4, 5], *([[2, 2], [5]] if count == "any number" else [])):
+        x, n = torch.randn(sum(lengths), 4), torch.tensor(lengths)
+        (got,) = session.run({"x": x.numpy(), "lengths": n.numpy()}).values()
+        np.testing.assert_allclose(got, model(x, n).numpy(), rtol=1e-4, atol=1e-5)

@@ -14,7 +14,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.capture.patches.library import operator
-from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
+from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
+from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList, ragged
 
 _SCHEMA = (
     "packed(Tensor input, Tensor lengths, Tensor[] hx, Tensor[] params, str kind, bool has_biases, int num_layers, "
@@ -91,6 +92,10 @@ def layer_forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any
     return PackedSequence(output, lengths, order, back), module.permute_hidden(hidden, back)
 
 
+def _is_of_dynamic_length(tensor: Any) -> bool:
+    return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and is_dynamic(tensor.shape[0])
+
+
 def pad_sequence(
     original: Any,
     sequences: Any,
@@ -98,8 +103,10 @@ def pad_sequence(
     padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> torch.Tensor:
-    """``torch.nn.utils.rnn.pad_sequence``, also of as many tensors as only the run knows."""
+    """``torch.nn.utils.rnn.pad_sequence``, also of as many tensors as only the run knows, or of such lengths."""
     if not isinstance(sequences, RecordedList):
-        return original(sequences, batch_first, padding_value, padding_side)
+        if padding_side != "right" or not any(map(_is_of_dynamic_length, sequences)):
+            return original(sequences, batch_first, padding_value, padding_side)
+        sequences = ragged(list(sequences), sequences[0], 0)
     padded = sequences.padded(padding_value, padding_side)
     return padded if batch_first else padded.transpose(0, 1)

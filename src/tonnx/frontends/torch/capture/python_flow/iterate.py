@@ -108,9 +108,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         parts = [items(argument) for argument in args]
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
     elif (name := getattr(function, "__name__", "")) in ("unbind", "split", "chunk"):
-        owner = getattr(function, "__self__", None)
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
-    elif name == "tolist" and isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
+    elif name == "tolist" and isinstance(owner, torch.Tensor):
         lazy = NumbersListed(owner) if owner.dim() == 1 and is_dynamic(owner.shape[0]) else None
     return lazy if lazy is not None else function(*args, **kwargs)
 
@@ -312,7 +311,7 @@ def _zip(parts: Sequence[Items]) -> Items:
 
 
 def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> RecordedList | None:
-    """``x.unbind(dim)``, ``x.split(8, dim)`` and ``x.chunk(8, dim)`` of a dynamic axis."""
+    """``x.unbind(dim)``, ``x.split(8, dim)`` and ``x.chunk(8, dim)`` of a dynamic axis; ``x.split(n.tolist())``."""
     tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
     rest = list(args)
     size = rest.pop(0) if name != "unbind" and rest else None
@@ -328,6 +327,8 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
         return None
     if name == "unbind":
         return Listed(tensor, dim)
+    if name == "chunk" and is_dynamic(size):
+        return _parts(tensor, dim, size, name)
     if type(size) is not int or size < 1:  # of a size that moves with the axis, there may be a fixed number
         return None
     if size == 1 and name == "split":
