@@ -47,7 +47,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("what", "limits", "status", "reason"),
     [
         ("ends", Limits(), "ok", ""),
-        ("code", Limits(), "failed", ""),
+        ("code", Limits(), "failed", "exit code"),
         ("raises", Limits(), "failed", ""),
         ("asks", Limits(20), "failed", ""),
         ("aborts", Limits(), "crashed", "SIGABRT"),

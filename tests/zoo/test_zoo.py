@@ -108,6 +108,28 @@ def test_the_exit_code_is_about_what_was_asked_for(
     assert main(call) == 1
 
 
+def test_a_dry_run_lists_the_selected_jobs(zoo: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    call = ["zoo", str(zoo / "models.toml"), "-o", str(zoo / "out"), "--dry-run", "--json"]
+    for words, expected in (([], ALL), (["--only", "net"], ALL[2:]), (["--failed"], ALL[:2])):
+        assert main([*call, *words]) == 0
+        assert sorted(job["job"] for job in json.loads(capsys.readouterr().out)["jobs"]) == expected
+
+
+LINES = {
+    "all": ({"what": "it is so\nand so"}, "it is so"),
+    "why": ({"what": "the model itself fails", "why": "ValueError: boo"}, "the model itself fails (ValueError: boo)"),
+    "one": ({"what": "1 operator:\n    1 × aten.a  net.py:3"}, "1 operator: 1 × aten.a net.py:3"),
+    "many": ({"what": "5 operators:\n  a\n  b\n  c\n  d\n  e"}, "5 operators: a; b; c; 2 more"),
+    "none": (None, ""),
+}
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_the_line_of_a_failure_names_what_its_list_names(kind: str) -> None:
+    error, line = LINES[kind]
+    assert work.error_line({"error": error}) == line
+
+
 def entered(job: Job, _store: Store, _mark: str, _stop: object) -> work.Row:
     return work.empty_row(job, "failed", "entered")
 

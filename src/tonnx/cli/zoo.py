@@ -64,12 +64,14 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     """Read the manifest, do the jobs, compare."""
     from tonnx.zoo.compare import Allowed, regressions
     from tonnx.zoo.manifest import read_manifest
-    from tonnx.zoo.results import read_earlier
-    from tonnx.zoo.run import Selection, run_zoo
+    from tonnx.zoo.results import read_earlier, read_rows
+    from tonnx.zoo.run import Selection, chosen_jobs, run_zoo
     from tonnx.zoo.store import Store
 
     jobs = read_manifest(Path(options.manifest), _commands())
+    selection = Selection(options.only, options.failed, options.force)
     if options.dry_run:
+        jobs = chosen_jobs(jobs, selection, read_rows(Store(options.output)))
         lines = [f"{job.name}: {job.command}" for job in jobs]
         return Report("\n".join(lines), lambda: {"jobs": [{"job": job.name, "command": job.command} for job in jobs]})
     if min(options.slower, options.larger, options.less_precise) < 1:
@@ -79,7 +81,6 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     before = read_earlier(options.against) if options.against else None
     engine = _engine(options)
     try:
-        selection = Selection(options.only, options.failed, options.force)
         outcome = run_zoo(jobs, Store(options.output), engine, selection, lambda step: console.line(_told(step)))
     finally:
         if hasattr(engine, "close"):
@@ -115,11 +116,12 @@ def _engine(options: argparse.Namespace) -> Any:
 
 
 def _told(step: Step) -> str:
+    from tonnx.zoo.work import error_line
+
     row = step.row
     seconds = "" if row["seconds"] is None else f" in {row['seconds']:.1f} s"
     left = f", about {duration(step.left)} left" if step.done < step.total else ""
-    lines = ((row["error"] or {}).get("what") or "").splitlines()
-    what = f": {lines[0]}" if lines else ""
+    what = f": {line}" if (line := error_line(row)) else ""
     return f"{step.done}/{step.total} {row['job']} {row['status']}{seconds}{left}{what}"
 
 
@@ -131,6 +133,8 @@ def duration(seconds: float) -> str:
 
 
 def _report(options: argparse.Namespace, outcome: Outcome, worse: list[Regression] | None) -> Report:
+    from tonnx.zoo.work import error_line
+
     place = options.output.rstrip("/")
     failing, asked = outcome.failing, len(outcome.asked)
     some = f"{asked} of {len(outcome.rows)}" if asked < len(outcome.rows) else f"{asked}"
@@ -139,8 +143,7 @@ def _report(options: argparse.Namespace, outcome: Outcome, worse: list[Regressio
         f"{len(outcome.done)} done now, {outcome.kept} unchanged"
     ]
     for row in failing:
-        what = ((row["error"] or {}).get("what") or "").splitlines()
-        lines.append(f"  [✗] {row['job']}: {row['status']}" + (f": {what[0]}" if what else ""))
+        lines.append(f"  [✗] {row['job']}: {row['status']}: {error_line(row)}".rstrip(": "))
     if worse is not None:
         lines.append(f"compared with {options.against}: " + (f"{len(worse)} worse" if worse else "nothing is worse"))
         lines += [f"  [✗] {regression}" for regression in worse]

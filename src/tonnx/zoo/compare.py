@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tonnx.zoo.process import OK
-from tonnx.zoo.work import Row
+from tonnx.zoo.work import Row, error_line
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,7 @@ def regressions(
 def _of_job(before: Row, after: Row, allowed: Allowed) -> Iterator[Regression]:
     name = after["job"]
     if after["status"] != OK:
-        told = f"{after['status']}: {(after.get('error') or {}).get('what') or ''}".rstrip(": ")
-        yield Regression(name, "newly failing", "status", OK, told.splitlines()[0])
+        yield Regression(name, "newly failing", "status", OK, f"{after['status']}: {error_line(after)}".rstrip(": "))
         return
     kinds = (
         ("slower", "latency", allowed.slower),

@@ -124,7 +124,7 @@ class _Watch:
         if self._stopped is not None:
             return self._stopped
         if code >= 0:
-            return (FAILED if code else OK), ""
+            return (FAILED, f"it ended with exit code {code}") if code else (OK, "")
         if -code == _KILL:
             return KILLED, "it was killed (SIGKILL): by the kernel if the machine ran out of memory"
         try:

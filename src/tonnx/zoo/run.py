@@ -71,7 +71,7 @@ def run_zoo(
     """Do what is to be done. Rows are there as soon as jobs end; the page comes last, also when a run is stopped."""
     selection = selection or Selection()
     earlier = read_rows(store)
-    chosen = _chosen(jobs, selection, earlier)
+    chosen = chosen_jobs(jobs, selection, earlier)
     sources = Sources()
     marks = {job.name: sources.fingerprint(job) for job in chosen}
     todo = [job for job in chosen if _is_due(job, marks[job.name], earlier, selection, store)]
@@ -103,7 +103,8 @@ def _listing(jobs: Sequence[Job]) -> str:
     return json.dumps([{"job": job.name, "model": job.title, "opset": job.opset} for job in jobs], indent=1) + "\n"
 
 
-def _chosen(jobs: Sequence[Job], selection: Selection, earlier: Mapping[str, Row]) -> list[Job]:
+def chosen_jobs(jobs: Sequence[Job], selection: Selection, earlier: Mapping[str, Row]) -> list[Job]:
+    """The jobs that a selection names, by what became of them earlier; whether anything changed is not asked."""
     for pattern in selection.only:
         if not any(_matches(job, pattern) for job in jobs):
             names = [*dict.fromkeys(job.title for job in jobs), *(job.name for job in jobs)]

@@ -11,6 +11,7 @@ from tonnx.zoo.compare import shown
 from tonnx.zoo.process import OK
 from tonnx.zoo.results import read_rows
 from tonnx.zoo.store import Store
+from tonnx.zoo.work import error_line
 
 _MOST = 200
 """Rows of the table: a summary may have a megabyte."""
@@ -30,8 +31,7 @@ def summary(result: dict[str, Any], folder: str) -> str:
         cells = [
             "–" if row[key] is None else shown(key, row[key]) for key in ("size", "nodes", "difference", "latency")
         ]
-        what = (row.get("error") or {}).get("what") or ""
-        status = row["status"] + (f": {what.splitlines()[0]}" if what else "")
+        status = f"{row['status']}: {error_line(row)}".rstrip(": ")
         lines.append(f"| {row['model']} | {row['opset']} | {status.replace('|', '¦')} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

@@ -18,6 +18,8 @@ Row = dict[str, Any]
 
 _BENCH = ("--seconds", "0.5", "--threads", "1", "--no-memory", "--json")
 _BENCH_LIMIT = 300.0
+_LISTED = 3
+"""Things of a list in an error that its line names."""
 _LEAST_LEFT = 10.0
 """Seconds that timing a file may take, even if the job has used up its own."""
 
@@ -53,6 +55,17 @@ def empty_row(job: Job, status: str, what: str, why: str = "") -> Row:
     return _described(job) | {"status": status, "error": {"type": status, "what": what, "why": why or None}}
 
 
+def error_line(row: Row) -> str:
+    """What stopped a job, in one line: a list that the error gives, such as that of operators, is part of it."""
+    error = row.get("error") or {}
+    lines = [line.strip() for line in (error.get("what") or "").splitlines() if line.strip()]
+    told = " ".join(lines[:1])
+    if told.endswith(":"):
+        listed, others = lines[1 : 1 + _LISTED], len(lines) - 1 - _LISTED
+        told = "; ".join([f"{told} {' '.join(listed[:1])}", *listed[1:], *([f"{others} more"] if others > 0 else [])])
+    return " ".join([*told.split(), *(f"({error['why']})".split() if error.get("why") else ())])
+
+
 def _described(job: Job) -> Row:
     figures = dict.fromkeys(("seconds", "peak", "size", "nodes", "difference", "latency", "error"))
     return {
@@ -79,8 +92,7 @@ def _row(job: Job, ended: Ended) -> Row:
         error = {key: told["error"].get(key) for key in ("type", "what", "where", "why", "hint")}
         return row | {"error": error, "difference": _difference(told["error"].get("verification"))}
     last = next((line for line in reversed(ended.told.splitlines()) if line.strip()), "")
-    what = ended.reason or "the process failed without a word of tonnx"
-    return row | {"error": {"type": ended.status, "what": what, "why": last.strip()[:300] or None}}
+    return row | {"error": {"type": ended.status, "what": ended.reason, "why": last.strip()[:300] or None}}
 
 
 def _last_json(output: str) -> dict[str, Any] | None:
