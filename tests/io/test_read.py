@@ -87,3 +87,30 @@ def test_damaged_files_are_refused() -> None:
         read.reader(b"\xff\xff\xff")
     with pytest.raises(InvalidModel, match="it has no graph with an output"):
         read.reader(ir.Model(ir.Graph([], [], nodes=[], opset_imports={"": 17}), ir_version=8))()
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"), [("?", False), ("-1", False), ("None", False), ("unknown", False), ("n", True)]
+)
+def test_a_name_that_says_nothing_makes_no_sizes_equal(name: str, kept: bool) -> None:
+    """A Reshape to the sizes in another order is none that could go, whatever the file calls them."""
+    proto = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]> g (float[a, b] x) => (float[c, d] y) {
+          order = Constant<value = int64[2] {1, 0}>()
+          sizes = Shape(x)  turned = Gather(sizes, order)  t = Reshape(x, turned)  y = Relu(t)
+        }""")
+    for dim in proto.graph.input[0].type.tensor_type.shape.dim:
+        dim.dim_param = name
+    loaded = read.reader(proto)()
+    assert [dim.value for dim in loaded.graph.inputs[0].shape or () if not isinstance(dim, int)] == [
+        name if kept else None
+    ] * 2
+    if not kept:
+        result = tonnx.optimise(proto, inputs={"x": np.arange(12, dtype=np.float32).reshape(3, 4)})
+        assert "Reshape" in [node.op_type for node in result.model.graph]
+
+
+def test_a_single_dimension_may_have_any_name() -> None:
+    proto = model(helper.make_node("Relu", ["x"], ["y"]))
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "dynamic"
+    assert str((read.reader(proto)().graph.inputs[0].shape or ())[0]) == "dynamic"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,20 @@ def test_saturation_is_no_noise() -> None:
     one_step = np.where(np.arange(want.size).reshape(want.shape) == 3, want + OUT, want)
     judge = rounding.Quantised(layer())
     assert judge.allows(inputs, "y", want, one_step) and not judge.allows(inputs, "y", want, cut_off)
+
+
+@pytest.mark.parametrize(("size", "difference", "allowed"), [(1, 2.5, True), (1, 3.5, False), (400, 2.5, False)])
+def test_one_number_may_be_off_by_more_than_the_mean_of_many(size: int, difference: float, allowed: bool) -> None:
+    """Rounding moves each number by up to 1 here, by 0.45 in the mean."""
+    steps = iter([1.0, 0.1, 0.1, 0.1, 0.1])
+    stepped = SimpleNamespace(run=lambda _inputs: {"y": np.full(size, next(steps))})
+    judge = rounding.Quantised(b"")
+    judge.__dict__.update(smooth=flat(size), exact=SimpleNamespace(session=stepped))
+    assert judge.allows({}, "y", np.zeros(size), np.full(size, difference)) == allowed
+
+
+def flat(size: int) -> SimpleNamespace:
+    return SimpleNamespace(run=lambda _inputs: {"y": np.zeros(size)})
 
 
 def test_a_file_from_elsewhere_is_told_apart_here_as_well() -> None:

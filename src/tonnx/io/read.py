@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ _LONG_NAME = "ai.onnx"
 """Another way to write the default domain, whose name is empty."""
 OVERRIDABLE_SINCE = 4
 """The IR version from which an initializer that is an input as well is only its default value."""
+_PLACEHOLDERS = ("any", "dynamic", "none", "null", "undefined", "unknown")
+"""Names that say nothing: of several dimensions, they do not say that these are equal."""
 _ROUNDS = 6
 """Of inference, for shapes that follow from each other."""
 _SEEN = 1024
@@ -99,12 +102,26 @@ def infer(model: ir.Model) -> list[str]:
     return []
 
 
-def _forget_negative_sizes(model: ir.Model) -> None:
-    """Some exporters write -1 for a size that may be any; onnx computes with it as with a number, and gives up."""
+def _forget_unnamed_sizes(model: ir.Model) -> None:
+    """Sizes that may be any are unknown ones.
+
+    Some exporters write -1, with which onnx computes as with a number. Others write "?" or "None" everywhere, and by
+    their one name all of them would be equal.
+    """
+    named = Counter(dim.value for value in model.graph.inputs for dim in value.shape or () if not isinstance(dim, int))
     for graph in model.graphs():
         for value in (*graph.inputs, *graph.outputs, *(value for node in graph for value in node.outputs)):
-            if value.shape is not None and any(isinstance(dim, int) and dim < 0 for dim in value.shape):
-                value.shape = ir.Shape([None if isinstance(dim, int) and dim < 0 else dim for dim in value.shape])
+            if value.shape is not None and any(_is_unnamed(dim, named) for dim in value.shape):
+                value.shape = ir.Shape([None if _is_unnamed(dim, named) else dim for dim in value.shape])
+
+
+def _is_unnamed(dim: int | ir.SymbolicDim, named: Mapping[str | None, int]) -> bool:
+    if isinstance(dim, int):
+        return dim < 0
+    name = dim.value
+    if name is None:
+        return False
+    return not any(map(str.isalpha, name)) or (name.lower() in _PLACEHOLDERS and named[name] > 1)
 
 
 def _rank_reshaped(model: ir.Model) -> bool:
@@ -268,7 +285,7 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
         unlist_initializers(model)
     with no_collection():
         provenance.load(model)
-    _forget_negative_sizes(model)
+    _forget_unnamed_sizes(model)
     _check_calls(model)
     if "" not in model.opset_imports:
         raise InvalidModel(
