@@ -21,12 +21,14 @@ Example::
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument
+from tonnx import errors
+from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.run.model import Model, load
 from tonnx.run.pictures import MOST_PIXELS
 from tonnx.run.pipeline import batches, recipe_of
@@ -150,12 +152,26 @@ def picture_batches(
 
 def _told(ray: Any, answers: Any) -> Iterator[Columns]:
     """Rows as they come. What a picture did to an actor is said as it was said there."""
-    from tonnx.errors import TonnxError, first_line
-
     try:
         yield from answers.iter_batches(batch_size=None, batch_format="numpy")
     except ray.exceptions.RayError as error:
-        cause = getattr(error, "cause", None)
+        cause: BaseException | None = error
         while cause is not None and not isinstance(cause, TonnxError):
             cause = getattr(cause, "cause", None) or cause.__cause__
-        raise (cause or InvalidArgument("Ray could not run the model", why=first_line(error))) from error
+        raise (cause or _read_off(str(error))) from error
+
+
+def _read_off(text: str) -> TonnxError:
+    """What was raised on a worker, where Ray kept only its text."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    ours = re.search(r"^tonnx\.errors\.(\w+): (.*)((?:\n +\w+: .*)*)", text, re.MULTILINE)
+    if ours is None:
+        root = text.split("\n\n")[0].strip().splitlines()  # of errors that led to each other, the first
+        return InvalidArgument("Ray could not run the model", why=root[-1] if root else None)
+    told = dict(re.findall(r"^ +(where|why|do): +(.*)", ours[3], re.MULTILINE))
+    kind = getattr(errors, ours[1], InvalidArgument)
+    where, why, hint = told.get("where"), told.get("why"), told.get("do")
+    try:
+        return kind(ours[2], where=where, why=why, hint=hint)  # type: ignore[no-any-return]
+    except TypeError:  # one that is made of other things
+        return InvalidArgument(ours[2], where=where, why=why, hint=hint)

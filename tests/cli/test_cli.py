@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 import torch
 
 from tonnx.cli import main, specs
+from tonnx.cli.console import Console, Report
 from tonnx.cli.specs import DimSpec, InputSpec
 
 MODELS = '''
@@ -211,6 +213,13 @@ def test_json(at: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     (output,) = data["verification"]["outputs"]
     assert output["name"] == "output" and output["ok"] and output["max_abs"] < 1e-5
     assert [trial["sizes"]["batch"] for trial in data["verification"]["trials"]][:5] == [2, 3, 1, 2, 2]
+
+
+def test_json_has_no_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(json=True)
+    report = Report("", lambda: {"noise": [math.inf, 1.0, (math.nan,)], "of": {"x": -math.inf}})
+    console._print_report(report)
+    assert json.loads(capsys.readouterr().out) == {"ok": True, "noise": [None, 1.0, [None]], "of": {"x": None}}
 
 
 # What is refused: arguments, exit code, what the message has

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -29,15 +31,16 @@ def test_what_onnx_refuses_is_told() -> None:
     assert read.infer(read.reader(model(RELU, helper.make_node("Relu", ["t"], ["y"])))()) == []
 
 
-def test_the_rank_of_what_is_reshaped_is_the_length_of_its_shape() -> None:
+@pytest.mark.parametrize("declared", [None, [1, 2, 3]])
+def test_the_rank_of_what_is_reshaped_is_the_length_of_its_shape(declared: list[int] | None) -> None:
     """At sizes that are written as -1, as some exporters do, and by a shape that the run computes."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [-1, 3, "h", "h"])
-    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, declared)
     constants = [numpy_helper.from_array(np.asarray(v), n) for n, v in (("zero", [0]), ("one", [1]), ("rest", [-1]))]
     nodes = [
         helper.make_node("Shape", ["x"], ["sizes"]), helper.make_node("Slice", ["sizes", "zero", "one"], ["first"]),
         helper.make_node("Concat", ["first", "rest"], ["shape"], axis=0),
-        helper.make_node("Reshape", ["x", "shape"], ["flat"]), helper.make_node("Softmax", ["flat"], ["y"]),
+        helper.make_node("Softmax", ["x"], ["flat"]), helper.make_node("Reshape", ["flat", "shape"], ["y"]),
     ]  # fmt: skip
     graph = helper.make_graph(nodes, "g", [x], [y], constants)
     loaded = read.reader(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 11)], ir_version=8))()
@@ -114,3 +117,35 @@ def test_a_single_dimension_may_have_any_name() -> None:
     proto = model(helper.make_node("Relu", ["x"], ["y"]))
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "dynamic"
     assert str((read.reader(proto)().graph.inputs[0].shape or ())[0]) == "dynamic"
+
+
+WRONG = {
+    "a dimension inside": ("float[n, 4, 9, 8] c", "float[n, 4] y"), "a rank inside": ("float[n, 4] c", "float[n, 4] y"),
+    "a rank outside": ("float[n, 4, 8, 8] c", "float[1, 4, 1] y"),
+    "a size outside": ("float[n, 4, 8, 8] c", "float[n, 5] y"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("command", [tonnx.optimise, lambda proto: tonnx.retarget(proto, 11)])
+def test_shapes_that_are_declared_wrongly_are_left_out(kind: str, command: Any) -> None:
+    """ONNX Runtime warns and runs such files; so they are no reason to refuse one."""
+    inside, outside = WRONG[kind]
+    proto = onnx.parser.parse_model(f"""
+        <ir_version: 7, opset_import: ["" : 13]>
+        g (float[n, 3, 8, 8] x, float[4, 3, 1, 1] w) => ({outside}) <{inside}> {{
+          c = Conv(x, w)  r = Relu(c)  m = GlobalAveragePool(r)  y = Flatten(m)
+        }}""")
+    proto.graph.input.pop()
+    proto.graph.initializer.append(numpy_helper.from_array(np.ones((4, 3, 1, 1), np.float32), "w"))
+    result = command(proto)
+    assert result.verification.ok and "that the file declares wrongly are left out" in str(result)
+
+
+def test_bodies_that_declare_another_rank() -> None:
+    proto = onnx.parser.parse_model("""
+        <ir_version: 7, opset_import: ["" : 13]> g (bool c, float[2, 3] x) => (float[2, 3] y) {
+          y = If (c) <then_branch = t () => (float p) { p = Relu(x) },
+                      else_branch = e () => (float[2, 3] q) { q = Neg(x) }>
+        }""")
+    assert tonnx.retarget(proto, 11).verification.ok

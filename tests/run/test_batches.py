@@ -95,3 +95,24 @@ def test_a_table_of_pictures(folder: Path, tmp_path: Path, capsys: pytest.Captur
     model = tonnx.load(folder / "mean.onnx", recipe=folder / "mean.yaml")
     for name, row in zip(names, table["y"].to_pylist(), strict=True):
         np.testing.assert_allclose(row, model.predict(name).outputs["y"], rtol=1e-6)
+
+
+OURS = """\x1b[36mray::MapWorker()\x1b[39m (pid=1)
+  File "run.py", line 1, in run
+    raise InvalidArgument(what)
+tonnx.errors.InvalidArgument: the input x is too small
+  where: p.jpg
+  why:   axis 2 is 64
+
+The above exception was the direct cause of the following exception:
+
+ray::MapWorker() (pid=1)
+ray.exceptions.UserCodeException: UDF failed to process a data block.
+To change retry attempts, configure it."""
+OTHERS = "ray::X()\n  File x\nOSError: the disk is full\n\nThe above exception was …\n\nray::X()\nray.exceptions.E: UDF"
+
+
+def test_an_error_of_a_worker_of_which_ray_kept_the_text() -> None:
+    error = tonnx.ray._read_off(OURS)
+    assert (error.what, error.where, error.why) == ("the input x is too small", "p.jpg", "axis 2 is 64")
+    assert tonnx.ray._read_off(OTHERS).why == "OSError: the disk is full"

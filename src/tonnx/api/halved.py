@@ -92,7 +92,8 @@ def half_subject(subject: Subject, model: ir.Model, to: str) -> Subject:
     largest = max((_magnitude(array) for array in reference(dict(example)) if array.dtype.kind not in "iub"), default=1)
     tolerance = default_tolerance(HALVES[to].numpy())
     judged = replace(subject, example=example, reference=reference)
-    return judged.within(2 * tolerance.rtol, tolerance.atol * max(largest, 1e-3))
+    within = judged.within(2 * tolerance.rtol, tolerance.atol * max(largest, 1e-3))
+    return replace(within, by_default=True)
 
 
 def _magnitude(array: np.ndarray) -> float:

@@ -109,7 +109,7 @@ def optimise(
         with stages("optimise"):
             result.model = min(_candidates(read, opset, result.notes), key=lambda candidate: _count(candidate).total())
         if _count(result.model).total() >= result.before.total():
-            result.model, result.kept = read(), "there is nothing to take out"
+            _keep(result, read, "there is nothing to take out")
         subject = file_subject(model, read, result, arrays).within(rtol, atol) if verify else None
         if subject is not None and subject.reference is not None and not result.kept:
             with stages("time"):
@@ -182,9 +182,14 @@ def _time(result: OptimiseResult, read: Callable[[], ir.Model], subject: Subject
         result.notes.append(f"not timed: {error.why or error.what}")
         return
     if result.ratio > _SLOWER:
-        result.model = read()
-        result.kept = f"with fewer nodes it takes {result.ratio:.2f} times as long in ONNX Runtime"
+        _keep(result, read, f"with fewer nodes it takes {result.ratio:.2f} times as long in ONNX Runtime")
         result.ratio = None
+
+
+def _keep(result: OptimiseResult, read: Callable[[], ir.Model], why: str) -> None:
+    """The original is the result, without what it declares wrongly."""
+    result.model, result.kept = read(), why
+    result.notes += reading.correct_shapes(result.model)
 
 
 def _ratio(sessions: list[Session], feeds: dict[str, np.ndarray]) -> float:

@@ -58,6 +58,6 @@ def _drawn(inputs: dict[str, Any], specs: Sequence[InputSpec], seed: int) -> dic
             )
         dtype = ir.DataType.from_numpy(np.dtype(spec.dtype)) if spec.dtype else inputs[name].dtype
         kind = None if dtype is None else ir.TensorType(dtype)
-        value = ir.Value(name=name, type=kind, shape=ir.Shape([dim.size or 0 for dim in spec.dims]))
-        arrays[name] = random_array(value, {}, 2, (0, 2), np.random.default_rng([seed, place]))
+        shape = [dim.size or 0 for dim in spec.dims]
+        arrays[name] = random_array(ir.Value(name=name, type=kind), shape, (0, 2), np.random.default_rng([seed, place]))
     return arrays

@@ -87,6 +87,7 @@ def infer(model: ir.Model) -> list[str]:
     """
     with no_collection():
         try:
+            notes = correct_shapes(model)
             inferred = _inferred(model)
         except InvalidModel as error:
             return [f"[!] {error.what}: {error.why}"]
@@ -99,7 +100,7 @@ def infer(model: ir.Model) -> list[str]:
         if model.opset_imports[""] < OLDEST_RUN:
             for graph in model.graphs():
                 _infer_old(graph, model.opset_imports[""])
-    return []
+    return notes
 
 
 def _forget_unnamed_sizes(model: ir.Model) -> None:
@@ -125,17 +126,54 @@ def _is_unnamed(dim: int | ir.SymbolicDim, named: Mapping[str | None, int]) -> b
 
 
 def _rank_reshaped(model: ir.Model) -> bool:
-    """A shape that is computed has a length, which is the rank of what is reshaped; onnx does not look at that."""
+    """A shape that is computed has a length, which is the rank of what is reshaped; onnx does not look at that.
+
+    Nor does it see that a file declares another rank, until the Reshape is one of a newer opset.
+    """
     found = False
     for graph in model.graphs():
         for node in graph:
-            if (node.domain, node.op_type) != ("", "Reshape") or node.outputs[0].shape is not None:
+            if (node.domain, node.op_type) != ("", "Reshape"):
                 continue
             shape = node.inputs[1].shape if len(node.inputs) > 1 and node.inputs[1] is not None else None
-            if shape is not None and shape.rank() == 1 and isinstance(shape[0], int):
-                node.outputs[0].shape = ir.Shape([None] * shape[0])
+            if shape is None or shape.rank() != 1 or not isinstance(shape[0], int):
+                continue
+            result = node.outputs[0]
+            if result.shape is None or result.shape.rank() != shape[0]:
+                result.shape = ir.Shape([None] * shape[0])
                 found = True
     return found
+
+
+def correct_shapes(model: ir.Model) -> list[str]:
+    """Shapes that a file declares of what it computes, and that are not so: runtimes go by what follows."""
+    proto = without_weights(model)
+    try:
+        onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=True, data_prop=True)
+        return []
+    except Exception:  # noqa: BLE001 (InferenceError and others, of which there may be another reason; looked at below)
+        declared = {v: (graph, v.shape) for graph in all_graphs(model) for node in graph for v in node.outputs}
+    for value in declared:
+        value.shape = None
+    corrected = []
+    try:
+        inferred = dict(zip(model.graphs(), ir.from_proto(_inferred(model)).graphs(), strict=True))
+        followed = {graph: ir.convenience.create_value_mapping(other) for graph, other in inferred.items()}
+    finally:
+        for value, (_, shape) in declared.items():
+            value.shape = shape
+    for value, (graph, shape) in declared.items():
+        twin = followed[graph].get(str(value.name))
+        if shape is not None and twin is not None and twin.shape is not None and not _may_be(shape, twin.shape):
+            value.shape = None
+            corrected.append(f"{value.name}: {shape} declared, {twin.shape} computed")
+    more = f", and {len(corrected) - 1} more" if len(corrected) > 1 else ""
+    return [f"[!] shapes that the file declares wrongly are left out: {corrected[0]}{more}"] if corrected else []
+
+
+def _may_be(declared: ir.Shape, inferred: ir.Shape) -> bool:
+    pairs = zip(declared, inferred, strict=False)
+    return len(declared) == len(inferred) and all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
 def _inferred(model: ir.Model) -> onnx.ModelProto:

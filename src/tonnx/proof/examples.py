@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 import numpy as np
 import onnx_ir as ir
@@ -12,34 +13,52 @@ from tonnx.proof.session import one_line
 from tonnx.proof.signature import Signature
 from tonnx.proof.subject import Reference, copies
 
-_ATTEMPTS = ((2, 0, 1), (2, 0, 0), (2, 1, 1), (7, 0, 1), (64, 0, 1), (224, 0, 1))
-"""Sizes of open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
+_ATTEMPTS = (
+    *((2, 2, *bounds) for bounds in ((0, 1), (0, 0), (1, 1))),
+    *((batch, size, 0, 1) for size in (7, 64, 224) for batch in (2, 1)),
+    (1, 1, 0, 1),
+    *((1, size, 0, 1) for size in (4000, 32000)),
+    *((size, size, 0, 1) for size in (7, 64, 224)),
+)
+"""Sizes of a batch and of other open dimensions, and bounds of integers: indices are most often valid at 0 and 1."""
+_MOST_ELEMENTS = 1 << 22
+"""Of an input that is invented: thousands are samples of a sound, not the sides of a picture."""
 
 
 def random_examples(signature: Signature, arrays: Mapping[str, np.ndarray]) -> Iterator[dict[str, np.ndarray]]:
     """The given inputs, and random ones that fit the types of the others."""
     axes = signature.dynamic(unnamed=False)
-    sizes = {dim: array.shape[axis] for name, array in arrays.items() for axis, dim in axes.get(name, {}).items()}
-    for size, low, high in _ATTEMPTS:
+    given = {dim: array.shape[axis] for name, array in arrays.items() for axis, dim in axes.get(name, {}).items()}
+    inputs = {name: value for name, value in signature.inputs.items() if name not in arrays}
+    batches = {dims[0] for name, dims in axes.items() if 0 in dims and len(signature.inputs[name].shape or ()) > 1}
+    for batch, size, low, high in _ATTEMPTS:
+        sizes = dict.fromkeys(batches, batch) | given
+        shapes = {name: _invented_shape(value, sizes, batch, size) for name, value in inputs.items()}
+        if any(prod(shape) > _MOST_ELEMENTS for shape in shapes.values()):
+            continue
         rng = np.random.default_rng(0)
-        drawn = {
-            name: random_array(value, sizes, size, (low, high + 1), rng)
-            for name, value in signature.inputs.items()
-            if name not in arrays
-        }
+        drawn = {name: random_array(value, shapes[name], (low, high + 1), rng) for name, value in inputs.items()}
         yield {**arrays, **drawn}
         if not drawn:
             return
 
 
+def _invented_shape(value: ir.Value, sizes: Mapping[str, int], batch: int, size: int) -> list[int]:
+    """Of an input whose open dimensions have the sizes of their names, or that of a batch in front, or another one."""
+    dims = list(value.shape or ())
+    front = batch if len(dims) > 1 else size
+    return [
+        dim if isinstance(dim, int) else sizes.get(dim.value or "", size if axis else front)
+        for axis, dim in enumerate(dims)
+    ]
+
+
 def random_array(
-    value: ir.Value, sizes: Mapping[str, int], otherwise: int, bounds: tuple[int, int], rng: np.random.Generator
+    value: ir.Value, shape: Sequence[int], bounds: tuple[int, int], rng: np.random.Generator
 ) -> np.ndarray:
-    """Numbers that fit an input: named dimensions of these sizes, integers within these bounds."""
+    """Numbers that fit the type of an input, integers within these bounds."""
     if value.dtype is None or not isinstance(value.type, ir.TensorType):
         raise InvalidModel(f"the input {value.name!r} is not a tensor", hint="give its value with `inputs`")
-    dims = [] if value.shape is None else list(value.shape)
-    shape = [d if isinstance(d, int) else sizes.get(d.value or "", otherwise) for d in dims]
     dtype = value.dtype
     if dtype == ir.DataType.STRING:
         return rng.choice(np.array(["a", "bb", "ccc"], dtype=object), size=shape)
