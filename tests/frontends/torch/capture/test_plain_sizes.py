@@ -77,6 +77,11 @@ def of_python(x: Tensor) -> Tensor:
     return F.pad(x, (0, 0, 0, (1 << (n - 1).bit_length()) - n)) + whole + rest + math.isqrt(n)
 
 
+def whole_quotients(x: Tensor) -> Tensor:
+    n = x.shape[1]
+    return x.sum(1) * (4 if (n / 4).is_integer() else 2) * (n if (n / 3).is_integer() else n + 1)
+
+
 def lists_of_places(x: Tensor) -> tuple[Tensor, ...]:
     n = x.shape[1]
     places = list(range(n))
@@ -178,6 +183,7 @@ MODELS: list[Any] = [
     Idiom(attention_after_padding),
     Idiom(max_over_time), Idiom(halves), Idiom(half_windows), Idiom(classes), Idiom(pairs), Idiom(diagonals),
     Idiom(logarithmic), Idiom(of_numpy), Idiom(of_python, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 16))),
+    Idiom(whole_quotients, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 12))),
     Idiom(average_of_all, example=pictures), Idiom(adapted, example=pictures),
 ]  # fmt: skip
 

@@ -99,6 +99,7 @@ def python_numbers() -> Iterator[Patch]:
     yield Patch("math", "isqrt", partial(_of_one, lambda n: math.floor(torch.sym_sqrt(n))), _REASON)
     yield Patch("builtins", "divmod", _divmod, _REASON)
     yield Patch(torch.SymInt, "bit_length", lambda n: math.ceil(torch._sym_log2(n + 1)), _REASON, How.VALUE)  # type: ignore[attr-defined]
+    yield Patch(torch.SymFloat, "is_integer", lambda x: x == math.floor(x), _REASON, How.VALUE)
     for name, method in _METHODS.items():
         for number in _SYMBOLIC:
             yield Patch(number, name, method, _REASON, How.VALUE)
