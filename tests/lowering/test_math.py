@@ -16,6 +16,12 @@ def whole(*shape: int, low: int = -9, high: int = 10, dtype: torch.dtype = torch
     return torch.randint(low, high, shape, generator=torch.Generator().manual_seed(2)).to(dtype)
 
 
+def by_their_number(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    rows = x.nonzero()[:, 0]
+    n = rows.shape[0]
+    return rows % n, rows // n, torch.fmod(rows, n), torch.div(rows, n, rounding_mode="trunc")
+
+
 EDGES = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-7, -1e-7, INF, -INF, NAN, 3e38])
 X, Y, I, J = real(2, 3), real(2, 3), whole(2, 3), whole(2, 3, low=1)  # noqa: E741
 BITS = torch.tensor([[True, False, True], [False, False, True]])
@@ -44,6 +50,7 @@ ARITHMETIC = [
     Case("floor division of int8", lambda x: x // 3, [torch.tensor([-128, -7, 7, 127], dtype=torch.int8)]),
     Case("remainder has the divisor's sign", lambda x, y: (x % y, x % -0.7, x % 0.7), [X, Y]),
     Case("integer remainder", lambda x, y: (x % y, x % -4, torch.fmod(x, 4)), [I, J]),
+    Case("integers of which there are none", by_their_number, [torch.zeros(4)], {0: [0]}),
     Case("fmod has the dividend's sign", lambda x, y: torch.fmod(x, y), [X, Y]),
     Case(
         "powers", lambda x: (x**2, x**3, x**1, x**0, x.abs() ** 0.5, x**-1, x.abs() ** -0.5, 2**x), [X], dynamic="all"

@@ -68,11 +68,24 @@ def div(op: Builder, x: Operand, other: Operand, rounding_mode: str | None = Non
     if rounding_mode is None:
         return op.Div(to_float(op, a), to_float(op, b))
     if rounding_mode == "trunc":
-        return trunc(op, op.Div(a, b))  # ONNX divides integers towards zero
+        return trunc(op, op.Div(a, _divisor(op, a, b)))  # ONNX divides integers towards zero
     return _floor_quotient(op, a, b)
 
 
+def _divisor(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """A divisor with which integers can be divided also where there are none: runtimes refuse a zero even then.
+
+    ``rows % len(rows)`` is as empty as the rows are.
+    """
+    one = b.shape is not None and all(dim == 1 for dim in b.shape)
+    some = a.shape is not None and a.shape.is_static() and 0 not in a.shape
+    if not is_integer(a.dtype) or b.const_value is not None or some or not one:
+        return b
+    return op.Where(op.Equal(b, 0), 1, b)
+
+
 def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
+    b = _divisor(op, a, b)
     if a.dtype in _UNSIGNED:
         return op.Div(a, b)
     if a.dtype in _SHORT:  # -128 minus its remainder has no room in eight bits
@@ -108,7 +121,7 @@ def _number(x: ir.Value) -> float | None:
 def remainder(op: Builder, x: Operand, other: Operand) -> ir.Value:
     a, b = promote(op, x, other)
     if not is_float(a.dtype):
-        return op.Mod(a, b)
+        return op.Mod(a, _divisor(op, a, b))
     rest = op.Mod(a, b, fmod=1)
     return op.Where(_other_sign(op, rest, b), op.Add(rest, b), rest)
 
@@ -116,7 +129,7 @@ def remainder(op: Builder, x: Operand, other: Operand) -> ir.Value:
 @lower("aten.fmod")
 def fmod(op: Builder, x: Operand, other: Operand) -> ir.Value:
     a, b = promote(op, x, other)
-    return op.Mod(a, b, fmod=1)
+    return op.Mod(a, _divisor(op, a, b), fmod=1)
 
 
 # Powers
