@@ -95,6 +95,7 @@ CASES = [
     Case("mixing tokens", lambda x: fft.fft(fft.fft(x, dim=-1), dim=-2).real, [r(2, 4, 6)], {0: [0, 1]}),
     Case("stft", lambda x: torch.view_as_real(spectrum(x)), [r(2, 32)], "all"),
     Case("stft, one signal", lambda x: spectrum(x, center=False, onesided=False, normalized=True).abs(), [r(32)]),
+    Case("stft in reals", lambda x: torch.stft(x, 8, 4, 6, HANN[:6], return_complex=False), [r(2, 32)], "all"),
     Case("istft", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN), [r(2, 32)], "all"),
     Case("stft, float64, and a window of float32", lambda x: torch.istft(spectrum(x), 8, 4, window=HANN),
          [r(2, 32).double()]),
@@ -116,11 +117,12 @@ class Spectra(nn.Module):
         self.register_buffer("window", HANN)
         self.register_buffer("phases", PHASES[0])
 
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         y = torch.stft(x, 8, 4, window=self.window, return_complex=True)
         back = torch.istft(y, 8, 4, window=self.window) + torch.fft.irfft(torch.fft.rfft(x) * 2)
         turned = torch.view_as_complex(x[:, :8].reshape(x.size(0), 4, 2)) * self.phases
-        return back * y.dim(), torch.view_as_real(turned)
+        pairs = torch.stft(x, 8, 4, window=self.window, return_complex=False)
+        return back * y.dim(), torch.view_as_real(turned), pairs**2
 
 
 @pytest.mark.parametrize("way", ["script", "trace"])

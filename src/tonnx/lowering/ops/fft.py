@@ -115,7 +115,7 @@ def _window(op: Builder, window: ir.Value | None, length: int, n_fft: int, dtype
     return op.Pad(window, [before, n_fft - length - before])
 
 
-@lower("aten.stft.default@complex", "aten.stft@complex", unused="return_complex")
+@lower("aten.stft", "aten.stft.default@complex", "aten.stft@complex")
 def stft(
     op: Builder,
     x: ir.Value,
@@ -125,9 +125,10 @@ def stft(
     window: ir.Value | None = None,
     normalized: bool = False,
     onesided: bool | None = None,
+    return_complex: bool | None = None,
     align_to_window: bool | None = None,
 ) -> ir.Value:
-    """Spectra of windows: (signals, frequencies, windows)."""
+    """Spectra of windows: (signals, frequencies, windows), and real and imaginary parts unless they are complex."""
     if is_complex(x) or is_complex(window) or align_to_window:
         raise UnsupportedArgument("stft of complex signals or windows, or aligned to the window")
     single = op.rank(x) == 1
@@ -140,7 +141,8 @@ def stft(
     turned = op.Transpose(spectra, perm=[0, 2, 1, 3])
     if normalized:
         turned = op.Div(turned, math.sqrt(n_fft))
-    return marked(op, op.Squeeze(turned, [0]) if single else turned)
+    turned = op.Squeeze(turned, [0]) if single else turned
+    return marked(op, turned) if return_complex else turned
 
 
 def _frames(op: Builder, x: ir.Value, length: int, hop: int) -> ir.Value:

@@ -161,9 +161,18 @@ def autocast(x: Tensor) -> Tensor:
         return (x @ x.T).float()
 
 
+def drawn_for_nothing(x: Tensor) -> Tensor:
+    """A number that is for training only, before an operator that PyTorch takes apart."""
+    shift = torch.randint(3, (1,)).item()
+    if not torch.is_grad_enabled():
+        shift = 1
+    return x.diff() * shift
+
+
 @pytest.mark.parametrize(
     ("function", "axes"),
     [
+        pytest.param(drawn_for_nothing, {"x": {0: "n"}}, id="drawn for nothing"),
         pytest.param(reshaped_in_place, {}, id="reshaped in place"),
         pytest.param(reshaped_in_place, {"x": {0: "n"}}, id="reshaped in place, dynamic"),
         pytest.param(sizes, {"x": {0: "n"}}, id="sizes, dynamic"),

@@ -30,6 +30,12 @@ def of_a_shape(x: Tensor) -> Tensor:
     return y.reshape(y.numel() // 4, sizes.max() // sizes.max(), 4) + torch.maximum(sizes[1], sizes[0] - 3)
 
 
+def power_of_two(x: Tensor) -> Tensor:
+    """The length at which filters by Fourier transforms are quick."""
+    length = (2 ** torch.ceil(torch.log2(torch.tensor(x.size(1) * 2 - 1)))).int()
+    return torch.fft.irfft(torch.fft.rfft(x, length, dim=1) * 2, length, dim=1)[:, : x.size(1)]
+
+
 def written_to(x: Tensor) -> Tensor:
     """What was a size, and is one no more."""
     n = torch.tensor(x.size(1))
@@ -67,12 +73,15 @@ class AtTheEdge(nn.Module):
         return x.cumsum(1)
 
 
-@pytest.mark.parametrize("model", [halves, padded_to_fours, of_a_shape, written_to, overlapping, Twice, AtTheEdge])
+MODELS = [halves, padded_to_fours, of_a_shape, power_of_two, written_to, overlapping, Twice, AtTheEdge]
+
+
+@pytest.mark.parametrize("model", MODELS)
 def test_sizes_in_tensors(model: type[nn.Module], tmp_path: Path) -> None:
     compare(Idiom(model, sizes=((2, 6), (3, 9), (1, 5), (2, 14))), tmp_path / "net.onnx")
 
 
-@pytest.mark.parametrize("model", [halves, of_a_shape, overlapping])
+@pytest.mark.parametrize("model", [halves, of_a_shape, power_of_two, overlapping])
 def test_without_rewriting(model: type[nn.Module], tmp_path: Path) -> None:
     assert compare(Idiom(model), tmp_path / "net.onnx").capture == "recorder"
 

@@ -395,7 +395,9 @@ class _Recorder(TorchDispatchMode):
         self._graph.output(tuple(outputs)).meta["val"] = None
         specs = [OutputSpec(OutputKind.USER_OUTPUT, _output(one), None) for one in outputs]
         signature = ExportGraphSignature(_in_order(self._graph, self._inputs), specs)
-        ranges = dict(self.fakes.mode.shape_env.var_to_range)
+        env = self.fakes.mode.shape_env
+        env.pending_fresh_unbacked_symbols.clear()  # each has its node, where later traces would look for it in theirs
+        ranges = dict(env.var_to_range)
         return Recording(GraphOwner(self._graph), signature, self._state, self._constants, ranges, CallSpec(spec))
 
 

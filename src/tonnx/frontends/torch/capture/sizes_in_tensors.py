@@ -138,6 +138,8 @@ _RULES: dict[Any, Callable[..., Any]] = {
         ("minimum", _whole(torch.sym_min)),
         ("maximum", _whole(torch.sym_max)),
         ("sqrt", _whole(torch.sym_sqrt)),
+        ("log2", _whole(torch._sym_log2)),  # type: ignore[attr-defined]
+        ("pow", _whole(operator.pow)),
         ("ceil", math.ceil),
         ("floor", math.floor),
         ("prod", _of_all(operator.mul)),

@@ -42,7 +42,7 @@ _SAME = frozenset(
 _SPREADS = frozenset("copy_ fill_ zero_ set_ normal_ uniform_".split())
 """Writes whose value may be smaller than what they write to."""
 
-_MAKE_COMPLEX = frozenset("complex polar view_as_complex stft _fft_r2c".split())
+_MAKE_COMPLEX = frozenset("complex polar view_as_complex _fft_r2c".split())
 
 _CHANGE_SHAPE = frozenset("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_".split())
 
