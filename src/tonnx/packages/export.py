@@ -19,7 +19,7 @@ from tonnx.ir.restrictions import MICROSOFT, restriction_of
 from tonnx.ir.target import ORT, ORT_CPU
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
-from tonnx.packages.diffusion import TASK, is_pipeline, load_networks, prove_networks, write_networks
+from tonnx.packages.diffusion import DENOISERS, TASK, is_pipeline, load_networks, prove_networks, write_networks
 from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
@@ -245,7 +245,8 @@ def _export_pipeline(source: Path, destination: Path, stage: Callable[[str], obj
         folder.mkdir()
         exports = write_networks(source, folder, networks, **options)
         with writing(folder):
-            _write_json(folder / MANIFEST, {"format": 1, "task": TASK, "file": "unet/model.onnx", "files": [*exports]})
+            denoiser = next(file for file in exports if file.split("/")[0] in DENOISERS)
+            _write_json(folder / MANIFEST, {"format": 1, "task": TASK, "file": denoiser, "files": [*exports]})
         stage("use")
         proof = prove_networks(folder, networks) if options["verify"] is not False else None
         _move(folder, destination)
