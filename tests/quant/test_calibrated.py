@@ -439,6 +439,8 @@ def not_finite() -> np.ndarray:
     [
         ({"data": []}, "no samples"),
         ({"data": "nowhere/"}, "no file or folder"),
+        ({"data": DATA[:0]}, "no numbers for x"),
+        ({"to": "int4", "inputs": {"x": np.full((1, 3, 8, 8), np.nan, np.float32)}}, "NaN for x"),
         ({"data": not_finite()}, "NaN or infinite"),
         ({"data": DATA[:, :2]}, "axis 1 is 3"),
         ({"data": DATA.astype(np.float64)}, "was given as float64"),

@@ -167,6 +167,7 @@ def _run(asked: _Request) -> QuantizeResult:
             original = read()
         _check_floats(original)
         check_fit(Signature({str(value.name): value for value in original.graph.inputs}, []), inputs)
+        _check_numbers(inputs)
         opset = original.opset_imports[""] if asked.opset_version is None else asked.opset_version
         target = Target(opset, way.runtime)
         result = QuantizeResult(original, target.opset, notes=untested(), to=asked.to)
@@ -184,6 +185,13 @@ def _run(asked: _Request) -> QuantizeResult:
         if asked.report:
             add_page(result, asked.report, quantised=_looked_at(result, read, inputs))
         return result
+
+
+def _check_numbers(inputs: Mapping[str, np.ndarray]) -> None:
+    """Infinite ones are what masks have."""
+    for name, array in inputs.items():
+        if array.dtype.kind == "f" and np.isnan(array).any():
+            raise InvalidArgument(f"the inputs have NaN for {name}", hint="what is lost is measured on them")
 
 
 def _looked_at(result: QuantizeResult, read: Callable[[], ir.Model], inputs: Mapping[str, np.ndarray]) -> Quantised:
