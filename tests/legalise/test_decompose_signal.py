@@ -63,7 +63,26 @@ def test_short_time_transform(onesided: int, dynamic: Any) -> None:
     check(build, [random(2, 30, 1), random(8)], targets=(16, 11, 7), dynamic=dynamic, oracle=reference, atol=1e-5)
 
 
-def test_unknown_length_is_refused() -> None:
-    blocked(
-        lambda op, x: op.DFT(x, None, op.constant(np.int64(1))), [random(2, 7, 1)], 16, "size of the axis", dynamic=True
-    )
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("length", [None, 5, 9])
+def test_length_that_the_run_knows(parts: int, length: int | None) -> None:
+    def build(op: Any, x: Any) -> Any:
+        n, axis = None if length is None else op.constant(np.int64(length)), op.constant(np.int64(1))
+        both = [op.DFT(x, n, axis, inverse=i) for i in (0, 1)]
+        return [*both, op.DFT(x, n, axis, onesided=1)] if parts == 1 else both
+
+    check(build, [random(2, 7, 6, parts)], targets=(16, 11, 10), dynamic={0: (0, 1)}, oracle=reference, atol=1e-5)
+
+
+@pytest.mark.parametrize("length", [8, 9, 7])
+def test_half_a_spectrum_of_a_length_that_the_run_knows(length: int) -> None:
+    def build(op: Any, x: Any, n: Any) -> Any:
+        return op.DFT(x, n, op.constant(np.int64(1)), inverse=1, onesided=1)
+
+    inputs = [random(2, 5, 2), np.array(length, np.int64)]
+    check(build, inputs, targets=(16, 11, 10), dynamic={0: (0, 1)}, oracle=reference, atol=1e-5)
+
+
+def test_unknown_parts_are_refused() -> None:
+    build = lambda op, x: op.DFT(x, None, op.constant(np.int64(1)))  # noqa: E731
+    blocked(build, [random(2, 7, 1)], 16, "whether its input is complex", dynamic=True)

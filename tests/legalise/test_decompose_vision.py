@@ -58,6 +58,8 @@ def test_col2im(how: dict[str, Any]) -> None:
     ]
     x = random(2, 4 * 6, int(np.prod(counts)))
     check(lambda op, x: op.Col2Im(x, image, block, **how), [x], targets=(17, 11, 7))
+    given = lambda op, x, image: op.Col2Im(x, image, block, **how)  # noqa: E731
+    check(given, [x, image], targets=(17, 13, 11, 10), dynamic={0: (0, 2)})
 
 
 @pytest.mark.parametrize("dynamic", [False, True])

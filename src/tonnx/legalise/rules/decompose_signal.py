@@ -1,4 +1,4 @@
-"""Windows and Fourier transforms: with sizes known, a transform is a product with a fixed matrix."""
+"""Windows and Fourier transforms: a transform is a product with a matrix, which is fixed where sizes are known."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
-from tonnx.legalise.node_view import Blocked, NodeView
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, up
-from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, unsqueeze
+from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, split, squeeze, unsqueeze
 
 _COSINES = {"HannWindow": [0.5, -0.5], "HammingWindow": [25 / 46, -21 / 46], "BlackmanWindow": [0.42, -0.5, 0.08]}
 
@@ -50,10 +50,12 @@ def fourier_transform(op: Builder, node: NodeView) -> ir.Value:
     axis = node.attr("axis", 1) % rank
     inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
     size, parts = fixed(x, axis), fixed(x, rank - 1)
-    length = node.ints("dft_length")
-    if size is None or parts is None:
-        raise Blocked("the size of the axis that it transforms is not known")
-    n = length[0] if length else 2 * (size - 1) if inverse and onesided else size
+    if parts is None:
+        raise Blocked("whether its input is complex is not known")
+    length = None if (given := node["dft_length"]) is None else constant_of(given)
+    if size is None or (given is not None and length is None):
+        return _of_dynamic_size(op, node, axis, parts)
+    n = int(length.item()) if length is not None else 2 * (size - 1) if inverse and onesided else size
     used = min(size, n // 2 + 1 if inverse and onesided else n)
     if used < size:
         x = cut(op, x, axis, 0, used)
@@ -64,6 +66,44 @@ def fourier_transform(op: Builder, node: NodeView) -> ir.Value:
     matrix = _inverse_real(used, n) if inverse and onesided else _matrix(used, n, parts, inverse, onesided)
     result = op.MatMul(x, op.constant(matrix.reshape(used * parts, -1), node.dtype("input")))
     result = op.Reshape(result, [0] * len(others) + list(matrix.shape[2:]))
+    back = list(range(len(others)))
+    back.insert(axis, len(others))
+    return op.Transpose(result, perm=[*back, rank - 1])
+
+
+def _of_dynamic_size(op: Builder, node: NodeView, axis: int, parts: int) -> ir.Value:
+    """The same with waves that the run makes."""
+    x, rank, dtype = node.need("input"), node.rank("input"), node.dtype("input")
+    inverse, onesided = bool(node.attr("inverse", 0)), bool(node.attr("onesided", 0))
+    half = inverse and onesided  # half a spectrum stands for the whole
+    size = op.cast(op.vector([op.size(x, axis)]), T.INT64)
+    n = size
+    if (length := node["dft_length"]) is not None:
+        n = op.cast(op.Reshape(length, [1]), T.INT64)
+    elif half:
+        n = (size - 1) * 2
+    bins = op.Div(n, 2) + 1
+    used = op.Min(size, bins if half else n)
+    samples, waves = arange(op, used), arange(op, bins if onesided and not half else n)
+    turns = op.Mod(unsqueeze(op, samples, 1) * waves, n)  # small angles are exact angles
+    angle = op.cast(turns, T.FLOAT) * (2 * math.pi) / op.cast(n, T.FLOAT)
+    cos, sin = op.cast(op.Cos(angle), dtype), op.cast(op.Sin(angle), dtype)
+    if inverse:
+        scale = op.constant(1.0, dtype) / op.cast(n, dtype)
+        if half:  # inner frequencies count twice
+            ends = [op.cast(op.Equal(samples * 2, end), dtype) for end in (op.constant([0], T.INT64), n)]
+            scale = unsqueeze(op, (2.0 - ends[0] - ends[1]) * scale, 1)
+        cos, sin = cos * scale, sin * scale
+    else:
+        sin = op.Neg(sin)
+    others = [a for a in range(rank - 1) if a != axis]
+    x = op.Transpose(cut(op, x, axis, 0, used), perm=[*others, axis, rank - 1])
+    real, *imaginary = (squeeze(op, part, rank - 1) for part in split(op, x, rank - 1, [1] * parts))
+    results = [op.MatMul(real, cos), op.MatMul(real, sin)][: 1 if half else 2]
+    for part in imaginary:
+        turned = [op.Neg(op.MatMul(part, sin)), op.MatMul(part, cos)]
+        results = [one + other for one, other in zip(results, turned, strict=False)]
+    result = op.Concat(*(unsqueeze(op, each, rank - 1) for each in results), axis=rank - 1)
     back = list(range(len(others)))
     back.insert(axis, len(others))
     return op.Transpose(result, perm=[*back, rank - 1])

@@ -55,32 +55,41 @@ def grid_sample(op: Builder, node: NodeView) -> ir.Value:
 def col2im(op: Builder, node: NodeView) -> ir.Value:
     """A transposed convolution whose kernels each put one value in one place."""
     x = node.need("input")
-    image, block = node.ints("image_shape"), node.ints("block_shape")
-    assert image is not None and block is not None
-    spatial = len(image)
+    image, block = constant_of(node.need("image_shape")), node.ints("block_shape")
+    if block is None:
+        raise Blocked("the size of its blocks is computed at run time")
+    spatial = len(block)
     strides = node.attr("strides", [1] * spatial)
     dilations = node.attr("dilations", [1] * spatial)
     pads = node.attr("pads", [0] * 2 * spatial)
     reach = [dilations[i] * (block[i] - 1) + 1 for i in range(spatial)]
-    padded = [image[i] + pads[i] + pads[spatial + i] for i in range(spatial)]
-    counts = [(padded[i] - reach[i]) // strides[i] + 1 for i in range(spatial)]
-    left_over = [(padded[i] - reach[i]) % strides[i] for i in range(spatial)]
+    more = [pads[i] + pads[spatial + i] - reach[i] for i in range(spatial)]
     size = int(np.prod(block))
-    # Channels do not mix: they are counted as images.
-    rows = op.Reshape(x, [-1, size, *counts])
     kernels = op.constant(np.eye(size, dtype=np.float32).reshape(size, 1, *block), node.dtype("input"))
-    images = op.ConvTranspose(
-        rows,
-        kernels,
-        kernel_shape=block,
-        strides=strides,
-        dilations=dilations,
-        pads=pads,
-        output_padding=left_over if any(left_over) else None,
-    )
-    width = fixed(x, 1)
-    batch = op.size(x, 0)
-    return op.Reshape(images, op.vector([batch, width // size if width else -1, *image]))
+    how = {"kernel_shape": block, "strides": strides, "dilations": dilations}
+    width, batch = fixed(x, 1), op.size(x, 0)
+    shape = [batch, width // size if width else -1]
+    # Channels do not mix: they are counted as images.
+    if image is not None:
+        spans = [int(image[i]) + more[i] for i in range(spatial)]
+        rows = op.Reshape(x, [-1, size, *(span // stride + 1 for span, stride in zip(spans, strides, strict=True))])
+        left_over = [span % stride for span, stride in zip(spans, strides, strict=True)]
+        padding = {"pads": pads, "output_padding": left_over if any(left_over) else None}
+        return op.Reshape(op.ConvTranspose(rows, kernels, **how, **padding), op.vector([*shape, *map(int, image)]))
+    sizes = op.cast(node.need("image_shape"), T.INT64)
+    counts = op.Div(sizes + op.constant(more, T.INT64), op.constant(strides, T.INT64)) + 1
+    rows = op.Reshape(x, op.Concat(op.constant([-1, size], T.INT64), counts, axis=0))
+    images = op.ConvTranspose(rows, kernels, **how, pads=[*pads[:spatial], *[0] * spatial])
+    # The last stride may be cut short; what no kernel reaches is zero.
+    axes = list(range(2, 2 + spatial))
+    beyond = op.constant(_zeros(node.dtype("input")))
+    images = op.Pad(images, op.constant([*[0] * (spatial + 4), *(n - 1 for n in strides)], T.INT64), beyond)
+    images = op.Slice(images, op.constant([0] * spatial, T.INT64), sizes, op.constant(axes, T.INT64))
+    return op.Reshape(images, op.Concat(op.vector(shape), sizes, axis=0))
+
+
+def _zeros(dtype: ir.DataType) -> np.ndarray:
+    return np.zeros((), dtype.numpy())
 
 
 @down("CenterCropPad", 18)
@@ -104,7 +113,7 @@ def center_crop_pad(op: Builder, node: NodeView) -> ir.Value:
         x = op.Slice(x, start, start + op.Min(have, asked), axes)
     if not _is_zero(missing):
         spread = _spread(op, before, axes, rank), _spread(op, missing - before, axes, rank)
-        x = op.Pad(x, op.Concat(*spread, axis=0), op.constant(np.zeros((), node.dtype("input_data").numpy())))
+        x = op.Pad(x, op.Concat(*spread, axis=0), op.constant(_zeros(node.dtype("input_data"))))
     return op.Identity(x) if x is node["input_data"] else x
 
 
