@@ -13,11 +13,12 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, cause_of, first_line, root_of
+from tonnx.io import map_types
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
 from tonnx.ir.rewrite import all_graphs, no_collection
 from tonnx.ir.schema import signature
-from tonnx.ir.target import OLDEST_RUN
+from tonnx.ir.target import OLDEST_RUN, newest_opset
 
 _LONG_NAME = "ai.onnx"
 """Another way to write the default domain, whose name is empty."""
@@ -69,7 +70,7 @@ def _fault_of(model: Any) -> str | None:
         proto = onnx.load_model_from_string(bytes(model)) if isinstance(model, (bytes, bytearray)) else model
         proto = ir.to_proto(proto) if isinstance(proto, ir.Model) else proto
         onnx.checker.check_model(os.fspath(proto) if is_file else proto)
-        loaded = ir.load(proto) if is_file else ir.from_proto(proto)
+        loaded = _from_disk(Path(proto)) if is_file else from_proto(proto)
         ir.to_proto(loaded)
         for tensor in (value.const_value for value in loaded.graph.initializers.values()):
             if tensor is not None:
@@ -157,7 +158,7 @@ def correct_shapes(model: ir.Model) -> list[str]:
         value.shape = None
     corrected = []
     try:
-        inferred = dict(zip(model.graphs(), ir.from_proto(_inferred(model)).graphs(), strict=True))
+        inferred = dict(zip(model.graphs(), from_proto(_inferred(model)).graphs(), strict=True))
         followed = {graph: ir.convenience.create_value_mapping(other) for graph, other in inferred.items()}
     finally:
         for value, (_, shape) in declared.items():
@@ -198,7 +199,7 @@ def _infer_carried(model: ir.Model) -> None:
     while assumed:
         try:
             inferred = _inferred(model)
-            copies = dict(zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True))
+            copies = dict(zip(model.graphs(), from_proto(inferred).graphs(), strict=True))
             shapes = {value: copies[body].outputs[index].shape for value, (_, body, index) in assumed.items()}
         except InvalidModel:  # a body contradicts what was assumed of it; without the assumptions onnx took the model
             shapes = dict.fromkeys(assumed)
@@ -237,7 +238,7 @@ def _infer_old(graph: ir.Graph, opset: int) -> None:
 
 def _take(model: ir.Model, inferred: onnx.ModelProto) -> None:
     """The types and shapes of another copy of the model."""
-    for graph, other in zip(model.graphs(), ir.from_proto(inferred).graphs(), strict=True):
+    for graph, other in zip(model.graphs(), from_proto(inferred).graphs(), strict=True):
         inferred_values = ir.convenience.create_value_mapping(other)
         for name, value in ir.convenience.create_value_mapping(graph).items():
             twin = inferred_values.get(name)
@@ -285,13 +286,24 @@ def without_weights(model: ir.Model) -> onnx.ModelProto:
             graph.initializers.add(value)
 
 
+def _from_disk(path: Path) -> ir.Model:
+    model = from_proto(onnx.load(path, load_external_data=False))
+    ir.external_data.set_base_dir(model.graph, path.parent)
+    return model
+
+
 def _from_file(path: Path) -> ir.Model:
     try:
         with no_collection():
-            model = ir.load(path)
+            model = _from_disk(path)
     except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
         raise InvalidModel(f"{path} is not an ONNX model", why=first_line(error) or type(error).__name__) from error
     return _normalised(model, f"{path} is")
+
+
+def from_proto(proto: onnx.ModelProto) -> ir.Model:
+    """As onnx-ir reads it; what it cannot read of types is carried along."""
+    return ir.from_proto(map_types.hidden(proto))
 
 
 def parsed(data: bytes) -> onnx.ModelProto:
@@ -305,7 +317,7 @@ def parsed(data: bytes) -> onnx.ModelProto:
 def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
     try:
         with no_collection():
-            model = ir.from_proto(proto)
+            model = from_proto(proto)
     except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
         raise InvalidModel(f"{what} not an ONNX model", why=first_line(error) or type(error).__name__) from error
     return _normalised(model, what)
@@ -325,10 +337,8 @@ def _normalised(model: ir.Model, what: str = "this is") -> ir.Model:
         provenance.load(model)
     _forget_unnamed_sizes(model)
     _check_calls(model)
-    if "" not in model.opset_imports:
-        raise InvalidModel(
-            "the model imports no version of the default operator set", why="it has none of its operators to retarget"
-        )
+    if "" not in model.opset_imports:  # of a tree or a scaler alone: any that its IR version carries will do
+        model.opset_imports[""] = newest_opset(model.ir_version or 0)
     return model
 
 

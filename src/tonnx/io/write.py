@@ -25,7 +25,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError, root_of
-from tonnx.io import staging
+from tonnx.io import map_types, staging
 from tonnx.io.reference import location_of
 from tonnx.ir import facts
 from tonnx.ir.place import WeightFile
@@ -202,6 +202,7 @@ def _split(model: ir.Model) -> _Parts:
     )  # fmt: skip
     with _explained("the model could not be encoded"):
         proto = ir.serde.serialize_model(skeleton)
+        map_types.restore(proto.graph)
         inputs = {value.name for value in graph.inputs}
         _annotate(proto.graph, (value for value in graph.initializers.values() if value.name not in inputs))
         for body, encoded in zip((graph, *functions), (proto.graph, *proto.functions), strict=True):

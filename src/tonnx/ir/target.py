@@ -28,6 +28,11 @@ _IR_VERSIONS = {
 }  # fmt: skip
 
 
+def newest_opset(ir_version: int) -> int:
+    """The newest opset that files of an IR version may import."""
+    return max((opset for opset, least in _IR_VERSIONS.items() if least <= ir_version), default=1)
+
+
 @dataclass(frozen=True)
 class Target:
     """The opset that was asked for. A model never claims an opset that it does not satisfy."""

@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -151,12 +152,28 @@ class Session:
                     values = {name: _to_ort(array) for name, array in arrays.items()}
                     results = session.run_with_ort_values(None, values, limit.options)
                     return dict(zip(self.outputs, map(_from_ort, results), strict=True))
-                return dict(zip(self.outputs, session.run(None, arrays, limit.options), strict=True))
+                results = session.run(None, arrays, limit.options)
+                return dict(zip(self.outputs, map(_of_maps, results), strict=True))
             except TonnxError:
                 raise
             except Exception as error:  # ONNX Runtime's errors have no base class of their own
                 why = f"it did not end within {patience:g} s" if limit.reached else one_line(error)
                 raise VerificationFailed("ONNX Runtime does not run the model", why=why) from error
+
+
+def _of_maps(result: Any) -> Any:
+    """Maps, one a row, as numbers that can be compared: [rows, keys, 2]; all else as it is."""
+    rows = [result] if isinstance(result, dict) else result
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
+        return result
+    numbers = [[(_key_number(key), value) for key, value in sorted(row.items())] for row in rows]
+    if len({len(row) for row in rows}) > 1:  # other keys in each row: a list without a shape
+        numbers = [[pair for row in numbers for pair in row]]
+    return np.asarray(numbers, np.float32)
+
+
+def _key_number(key: int | str) -> int:
+    return zlib.crc32(key.encode()) % (1 << 20) if isinstance(key, str) else key
 
 
 class _Limit:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from tonnx.io import read as reading
 from tonnx.io import write
+from tonnx.io.read import from_proto
 from tonnx.ir.reach import reached
 from tonnx.proof.session import PATIENCE, Session
 
@@ -99,7 +100,7 @@ class Cutter:
         proto = onnx.ModelProto(ir_version=self.proto.ir_version, producer_name="tonnx", graph=graph)
         proto.opset_import.extend(self.proto.opset_import)
         proto.functions.extend(self.proto.functions)
-        return self._with_weights(ir.from_proto(proto), large)
+        return self._with_weights(from_proto(proto), large)
 
     def _with_weights(self, model: ir.Model, names: Sequence[str]) -> ir.Model:
         graph = model.graph

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 import onnx
-import onnx_ir as ir
 
 from tonnx.errors import TonnxError
+from tonnx.io.read import from_proto
 from tonnx.proof.compare import Comparison
 from tonnx.proof.judge import open_session
 from tonnx.proof.session import Model, Session
@@ -42,7 +42,7 @@ class Ranked:
     @cached_property
     def outputs(self) -> frozenset[str]:
         """The names of the outputs whose rows something has put in order."""
-        model = ir.from_proto(load_proto(self._model, weights=False))
+        model = from_proto(load_proto(self._model, weights=False))
         return outputs_after(model, lambda node: node.domain == "" and node.op_type in _SCORES)
 
     @cached_property
