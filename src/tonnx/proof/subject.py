@@ -36,6 +36,8 @@ class Subject:
     """The lowest and the highest size that a name may stand for; None: any."""
     assumed: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
     """Closer limits that the capture believes in: the next size beyond each is tried, too."""
+    suspected: Sequence[tuple[Mapping[str, int], str]] = ()
+    """Sizes at which the model may go another way than on its example, and where it does: they are always tried."""
     rtol: float | None = None
     atol: float | None = None
     """Tolerances; None: those of each output's dtype."""

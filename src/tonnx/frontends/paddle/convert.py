@@ -33,6 +33,10 @@ RTOL = 0.0
 The default absolute tolerance is just that; nothing is allowed beyond it."""
 
 
+PICTURES = (64, 224, 320, 640)
+"""Sides of pictures that are tried, until one is large enough for the model."""
+
+
 def convert(request: ModelRequest, stages: Stages) -> Converted:
     """Read and lower a saved model."""
     with stages("read"):
@@ -79,9 +83,9 @@ def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Origi
     if not request.verify:
         return Converted(model, subject, notes)
     with stages("Paddle") if paddle is not None else nullcontext():
-        example, problems = first_that_runs(paddle, _examples(inputs, taken, renamed, (64, 224, 320, 640)))
+        example, problems = first_that_runs(paddle, examples(inputs, taken, renamed, PICTURES))
     # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
-    runnable = example if example is not None else next(_examples(inputs, taken, renamed, (224,)))
+    runnable = example if example is not None else next(examples(inputs, taken, renamed, (224,)))
     reference = None if example is None else paddle
     compared = replace(subject, reference=reference, example=runnable, trace=partial(original.trace, renamed))
     return Converted(model, compared, [*notes, *problems])
@@ -138,7 +142,7 @@ def _name_outputs(
     return notes
 
 
-def _examples(
+def examples(
     inputs: Inputs, taken: Mapping[str, np.ndarray], renamed: Mapping[str, str], images: Sequence[int]
 ) -> Iterator[dict[str, np.ndarray]]:
     """Inputs to run on: the user's arrays, and random ones for the rest, with pictures of each of these sizes."""

@@ -10,21 +10,29 @@ import contextlib
 import inspect
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes
-from tonnx.frontends.paddle.convert import Original, lower
+from tonnx.frontends.paddle.convert import PICTURES, Original, examples, lower
+from tonnx.frontends.paddle.decided_sizes import Decisions, other_ways, split
+from tonnx.frontends.paddle.lower.dims import inputs_of
+from tonnx.frontends.paddle.read.dtypes import NAMES
+from tonnx.frontends.paddle.read.graph import Block, Kind, Program, Type, Value
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
+from tonnx.frontends.paddle.reference.predictor import first_that_runs
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import LayerCall, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
 from tonnx.frontends.patching import How, Patch, patched, restored
 from tonnx.frontends.request import Converted, ModelRequest
+from tonnx.proof.trials.inputs import symbol_sizes
 from tonnx.stages import Stages
 
 
@@ -39,16 +47,41 @@ def convert_layer(request: ModelRequest, stages: Stages) -> Converted:
         call = bind(function, request.args, request.kwargs, spec)
         call = call.with_shapes(_shapes(call, request))
         with inference(model):
-            loaded = _captured(model, function, call, request.saving)
+            ways = _ways(model, call, request.saving)
+            loaded, decided, folder = _captured(model, function, call, request.saving, ways)
+        folder.cleanup()  # what is mapped stays readable
     inside = loaded.program.inputs
     examples = {leaf.name: _array(leaf) for leaf in call.leaves if leaf.value is not None and leaf.name in inside}
 
     def trace(renamed: Mapping[str, str]) -> PaddleTrace:
-        again, folder = resaved(model, function, call)
+        again, folder = resaved(model, function, call, decided)
         return PaddleTrace(again, renamed, folder)
 
     original = Original(lambda renamed: Eager(model, call, renamed, request.saving.get("output_spec")), trace)
-    return lower(loaded, replace(request, args=examples), stages, original)
+    loaded, asked = split(loaded, len(decided.taken))
+    converted = lower(loaded, replace(request, args=examples), stages, original)
+    return _suspicious(converted, decided, asked) if decided.taken else converted
+
+
+def _suspicious(converted: Converted, decided: Decisions, asked: Program) -> Converted:
+    """Told at which sizes the model may go another way than the captured program; without a proof, the user is."""
+    subject = converted.subject
+    names = dict(zip(asked.inputs, [str(value.name) for value in converted.model.graph.inputs], strict=True))
+
+    def shapes(sizes: Mapping[str, int]) -> dict[str, list[int]]:
+        axes = {own: subject.dynamic.get(name, {}) for own, name in names.items()}
+        return {
+            own: [
+                sizes[axes[own][axis]] if axis in axes[own] else n for axis, n in enumerate(subject.example[name].shape)
+            ]
+            for own, name in names.items()
+        }
+
+    ways = other_ways(decided.taken, asked, shapes, symbol_sizes(subject.example, subject.dynamic))
+    notes = (
+        [] if subject.reference is not None else [f"[!] other sizes may go another way: {where}" for _, where in ways]
+    )
+    return replace(converted, subject=replace(subject, suspected=ways), notes=[*converted.notes, *notes])
 
 
 def callable_of(model: Any) -> tuple[Any, Any]:
@@ -148,17 +181,58 @@ def _array(leaf: Leaf) -> Any:
 # Capture
 
 
-def _captured(model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any]) -> Loaded:
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        # What is mapped stays readable when the folder has gone.
-        return _saved(Path(folder) / "model", model, function, call, saving)
+def _captured(
+    model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any], ways: Iterable[Decisions]
+) -> tuple[Loaded, Decisions, tempfile.TemporaryDirectory[str]]:
+    """The layer as Paddle captures it, in the first of the ways that it takes; and the folder that it lies in."""
+    failure = None
+    for decided in ways:
+        folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+        try:
+            return _saved(Path(folder.name) / "model", model, function, call, saving, decided), decided, folder
+        except CaptureError as error:
+            failure = failure or error
+            folder.cleanup()
+    assert failure is not None
+    raise failure
 
 
-def resaved(model: Any, function: Any, call: LayerCall) -> tuple[Loaded, Any]:
+def _ways(model: Any, call: LayerCall, saving: Mapping[str, Any]) -> Iterator[Decisions]:
+    """As Paddle does it; failing that, with what is asked of sizes answered by the example's, then also branches."""
+    import paddle
+
+    yield Decisions()
+    if "output_spec" in saving or not paddle.framework.use_pir_api():
+        return
+    shapes = _example_shapes(model, call)
+    if shapes is not None:
+        yield Decisions(shapes)
+        yield Decisions(shapes, branches=True)
+
+
+def _example_shapes(model: Any, call: LayerCall) -> dict[str, tuple[int, ...]] | None:
+    """The shapes of the user's tensors, and sizes that the layer takes for the others; None if nothing is dynamic."""
+    leaves = call.leaves
+    if all(size >= 0 for leaf in leaves for size in leaf.shape):
+        return None
+    taken = {leaf.name: np.asarray(_array(leaf)) for leaf in leaves if leaf.value is not None}
+    if len(taken) < len(leaves):
+        tensors = {leaf.name: Value(leaf.name, Type(Kind.TENSOR, NAMES.get(leaf.dtype), leaf.shape)) for leaf in leaves}
+        inputs = inputs_of(Program("pir", 0, Block([]), tensors, {}, {}))
+        names = {leaf.name: leaf.name for leaf in leaves}
+        drawn, _ = first_that_runs(Eager(model, call, names), examples(inputs, taken, names, PICTURES))
+        if drawn is None:
+            return None
+        taken = drawn
+    return {name: array.shape for name, array in taken.items()}
+
+
+def resaved(model: Any, function: Any, call: LayerCall, decided: Decisions | None = None) -> tuple[Loaded, Any]:
     """The layer saved and read, and the folder that it lies in: for Paddle to load it as well."""
-    folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    ways = _ways(model, call, {}) if decided is None else [Decisions(decided.shapes, decided.branches)]
     with inference(model):
-        return _saved(Path(folder.name) / "model", model, function, call, {}), folder
+        loaded, _, folder = _captured(model, function, call, {}, ways)
+    return loaded, folder
 
 
 def _empty_recorders() -> list[Patch]:
@@ -168,7 +242,9 @@ def _empty_recorders() -> list[Patch]:
     return [Patch(owner + name, "params_dict", {}, reason, How.VALUE, optional=True) for name in names]
 
 
-def _saved(path: Path, model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any]) -> Loaded:
+def _saved(
+    path: Path, model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any], decided: Decisions
+) -> Loaded:
     import paddle
     from paddle.static import InputSpec
 
@@ -181,10 +257,10 @@ def _saved(path: Path, model: Any, function: Any, call: LayerCall, saving: Mappi
         warnings.simplefilter("ignore")
         try:
             with contextlib.ExitStack() as stack:
-                stack.enter_context(patched(_empty_recorders()))
+                stack.enter_context(patched([*_empty_recorders(), *decided.patches()]))
                 target = stack.enter_context(_plain(model, function))
                 if "output_spec" not in saving:
-                    stack.enter_context(_apart(target))
+                    stack.enter_context(_apart(target, decided))
                 paddle.jit.save(target, str(path), input_spec=specs, **saving)
         except TonnxError:
             raise
@@ -238,8 +314,8 @@ def _layers_of(function: Any) -> list[Any]:
 
 
 @contextlib.contextmanager
-def _apart(layer: Any) -> Iterator[None]:
-    """Every output as a value of its own.
+def _apart(layer: Any, decided: Decisions) -> Iterator[None]:
+    """Every output as a value of its own; after them, what Python was told of sizes.
 
     Paddle 3.3 takes an output that is an input plus a number for the input itself, and a value that is returned twice
     for one output.
@@ -247,7 +323,9 @@ def _apart(layer: Any) -> Iterator[None]:
     import paddle
 
     def copied(_: Any, __: Any, outputs: Any) -> Any:
-        return paddle.utils.map_structure(lambda part: paddle.assign(part) if is_tensor(part) else part, outputs)
+        copies = paddle.utils.map_structure(lambda part: paddle.assign(part) if is_tensor(part) else part, outputs)
+        asked = [paddle.assign(value) for value in decided.values()]
+        return (copies, *asked) if asked else copies
 
     def is_tensor(part: Any) -> bool:
         return isinstance(part, (paddle.Tensor, paddle.pir.Value, paddle.static.Variable))

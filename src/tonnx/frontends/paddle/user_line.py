@@ -52,6 +52,25 @@ def _frame(error: BaseException) -> str | None:
     return at
 
 
+def place_now() -> str:
+    """The innermost line of the model that is running, also of code that Paddle has written anew for a capture."""
+    from paddle.jit.dy2static.origin_info import global_origin_info_map as originals
+
+    for frame in reversed(traceback.extract_stack()):
+        original = originals.get((frame.filename, frame.lineno))
+        if original is not None:
+            return f"{_short(original.location.filepath)}:{original.location.lineno}: {original.source_code.strip()}"
+        if not frame.filename.startswith(_FRAMEWORK) and os.path.isfile(frame.filename):
+            return f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
+    return "the model"
+
+
+_FRAMEWORK = (
+    str(Path(__file__).resolve().parents[2]),
+    *{os.path.join(sysconfig.get_path(kind), "paddle" + os.sep) for kind in ("purelib", "platlib")},
+    os.path.expanduser(os.path.join("~", ".cache", "paddle")),  # what it has made of the user's code
+    "<",
+)
 _NOT_USERS = (
     str(Path(__file__).resolve().parents[2]),
     *{sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")},

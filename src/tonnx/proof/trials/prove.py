@@ -44,6 +44,8 @@ _Inputs = tuple[str, Sizes, dict[str, np.ndarray]]
 """A set of inputs: what it is called, the sizes of its dynamic dimensions, the arrays."""
 _SIZES = 16
 """Other sizes that are tried unless somebody says how many."""
+_APART = 1000
+"""From here on trials at suspected sizes are numbered: their values are not those of other trials."""
 _TWICE = 256 << 20
 """Bytes up to which a file is loaded a second time."""
 
@@ -90,12 +92,13 @@ def prove(
     budget = budget or Budget(math.inf, draws=0)
     budget.begin(time.process_time() - used)
     others = (
+        _suspected_sizes(subject, dims, seed) if sizes else iter(()),
         _other_sizes(subject, dims, seed, sizes),
         _other_values(subject, dims, seed, values),
         _more_values(subject, dims, seed, thresholds, budget.draws),
         takewhile(lambda _: _is_faint(trials), _other_values(subject, dims, seed, not values)),
     )
-    for kind, group in enumerate(others):
+    for kind, group in enumerate(others, -1):
         if kind == 2 and optimised and expected is not None and _may_load_again(model, budget):
             trials.append(prover.as_it_stands(model, dims, expected))
             failing = subject.example if failing is None and not trials[-1].ok else failing
@@ -130,7 +133,9 @@ def _may_load_again(model: str | Path | bytes, budget: Budget) -> bool:
 
 
 def _is_needed(kind: int, trials: Sequence[Trial], dims: Sizes, values: bool | int) -> bool:
-    """Whether a trial of other sizes (0), other values (1) or more of them (2) may not be left out."""
+    """Whether a trial of suspected sizes (-1), other ones (0), other values (1) or more of them (2) is a must."""
+    if kind < 0:
+        return True
     compared = [trial for trial in trials[1:] if trial.skipped is None]
     if kind == 0:
         return not all(any(trial.sizes[symbol] != size for trial in compared) for symbol, size in dims.items())
@@ -175,6 +180,13 @@ def _other_sizes(subject: Subject, dims: Sizes, seed: int, count: bool | int) ->
     for index, sizes in enumerate([*assignments, *beyond]):
         label = _label(sizes, dims) + (BEYOND if sizes in beyond else "")
         yield label, sizes, _drawn(subject, sizes, seed, index)
+
+
+def _suspected_sizes(subject: Subject, dims: Sizes, seed: int) -> Iterator[_Inputs]:
+    for index, (sizes, where) in enumerate(subject.suspected):
+        for permitted in _permitted(subject, [dict(sizes)]):
+            label = f"{_label(permitted, dims)}, where the model may go another way: {where}"
+            yield label, permitted, _drawn(subject, permitted, seed, _APART + index)
 
 
 def _permitted(subject: Subject, assignments: list[Sizes]) -> list[Sizes]:
