@@ -60,6 +60,29 @@ CASES = {
         np.random.default_rng(0).uniform(0, 3, (4, 16)).astype(np.float32),
         1,
     ),
+    "float weights of 8-bit data": (
+        """(float[2, 2] x) => (float[2, 2] y) <
+            float step = {0.5}, uint8 zero = {128}, float[2, 2] w = {0.004, 1.0, 0.003, -1.0}
+        > {
+            q = QuantizeLinear (x, step, zero)
+            d = DequantizeLinear (q, step, zero)
+            y = Gemm (d, w)
+        }""",
+        np.array([[100, 0], [64, 1]], dtype=np.float32),
+        1,
+    ),
+    "8-bit weights of 8-bit data": (
+        """(float[2, 2] x) => (float[2, 2] y) <
+            float step = {0.5}, uint8 zero = {128}, uint8[2, 2] w = {100, 200, 30, 4}
+        > {
+            q = QuantizeLinear (x, step, zero)
+            d = DequantizeLinear (q, step, zero)
+            v = DequantizeLinear (w, step, zero)
+            y = Gemm (d, v)
+        }""",
+        np.array([[10, 0], [20, 1]], dtype=np.float32),
+        0,
+    ),
     "forwards, which is fused rightly": (
         COUNTED.replace("{sums}", "").replace("{last}", "total"), np.arange(6, dtype=np.float32).reshape(3, 2), 0,
     ),

@@ -44,7 +44,9 @@ def fit_opset(model: ir.Model, runtime: str | None) -> list[str]:
         remove_dead(model)  # what told where they are reads the mask
     if runtime is not None and flatten_heads(model) + be_causal(model):
         remove_dead(model)
-    return fit_kernels(model, runtime) + _fit_integers(model, runtime)
+    notes = fit_kernels(model, runtime) + _fit_integers(model, runtime)
+    keep_from_fusing(model, runtime)  # also what only older versions are: floats in the place of 8 bits
+    return notes
 
 
 def fit_operators(model: ir.Model, runtime: str | None, opset: int) -> list[str]:
@@ -84,7 +86,6 @@ def fit_blocks(model: ir.Model, runtime: str | None) -> list[str]:
 
 def fit_runtime(model: ir.Model, runtime: str | None) -> list[str]:
     """All of it, for a finished model at any opset."""
-    keep_from_fusing(model, runtime)
     return fit_operators(model, runtime, model.opset_imports.get("", 0)) + fit_opset(model, runtime)
 
 
