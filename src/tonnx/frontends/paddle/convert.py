@@ -53,6 +53,8 @@ class Original:
     """None: Paddle is not there."""
     trace: Callable[[Mapping[str, str]], Trace]
     """The values inside of it."""
+    rounded: Callable[[Mapping[str, str]], Sequence[Reference]] = lambda _: ()
+    """It with its sums rounded otherwise, some times."""
 
 
 def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Original) -> Converted:
@@ -87,7 +89,8 @@ def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Origi
     # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
     runnable = example if example is not None else next(examples(inputs, taken, renamed, (224,)))
     reference = None if example is None else paddle
-    compared = replace(subject, reference=reference, example=runnable, trace=partial(original.trace, renamed))
+    trace, rounded = partial(original.trace, renamed), original.rounded(renamed)
+    compared = replace(subject, reference=reference, example=runnable, trace=trace, rounded=rounded)
     return Converted(model, compared, [*notes, *problems])
 
 

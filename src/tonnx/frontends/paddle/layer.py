@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tonnx.frontends.paddle.read.graph import Block, Kind, Program, Type, Value
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.eager import Eager, inference, to_array
 from tonnx.frontends.paddle.reference.predictor import first_that_runs
+from tonnx.frontends.paddle.reference.rounded import TIMES
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import LayerCall, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
@@ -57,7 +59,9 @@ def convert_layer(request: ModelRequest, stages: Stages) -> Converted:
         again, folder = resaved(model, function, call, decided)
         return PaddleTrace(again, renamed, folder)
 
-    original = Original(lambda renamed: Eager(model, call, renamed, request.saving.get("output_spec")), trace)
+    run = partial(Eager, model, call, kept=request.saving.get("output_spec"))
+    rounded = [partial(run, rounding=number) for number in range(TIMES)]
+    original = Original(run, trace, lambda renamed: [start(renamed) for start in rounded])
     loaded, asked = split(loaded, len(decided.taken))
     converted = lower(loaded, replace(request, args=examples), stages, original)
     return _suspicious(converted, decided, asked) if decided.taken else converted

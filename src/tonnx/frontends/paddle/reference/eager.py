@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from tonnx.errors import CaptureError
+from tonnx.frontends.paddle.reference.rounded import rounded
 from tonnx.frontends.paddle.signature import LayerCall, Leaf, flat
 from tonnx.frontends.paddle.user_line import blame
 from tonnx.frontends.patching import How, Patch, exclusive, patched, restored
@@ -41,17 +42,23 @@ def inference(layer: Any) -> Iterator[None]:
 
 
 class Eager:
-    """The user's model on arrays by the file's input names, run without dynamic-to-static."""
+    """The user's model on arrays by the file's input names, run without dynamic-to-static.
 
-    def __init__(self, model: Any, call: LayerCall, names: Mapping[str, str], kept: Any = None) -> None:
+    ``rounding``: with its sums rounded otherwise, as this number says.
+    """
+
+    def __init__(
+        self, model: Any, call: LayerCall, names: Mapping[str, str], kept: Any = None, rounding: int | None = None
+    ) -> None:
         self._model, self._call, self._names, self._kept = model, call, dict(names), kept
+        self._patches = [*GUARDS, *([] if rounding is None else rounded(rounding))]
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         import paddle
 
         arrays = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
-            with exclusive(), inference(self._model), _without_static(), patched(GUARDS):
+            with exclusive(), inference(self._model), _without_static(), patched(self._patches):
                 arguments = self._call.mapped(lambda leaf: to_tensor(arrays.get(leaf.name, leaf.value), leaf))
                 results = self._model(*arguments)
                 outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
