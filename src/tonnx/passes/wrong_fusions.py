@@ -61,25 +61,23 @@ def _has_float_weights_alone(node: ir.Node) -> bool:
     dequantised = None if data is None else data.producer()
     if dequantised is None or dequantised.op_type != "DequantizeLinear" or weights is None:
         return False
-    return dims_of(dequantised.inputs[1]) in ((), (1,), [], [1]) and _is_folded(weights)
+    return _is_folded(weights)
 
 
-def _is_folded(value: ir.Value | None) -> bool:
+def _is_folded(value: ir.Value) -> bool:
     """Whether ONNX Runtime makes a constant of it: of a DequantizeLinear it makes none."""
-    node = None if value is None else value.producer()
-    if node is None:
-        return value is None or value.is_initializer()
-    return node.op_type != "DequantizeLinear" and all(map(_is_folded, node.inputs))
-
-
-def _write_out_dequantised(op: Builder, node: ir.Node) -> None:
-    """The same numbers, of something else than a DequantizeLinear."""
-    x, step, *rest = node.inputs[0].producer().inputs  # type: ignore[union-attr]
-    assert x is not None and step is not None
-    number = op.cast(x, step.dtype)
-    if rest and rest[0] is not None and ((zero := constant(rest[0])) is None or zero.any()):
-        number = op.Sub(number, op.cast(rest[0], step.dtype))
-    node.replace_input_with(0, op.Mul(number, step))
+    waiting: list[ir.Value | None] = [value]
+    seen: set[ir.Value | None] = {None}
+    while waiting:
+        asked = waiting.pop()
+        if asked is None or asked in seen:
+            continue
+        seen.add(asked)
+        node = asked.producer()
+        if (node is None and not asked.is_initializer()) or (node is not None and node.op_type == "DequantizeLinear"):
+            return False
+        waiting += [] if node is None else node.inputs
+    return True
 
 
 def _window(pool: ir.Node) -> Sequence[int]:
@@ -169,7 +167,7 @@ def _read_larger_of_itself(op: Builder, node: ir.Node) -> None:
 Fusions = dict[str, tuple[tuple[Callable[[ir.Node], bool], Callable[[Builder, ir.Node], None]], ...]]
 """By the operator: whether a node is fused to no good, and what keeps it from that."""
 _WRONG: Fusions = {
-    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((_has_float_weights_alone, _write_out_dequantised),)),
+    **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((_has_float_weights_alone, _read_larger_of_itself),)),
     "Pad": ((_is_zero_padding_of_pool, _pad_with_almost_zero),),
     "Gather": ((_is_gather_of_wrapped_range, _end_range_at_zero),),
     "Softmax": ((_is_of_integers, _read_larger_of_itself),),
