@@ -115,6 +115,19 @@ def test_more_rows_than_python_recurses() -> None:
     assert _matched([[0], [0]]) is None
 
 
+def test_scores_of_half_precision() -> None:
+    """Of two that are one step of theirs apart, either may be the larger one for another way of adding up."""
+    chosen = onnx.load_from_string(chooser())
+    for value in (chosen.graph.input[0], chosen.graph.output[1]):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    ranked, have = Ranked(chosen.SerializeToString()), np.array([0, 1, 2])
+    want = np.array([0, 1, 3])
+    failed = [(compare("places", want, have), want)]
+    for third, hangs in ((1.001, True), (1.25, False)):
+        scores = np.array([4, 3, third, 1, *[0] * 46], np.float16)
+        assert ranked.hangs_on_last_bits({"x": scores}, failed, {"places": have}) is hangs
+
+
 def test_fewer_peaks_than_places() -> None:
     """Of the zeros of a map, any may be among the best: the framework and the file choose others."""
 

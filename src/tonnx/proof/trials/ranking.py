@@ -25,8 +25,9 @@ from tonnx.proof.upward import load_proto
 
 _SCORES = {"TopK": 0, "NonMaxSuppression": 1}
 """The operators that rank, and which of their inputs they rank by."""
-_FLOATS = frozenset((onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT16))
-_LAST_BITS, _BESIDE_ZERO = 2.0**-21, 1e-20
+_LAST_BITS = {onnx.TensorProto.FLOAT: 2.0**-21, onnx.TensorProto.DOUBLE: 2.0**-21, onnx.TensorProto.FLOAT16: 2.0**-9}
+"""By the element type of scores: how much of one its last bits are. Float64 may be computed in less."""
+_BESIDE_ZERO = 1e-20
 _SHAKEN = 16
 """How often a file is run with its scores moved."""
 _MOST = 2000
@@ -101,9 +102,9 @@ def _shake(graph: onnx.GraphProto, types: Mapping[str, int]) -> None:
             if attribute.HasField("g"):
                 _shake(attribute.g, types)
         place = _SCORES.get(node.op_type)
-        if place is not None and types.get(node.input[place]) in _FLOATS:
+        if place is not None and (last_bits := _LAST_BITS.get(types.get(node.input[place], 0))) is not None:
             scores, noise = node.input[place], f"{node.output[0]}.noise"
-            low, high = 1 - _LAST_BITS, 1 + _LAST_BITS
+            low, high = 1 - last_bits, 1 + last_bits
             moved, beside = f"{node.output[0]}.moved", f"{node.output[0]}.beside"
             nodes += [
                 onnx.helper.make_node("RandomUniformLike", [scores], [noise], low=low, high=high, seed=7.0),
