@@ -13,8 +13,10 @@ from tests.lowering.harness import assert_compared
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes
 from tonnx.frontends.torch.call.signature import bind_call
 from tonnx.frontends.torch.capture.record import Declined
+from tonnx.frontends.torch.capture.strategies import capture
 from tonnx.frontends.torch.capture.torch_export import Exports
 from tonnx.frontends.torch.convert import as_module
+from tonnx.frontends.torch.fx.recorded_flow import arrange
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.reference.mode import inference_mode
 from tonnx.frontends.torch.source import module_of, source_of
@@ -248,3 +250,22 @@ def test_the_recorder_needs_no_compiler() -> None:
     symbolic_shapes.uninteresting_files.cache_clear()
     recorded(lambda x: x.reshape(-1, 2) + x.shape[0], X, axes={"x": {0: "n"}})
     assert symbolic_shapes.uninteresting_files.cache_info().misses == 0
+
+
+def test_sizes_of_a_side_are_computed_again_behind_it() -> None:
+    """What a side computes is part of an If: nothing behind it may refer to that."""
+
+    def halves(x: Tensor) -> Tensor:
+        y = x[: x.shape[0] // 2].sum() if x.sum() > 0 else x.mean()
+        return y + x[: x.shape[0] // 2].sum()
+
+    module = as_module(halves)
+    call = bind_call(module, (X,), None, None)
+    apply_dynamic_axes(call, {"x": {0: "n"}}, [])
+    with inference_mode(module):
+        captured = capture("auto", module, call, FxTrace)
+    assert captured.how == "control flow rewritten"
+    outside, blocks = arrange(captured.program.graph.nodes)
+    assert blocks
+    for node in outside:
+        assert set(node.all_input_nodes) <= set(outside) or node in blocks, node.format_node()

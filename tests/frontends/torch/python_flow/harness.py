@@ -31,17 +31,18 @@ class Program:
         return str(getattr(self.model, "__name__", type(self.model).__name__))
 
 
-def export(program: Program, opset: int = 18) -> tonnx.ExportResult:
+def export(program: Program, opset: int = 18, capture: str = "export") -> tonnx.ExportResult:
     inputs = tuple(x.clone() for x in program.inputs[0])
     names = [f"in{i}" for i in range(len(inputs))]
     axes = {name: {0: "n"} for name, x in zip(names, inputs, strict=True) if x.dim() and program.dynamic}
-    options = {"input_names": names, "dynamic_axes": axes, "opset_version": opset, "capture": "export"}
+    options = {"input_names": names, "dynamic_axes": axes, "opset_version": opset, "capture": capture}
     return tonnx.export(program.model, inputs, None, **options, verify=False)  # `agree` compares, on more inputs
 
 
 def agree(program: Program, opset: int = 18) -> tonnx.ExportResult:
     """Export, and compare with PyTorch on all inputs."""
-    result = export(program, opset)
+    result = export(program, opset, "auto")
+    assert "jit" not in result.capture
     sizes = {x.shape[0] for inputs in program.inputs for x in inputs if x.dim()}
     assert len(sizes) > 1 or not program.dynamic or not sizes, f"dynamic, but compared at {sizes} only"
     kinds = {node.op_type for node in result.model.graph.all_nodes()}

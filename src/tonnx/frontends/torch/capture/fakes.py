@@ -80,6 +80,11 @@ class Fakes:
         self._results: dict[Any, _Form | list[_Form]] = {}
         """By an operator and the forms of its arguments."""
 
+    @property
+    def known(self) -> tuple[dict[Any, Any], ...]:
+        """What is remembered; it may rest on facts that hold for a while only."""
+        return self._results, self._forms
+
     def of_weight(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor of plain class. Where weights share memory, their fakes do."""
         if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
@@ -124,7 +129,7 @@ class Fakes:
 
     def reshaped(self, tensor: torch.Tensor) -> None:
         """A tensor looks at its memory in another way from now on."""
-        self._forms.pop(id(tensor), None)
+        self._forms[id(tensor)] = tensor, None
 
     def _key(self, argument: Any) -> Any:
         if isinstance(argument, torch.Tensor):

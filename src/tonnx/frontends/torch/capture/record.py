@@ -36,8 +36,11 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.call.state import exchanged, memory
+from tonnx.frontends.torch.capture.explain import Spot
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
+from tonnx.frontends.torch.capture.python_flow.operators import MARKERS
+from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
@@ -58,6 +61,9 @@ _SMALL = 1 << 16
 
 class Declined(CaptureError):
     """The recorder cannot vouch for a program of this model."""
+
+    spots: Sequence[Spot] = ()
+    """Lines that need what only the run knows, if that is the reason."""
 
 
 class _AsksForGradients(Exception):
@@ -165,6 +171,8 @@ class _Recorder(TorchDispatchMode):
         self._homes: dict[sympy.Symbol, tuple[Node, int]] = {}
         """A tensor and an axis of it for every size that is a symbol."""
         self._numbers: dict[Any, Node] = {}
+        self._scopes: list[list[int]] = []
+        """For each side or pass that is being recorded: how much was known where it began."""
         self._sizes: dict[str, Any] = {}
         """The symbols of dynamic dimensions by the names that were asked for."""
         self._inputs: list[InputSpec] = []
@@ -261,7 +269,8 @@ class _Recorder(TorchDispatchMode):
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags
-        if _shaped_by_values(func) or _gives_number(func):
+        # What a side or a pass of recorded control flow sees may be written to when it is not looked at.
+        if (_shaped_by_values(func) or _gives_number(func)) and not is_watched():
             settled = self._values.of((node_args, node_kwargs))
             # Large ones that are made of no weights, such as the places in a mask of ones, are small only as a graph.
             if settled is not None and (settled[1] or _gives_number(func) or _elements(fake_args) <= _SMALL):
@@ -273,10 +282,28 @@ class _Recorder(TorchDispatchMode):
         if func._schema.is_mutable and not is_view_in_place(func):
             self._values.note_write(func, fake_args, fake_kwargs)
         result = self.fakes.call(func, fake_args, fake_kwargs)
-        if result is None and not func._schema.is_mutable:
+        marker = _marker(func)
+        if result is None and not func._schema.is_mutable and not marker:
             return None
+        self._leave_scope(marker)
         self._note_call(func, node_args, node_kwargs, result)
+        if marker.endswith("_begin"):
+            self._scopes.append([len(known) for known in self._known])
         return result
+
+    @property
+    def _known(self) -> tuple[dict[Any, Any], ...]:
+        """What holds for the code that runs, but not behind the side of a branch or the pass of a loop that it is."""
+        return self._numbers, self._homes, *self.fakes.known
+
+    def _leave_scope(self, marker: str) -> None:
+        """Forget the nodes that are part of a side or pass of recorded control flow, where that ends."""
+        if marker in ("loop_end", "drop", "if_else", "if_join"):
+            for known, length in zip(self._known, self._scopes[-1], strict=True):
+                while len(known) > length:
+                    known.popitem()  # the latest
+        if marker in ("loop_end", "drop", "if_end", "keep"):
+            self._scopes.pop()
 
     def _note_call(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         node = self._graph.create_node("call_function", func, tuple(args), kwargs, func.overloadpacket.__name__)
@@ -360,7 +387,8 @@ class _Recorder(TorchDispatchMode):
             return int(expression)
         if expression.is_number:
             return float(expression)
-        if (written_out := definitions(self.fakes.mode.shape_env).get(expression)) is not None:
+        written_out = definitions(self.fakes.mode.shape_env).get(expression)
+        if written_out is not None and not (written_out.has(sympy.Piecewise) and expression in self._homes):
             node = self._expression(written_out)
         elif isinstance(expression, sympy.Symbol):
             if expression not in self._homes:
@@ -403,6 +431,13 @@ class _Recorder(TorchDispatchMode):
 
 def _nowhere(original: Any, env: Any, is_debug: bool = False, framework_loc: str | None = None) -> Any:
     return original(env, framework_loc=framework_loc or "the recorder")
+
+
+@cache
+def _marker(func: Any) -> str:
+    """Which mark of recorded control flow a call is; empty for all others."""
+    namespace, _, name = func._schema.name.partition("::")
+    return name if namespace == "tonnx" and name in MARKERS else ""
 
 
 @cache

@@ -67,7 +67,7 @@ class Task:
 
     @cached_property
     def exports(self) -> Exports:
-        return Exports(self.module, self.call, self.trace)
+        return Exports(self.module, self.call, self.trace, may_record=self.asked == "auto")
 
     @cached_property
     def packed(self) -> str | None:
@@ -183,7 +183,7 @@ STRATEGIES = (
         lambda task: task.by_export() and not task.exports.unfinished, lambda task: task.exports.attempt(),
     ),
     Strategy(
-        "torch.export, control flow rewritten", "torch.export fixes or cannot follow a loop or a branch",
+        "control flow rewritten", "torch.export fixes or cannot follow a loop or a branch",
         lambda task: task.by_export() and task.exports.unfinished, lambda task: task.exports.rewritten(),
     ),
     Strategy(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind, TensorArgument
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import CaptureError, TonnxError
@@ -60,7 +61,9 @@ class _Exported:
 
 
 class Exports:
-    """The captures of a model by torch.export, each with more of its control flow rewritten than the one before.
+    """The captures of a model, each with more of its control flow rewritten than the one before.
+
+    The recorder is asked first where something is rewritten, and torch.export where it declines.
 
     If a loop or branch is what a capture fails at, its function is rewritten for the next. A capture may also succeed
     although a loop's header fixed something: torch fixes n // 64 without fixing n. Or the example decided a branch on
@@ -69,9 +72,9 @@ class Exports:
     once.
     """
 
-    def __init__(self, model: torch.nn.Module, call: ModelCall, trace: Tracer) -> None:
-        """The model must be in the mode that is wanted."""
-        self._trace = trace
+    def __init__(self, model: torch.nn.Module, call: ModelCall, trace: Tracer, may_record: bool = True) -> None:
+        """The model must be in the mode that is wanted. ``may_record``: else torch.export alone captures it."""
+        self._trace, self._may_record = trace, may_record
         self._model, self._call = plain(model, call)
         self._dropped = _drop_broadcast(self._model, self._call)
         self._begin()
@@ -108,9 +111,9 @@ class Exports:
         assert captured is not None
         return captured
 
-    def _recorded(self, call: ModelCall, froze: Frozen) -> _Exported:
+    def _recorded(self, call: ModelCall, froze: Frozen, rewrites: Rewrites | None = None) -> _Exported:
         calls, notes, open_questions = list[FunctionCall](), list[str](), list[str]()
-        program: Any = _record(self._model, call, froze, calls, notes)
+        program: Any = _record(self._model, call, froze, rewrites or Rewrites(), calls, notes)
         one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
         return _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, open_questions)
 
@@ -131,6 +134,9 @@ class Exports:
         try:
             self._usable = exported = self._exported(self._call, froze)
             spots = froze.spots
+        except Declined:
+            self.unfinished = True
+            return None
         except CaptureError as error:
             failed, self._first = error, self._first or error
             spots = [*froze.spots, *spot_of_error(error.__cause__)]
@@ -166,6 +172,18 @@ class Exports:
         return self.attempt()
 
     def _exported(self, call: ModelCall, froze: Frozen) -> _Exported:
+        if self._rewrites and self._may_record:
+            own = Frozen()
+            try:
+                exported = self._recorded(call, own, self._rewrites)
+                if own.spots:  # what became a plain number, torch.export explains
+                    raise Declined("sizes become plain numbers")
+                vars(froze).update(vars(own))
+                return exported
+            except Declined as error:
+                spots = dict.fromkeys([*own.spots, *error.spots]) if call is self._call else ()
+                if any([self._rewrites.add(*spot) for spot in spots]):  # noqa: C419 (each of them)
+                    raise  # torch.export would stop at the same line, later
         calls, open_questions = list[FunctionCall](), list[str]()
         program = _export(self._model, call, froze, self._rewrites, calls)
         one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
@@ -205,9 +223,13 @@ class Exports:
 
 
 def _record(
-    model: torch.nn.Module, call: ModelCall, froze: Frozen, calls: list[FunctionCall], notes: list[str]
+    model: torch.nn.Module,
+    call: ModelCall,
+    froze: Frozen,
+    rewrites: Rewrites,
+    calls: list[FunctionCall],
+    notes: list[str],
 ) -> Recording:
-    rewrites = Rewrites()  # of nothing: for the notes about checks that are left out
     with (
         shapes_known(),
         calls_kept(calls),
@@ -222,11 +244,12 @@ def _record(
             caches.clear_of(recording.tensors(), any(leaf.dynamic for leaf in call.leaves))
             return recording
         except Declined as error:
-            reason = error.what
+            declined = Declined(error.what)
         except (Exception, Unsuitable) as error:  # noqa: BLE001 (the user's forward; told if torch.export fails, too)
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            declined = Declined(f"{type(error).__name__}: {error}".splitlines()[0])
+            declined.spots = spot_of_error(error) if isinstance(error, GuardOnDataDependentSymNode) else ()
     # Without the error itself: it holds the frames of the model, and all that is in them, for the next capture to find.
-    raise Declined(reason)
+    raise declined
 
 
 @runs_the_model

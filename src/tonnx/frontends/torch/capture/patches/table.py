@@ -33,6 +33,7 @@ from tonnx.frontends.torch.capture.patches.ramps import ramps
 from tonnx.frontends.torch.capture.patches.resizing import resizing
 from tonnx.frontends.torch.capture.patches.shapes import shapes
 from tonnx.frontends.torch.capture.patches.short_sizes import short_sizes
+from tonnx.frontends.torch.capture.patches.size_questions import size_questions
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.values import number_kept
 from tonnx.frontends.torch.capture.python_flow.variables import register_buffer, set_module_attribute
@@ -149,6 +150,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     """All that one capture changes, in the order in which it is changed."""
     yield from FOREIGN
     yield from versions.patches()
+    yield from size_questions()
     yield from shapes()
     yield from multiples()
     yield from short_sizes()

@@ -220,15 +220,15 @@ class Merge:
         dtype = torch.float64 if torch.float64 in kind else kind.pop()
         place = self._pair(self._made(a, 0, dtype), self._made(b, 1, dtype))
         like = a if DTYPES[type(a)] == dtype else b
-        positive = dtype == torch.int64 and all(statically_known_true(n >= 0) for n in (a, b))
+        least = next((k for k in (1, 0) if all(statically_known_true(n >= k) for n in (a, b))), None)
         most = None if is_symbolic(a) or is_symbolic(b) else max(a, b)
 
         def number(results: Sequence[torch.Tensor]) -> Any:
             merged = as_number(results[place], like)
             if (numbers := NUMBERS.get()) is not None and isinstance(merged, (torch.SymInt, torch.SymFloat)):
                 numbers.update(dict.fromkeys(merged.node.expr.free_symbols, self._branch))
-            if positive:
-                torch._check(merged >= 0)
+            if dtype == torch.int64 and least is not None:
+                torch._check(merged >= least)
                 if most is not None:
                     torch._check(merged <= most)
             return merged

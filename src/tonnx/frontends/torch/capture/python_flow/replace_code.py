@@ -57,6 +57,10 @@ class Rewrites:
         """Branches that were to take what comes after them along."""
         self._numbers: dict[Any, Line | None] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is anything to rewrite."""
+        return bool(self._files)
+
     def add(self, file: str, line: int, name: str, only: tuple[type[ast.AST], ...] = (ast.AST,)) -> bool:
         """Rewrite the function around a line that decides something; False if that is nothing new, or cannot be.
 
