@@ -89,6 +89,19 @@ def test_a_difference_is_something_else(folder: Path) -> None:
     assert "something else: y: max abs" in str(result) and "by its quantisation alone" not in str(result)
 
 
+def test_a_weight_that_is_shifted_is_not_rounded(folder: Path) -> None:
+    """By ten steps, all of one channel: a wrong zero point."""
+    proto = onnx.load(folder / "int8.onnx")
+    store = next(i for i in proto.graph.initializer if i.name == "w_zero_point")
+    zeros = numpy_helper.to_array(store).copy()
+    zeros[5] += 10
+    store.CopyFrom(numpy_helper.from_array(zeros, store.name))
+    onnx.save(proto, folder / "shifted.onnx")
+    result = tonnx.verify(folder / "shifted.onnx", str(folder / "net.onnx"), {"x": DATA}, values=False)
+    assert result.quantisation is not None and not result.quantisation.only
+    assert "not the original's, rounded: w_quantized" in str(result)
+
+
 def page_data(page: Path) -> dict[str, Any]:
     text = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert text is not None

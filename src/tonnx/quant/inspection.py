@@ -192,7 +192,7 @@ class _Twin:
         if integers.const_value is not None:
             rounded = _dequantised(node)
             pair = None if rounded is None else self._original(rounded)
-            if pair is None:
+            if pair is None or rounded is None or _is_shifted(pair[0], rounded, node):
                 if rounded is not None and rounded.ndim > 1:
                     self.unknown.append(str(integers.name))
                 return
@@ -335,6 +335,16 @@ def _dequantised(node: ir.Node) -> np.ndarray | None:
     elif scale.ndim == 1 and scale.size > 1:
         parts = [part.reshape([-1 if i == axis % integers.ndim else 1 for i in range(integers.ndim)]) for part in parts]
     return np.asarray((integers.astype(np.float32) - parts[1]) * parts[0])
+
+
+def _is_shifted(floats: np.ndarray, rounded: np.ndarray, node: ir.Node) -> bool:
+    """Whether all numbers of a channel are off to one side by more than a step: rounding goes either way."""
+    scale, axis = _array(node.inputs[1]), node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+    if scale is None or scale.ndim > 1 or not floats.size:  # blocks
+        return False
+    others = tuple(i for i in range(floats.ndim) if scale.size == 1 or i != axis % floats.ndim)
+    means = (rounded.astype(np.float64) - floats).mean(others)
+    return bool((np.abs(means) > np.abs(scale.reshape(means.shape).astype(np.float64))).any())
 
 
 def _away(floats: np.ndarray, rounded: np.ndarray) -> float:
