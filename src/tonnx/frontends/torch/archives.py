@@ -29,6 +29,8 @@ def _kind(file: Path) -> str:
             names = [name.partition("/")[2] for name in archive.namelist()]
     except (zipfile.BadZipFile, NotImplementedError, ValueError):  # a damaged table: its magic, version, names
         return "other"
+    if ".data/extern_modules" in names:
+        return "package"
     if any(name.startswith(("models/", "serialized_exported_program")) for name in names):
         return "export"
     if "constants.pkl" in names:
@@ -66,6 +68,9 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
     from tonnx.frontends.torch.capture.explain import quiet_torch
 
     kind = _kind(file) if file.is_file() else "pickle"
+    if kind == "package":
+        hint = "write a function that returns torch.package.PackageImporter(path).load_pickle(package, resource)"
+        raise InvalidArgument(f"{file} is an archive of torch.package: code, and any number of objects", hint=hint)
     if kind == "script":
         read = torch.jit.load
     elif kind == "export" or file.suffix == ".pt2":

@@ -222,6 +222,10 @@ def test_weights_are_no_archive(tmp_path: Path) -> None:
         tonnx.export(str(tmp_path / "weights.pt"), (torch.ones(2, 4),))
     with pytest.raises(tonnx.InvalidArgument, match="there is no file"):
         tonnx.export(str(tmp_path / "none.pt"), (torch.ones(2, 4),))
+    with torch.package.PackageExporter(tmp_path / "package.pt") as exporter:
+        exporter.save_pickle("models", "numbers.pkl", [1, 2])
+    with pytest.raises(tonnx.InvalidArgument, match=r"an archive of torch\.package"):
+        tonnx.export(str(tmp_path / "package.pt"), (torch.ones(2, 4),))
 
 
 # The user's module
