@@ -258,6 +258,7 @@ _SIZES = "dynamic sizes"
 _RECORDER = "the recorder: without it torch.export captures"
 
 PRIVATE = {
+    "torch._numpy": "NumPy's functions on sizes and tensors",
     "torch._C.DispatchKey": "every capture",
     "torch._C.Graph": _SYMBOLIC,
     "torch._C.IntType": _SYMBOLIC,

@@ -354,7 +354,7 @@ def caught_key(x: Tensor) -> Tensor:
 
 
 def to_numpy(x: Tensor) -> Tensor:
-    return x * 2 if x.numpy().sum() > 0 else x
+    return x * 2 if np.unwrap(x.numpy()).sum() > 0 else x
 
 
 def returns_none(x: Tensor) -> Tensor | None:
@@ -365,7 +365,7 @@ REFUSED: list[tuple[Callable[..., Any], list[str]]] = [
     (caught, ["if x.max() > 2:", f"the exception is caught ({HERE}", "except ValueError:)"]),
     (caught_text, ["x.max().item())", "caught by the model itself", "except Exception:", "out of the try block"]),
     (caught_key, ["factor = {0: 1.0}", f"is caught ({HERE}", "except KeyError:)"]),
-    (to_numpy, ["x.numpy()", "hands a tensor to numpy", "torch's functions"]),
+    (to_numpy, ["np.unwrap(x.numpy())", "hands a tensor to numpy", "torch's functions"]),
     (returns_none, ["the result is float32[?, 3] on one side and None on the other", "torch.where"]),
 ]
 

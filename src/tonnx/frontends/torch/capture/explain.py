@@ -219,7 +219,7 @@ def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze
         kind = text.partition("<class '")[2].partition("'")[0].rpartition(".")[2] or "class of its own"
         what = f"{name} returns a {kind}, of which nobody knows what is in it"
         hint = f"tonnx.register_container({kind}, flatten, unflatten) says what it holds; or return tensors"
-    elif ".numpy()" in text or "np.ndarray" in text or "numpy.ndarray" in text:
+    elif ".numpy()" in text or "__array_" in text or "np.ndarray" in text or "numpy.ndarray" in text:
         hint = "compute it with torch's functions: what numpy does is not part of the graph"
         what = f"torch.export could not capture {name}: it hands a tensor to numpy ({first[:200]})"
     elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone

@@ -1,6 +1,6 @@
-"""NumPy's functions on sizes: rows of places that a model computes with NumPy become tensors, computed in the file.
+"""NumPy on sizes and on the tensors of a capture: PyTorch's own NumPy, whose arrays are tensors, computes it.
 
-NumPy would take a dynamic size for the plain number that it is in the example.
+NumPy itself would take a dynamic size for the plain number that it is in the example, and has no tensor without values.
 """
 
 from __future__ import annotations
@@ -11,93 +11,147 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import _numpy as arrays
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
-from tonnx.frontends.patching import Patch
+from tonnx.frontends.patching import How, Patch
 
-_REASON = "it takes a size for the plain number that it is in the example"
+_REASON = "it takes a size for the plain number that it is in the example, and no tensor without values"
+_PROTOCOL = "what NumPy and PyTorch ask of an array that is none of theirs"
 
 
-def _is_size(value: Any) -> bool:
-    return isinstance(value, (torch.SymInt, torch.SymFloat)) and value.node.maybe_as_int() is None
+_MADE = """arange array asarray asanyarray ascontiguousarray meshgrid linspace ones zeros full empty eye identity
+    tri""".split()
+"""Functions that make arrays of sizes and tensors; those that are given arrays find PyTorch's own by the arrays."""
+
+_COMPUTED = "fmod mod where abs absolute floor ceil".split()
+"""Functions that tensors are given to as they are."""
 
 
 def _is_captured(value: Any) -> bool:
-    return isinstance(value, FakeTensor) or _is_size(value)
+    if isinstance(value, (torch.SymInt, torch.SymFloat)):
+        return value.node.maybe_as_int() is None
+    return isinstance(value, (FakeTensor, arrays.ndarray))
 
 
-def _dtype(dtype: Any) -> torch.dtype:
-    return dtype if isinstance(dtype, torch.dtype) else torch.from_numpy(np.empty(0, dtype)).dtype
+def _made(function: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+    leaves = pytree.tree_leaves((args, kwargs))
+    return (function if any(map(_is_captured, leaves)) else original)(*args, **kwargs)
 
 
-def _tensor(value: Any) -> torch.Tensor:
-    """With NumPy's dtypes: Python's floats are float64."""
-    if isinstance(value, torch.Tensor):
-        return value
-    if _is_captured(value):
-        return torch.full((), value, dtype=torch.int64 if isinstance(value, torch.SymInt) else torch.float64)
-    return torch.from_numpy(np.array(value))
+def _computed(function: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
+    """Of sizes alone it is a number, as NumPy's own is."""
+    takes = any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves((args, kwargs)))
+    return (function if takes else original)(*args, **kwargs)
 
 
-def _arange(*bounds: Any, dtype: Any = None) -> torch.Tensor:
-    whole = all(isinstance(bound, (int, torch.SymInt)) for bound in bounds)
-    return torch.arange(*bounds, dtype=_dtype(dtype or ("int64" if whole else "float64")))
+def _array(original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    """``np.array``, also of a list of sizes or of arrays."""
+    parts = list(value) if isinstance(value, (list, tuple)) else []
+    if any(map(_is_captured, parts)) and not any(isinstance(part, (list, tuple)) for part in parts):
+        value = torch.stack([arrays.asarray(part).tensor for part in parts])
+    return arrays.array(value, *args, **{k: v for k, v in kwargs.items() if k in ("dtype", "copy", "ndmin")})
 
 
-def _array(value: Any, dtype: Any = None, **options: Any) -> torch.Tensor:
-    value = torch.stack([_tensor(each) for each in value]) if isinstance(value, (list, tuple)) else _tensor(value)
-    return value if dtype is None else value.to(_dtype(dtype))
-
-
-def _meshgrid(*rows: Any, indexing: str = "xy") -> list[torch.Tensor]:
+def _meshgrid(*rows: Any, indexing: str = "xy") -> list[Any]:
     """Each with its own dtype, which PyTorch's does not allow."""
-    tensors = [_tensor(row) for row in rows]
+    tensors = [arrays.asarray(row).tensor for row in rows]
     whole = [tensor.shape[0] for tensor in tensors]
     grids = [
         tensor.reshape([-1 if place == i else 1 for place in range(len(tensors))]).expand(whole)
         for i, tensor in enumerate(tensors)
     ]
-    return [grid.transpose(0, 1) for grid in grids] if indexing == "xy" and len(grids) > 1 else grids
+    turned = [grid.transpose(0, 1) for grid in grids] if indexing == "xy" and len(grids) > 1 else grids
+    return [arrays.ndarray(grid) for grid in turned]
 
 
-_MADE: dict[str, Callable[..., Any]] = {
-    "arange": _arange,
-    "array": _array,
-    "asarray": _array,
-    "asanyarray": _array,
-    "ascontiguousarray": _array,
+_OWN: dict[str, Callable[..., Any]] = {
+    **dict.fromkeys(("array", "asarray", "asanyarray", "ascontiguousarray"), partial(_array, None)),
     "meshgrid": _meshgrid,
 }
-_COMPUTED: dict[str, Callable[..., torch.Tensor]] = {
-    "fmod": torch.fmod,
-    "mod": torch.remainder,
-    "where": torch.where,
-    "abs": torch.abs,
-    "floor": lambda x: x.double().floor(),
-    "ceil": lambda x: x.double().ceil(),
-}
-"""Those that serve to make rows of places, and to compute with them; what any other is given is its own to refuse."""
 
 
-def _made(function: Callable[..., Any], original: Any, *args: Any, **kwargs: Any) -> Any:
-    takes = any(map(_is_captured, pytree.tree_leaves((args, kwargs))))
-    return (function if takes else original)(*args, **kwargs)
+# Between tensors and arrays
 
 
-def _computed(function: Callable[..., torch.Tensor], original: Any, *args: Any, **kwargs: Any) -> Any:
-    """Of sizes alone it is a number, as NumPy's own is."""
-    takes = any(isinstance(arg, FakeTensor) for arg in args)
-    return function(*map(_tensor, args), **kwargs) if takes else original(*args, **kwargs)
+def _numpy(original: Any, tensor: torch.Tensor, **options: Any) -> Any:
+    return arrays.ndarray(tensor) if isinstance(tensor, FakeTensor) else original(tensor, **options)
 
 
-def _from_numpy(original: Any, array: Any) -> torch.Tensor:
-    result: torch.Tensor = array if isinstance(array, torch.Tensor) else original(array)
-    return result
+def _as_tensor(original: Any, data: Any, *args: Any, **options: Any) -> Any:
+    if not isinstance(data, arrays.ndarray):
+        return original(data, *args, **options)
+    dtype = options.get("dtype")
+    return data.tensor if dtype is None else data.tensor.to(dtype)
+
+
+def _plain(value: Any) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.tensor if isinstance(leaf, arrays.ndarray) else leaf, value)
+
+
+def _index(index: Any) -> Any:
+    if isinstance(index, tuple):
+        return tuple(map(_index, index))
+    return index.tensor if isinstance(index, arrays.ndarray) else index
+
+
+def _getitem(original: Any, tensor: torch.Tensor, index: Any) -> Any:
+    return original(tensor, _index(index))
+
+
+def _setitem(original: Any, tensor: torch.Tensor, index: Any, value: Any) -> None:
+    original(tensor, _index(index), _index(value))
+
+
+# Arrays
+
+
+def _torch_function(function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return function(*_plain(args), **_plain(kwargs or {}))
+
+
+def _array_function(array: Any, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+    own = getattr(arrays, function.__name__, None) or getattr(arrays.fft, function.__name__, None)
+    return NotImplemented if own is None else own(*args, **kwargs)
+
+
+def _array_ufunc(array: Any, function: Any, method: str, *args: Any, **kwargs: Any) -> Any:
+    own = getattr(arrays, function.__name__, None) if method == "__call__" else None
+    return NotImplemented if own is None else own(*args, **kwargs)
+
+
+def _element(original: Any, array: Any, index: Any) -> Any:
+    """A whole number is one of Python's, which may be a size."""
+    part = original(array, index)
+    tensor = part.tensor if isinstance(part, arrays.ndarray) else None
+    whole = tensor is not None and not tensor.dim() and not tensor.is_floating_point() and tensor.dtype != torch.bool
+    return tensor.item() if whole and tensor is not None and not tensor.is_complex() else part
+
+
+def _elements(original: Any, array: Any) -> Iterator[Any]:
+    return (array[place] for place in range(array.shape[0]))
+
+
+def _scalar_type(original: Any, dtype: Any, given: Any) -> None:
+    """PyTorch's NumPy knows NumPy's dtypes by their names only."""
+    numpys = isinstance(given, np.dtype) or (isinstance(given, type) and issubclass(given, np.generic))
+    original(dtype, np.dtype(given).name if numpys else given)
 
 
 def numpy_sizes() -> Iterator[Patch]:
-    for functions, way in ((_MADE, _made), (_COMPUTED, _computed)):
-        for name, function in functions.items():
-            yield Patch("numpy", name, partial(way, function), _REASON)
-    yield Patch("torch", "from_numpy", _from_numpy, "what NumPy was to make is a tensor already")
+    for name in _MADE:
+        yield Patch("numpy", name, partial(_made, _OWN.get(name) or getattr(arrays, name)), _REASON)
+    for name in _COMPUTED:
+        yield Patch("numpy", name, partial(_computed, getattr(arrays, name)), _REASON)
+    yield Patch("torch.Tensor", "numpy", _numpy, "a tensor of a capture has no values yet")
+    for name in ("from_numpy", "tensor", "as_tensor"):
+        yield Patch("torch", name, _as_tensor, "what NumPy was to make is a tensor already")
+    yield Patch("torch.Tensor", "__getitem__", _getitem, "it takes arrays of NumPy's only")
+    yield Patch("torch.Tensor", "__setitem__", _setitem, "it takes arrays of NumPy's only")
+    yield Patch(arrays.ndarray, "__torch_function__", staticmethod(_torch_function), _PROTOCOL, How.VALUE)
+    yield Patch(arrays.ndarray, "__array_function__", _array_function, _PROTOCOL, How.VALUE)
+    yield Patch(arrays.ndarray, "__array_ufunc__", _array_ufunc, _PROTOCOL, How.VALUE)
+    yield Patch(arrays.ndarray, "__getitem__", _element, "an element of an array is a number, and may be a size")
+    yield Patch(arrays.ndarray, "__iter__", _elements, "the same")
+    yield Patch("torch._numpy._dtypes.DType", "__init__", _scalar_type, "it does not know NumPy's own dtypes")

@@ -18,7 +18,7 @@ from tonnx.frontends.torch.capture.patches.short_sizes import definitions, evalu
 from tonnx.frontends.torch.capture.python_flow.merge import Unmerged
 from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
-from tonnx.frontends.torch.capture.python_flow.values import as_tensor, shape_env
+from tonnx.frontends.torch.capture.python_flow.values import as_tensor, shape_env, unwrapped
 from tonnx.frontends.torch.versions import example_sizes
 
 NOTES: ContextVar[list[str]] = ContextVar("NOTES")
@@ -27,6 +27,7 @@ NOTES: ContextVar[list[str]] = ContextVar("NOTES")
 
 def truth(value: Any) -> bool | torch.Tensor:
     """Whether a value counts as true: a bool, or a bool tensor of rank 0 if only the run tells."""
+    value = unwrapped(value)
     if isinstance(value, RecordedList):
         value = value.size() > 0
     if isinstance(value, torch.Tensor):

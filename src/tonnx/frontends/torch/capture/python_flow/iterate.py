@@ -26,7 +26,7 @@ from tonnx.frontends.torch.capture.python_flow.recorded_list import (
 )
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.short_circuit import joined
-from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, as_tensor, is_symbolic, shape_env
+from tonnx.frontends.torch.capture.python_flow.values import SYMBOLIC, as_tensor, is_symbolic, shape_env, unwrapped
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.versions import example_of, set_example_of
 
@@ -55,8 +55,10 @@ class Items:
 
 def items(iterable: Any) -> Any:
     """What a ``for`` runs over: `Items` if its length is dynamic, else as it is."""
-    if isinstance(iterable, torch.Tensor) and iterable.dim() and is_dynamic(iterable.shape[0]):
-        iterable = Listed(iterable)
+    tensor = unwrapped(iterable)
+    if isinstance(tensor, torch.Tensor) and tensor.dim() and is_dynamic(tensor.shape[0]):
+        numbers = tensor is not iterable and tensor.dim() == 1
+        iterable = NumbersListed(tensor) if numbers else Listed(tensor)
     return Items(iterable.size(), iterable.element) if isinstance(iterable, RecordedList) else iterable
 
 
@@ -79,6 +81,9 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         return result
     plain = not kwargs or function is torch.allclose
     rule = _NUMBERS.get(getattr(function, "__wrapped__", function))  # some are patched meanwhile
+    if args and (rule is not None or function is builtins.len):
+        first = unwrapped(first)
+        args = (first, *args[1:])
     if isinstance(first, (torch.Tensor, *SYMBOLIC)) and plain and rule is not None:
         return rule(*args, **kwargs)
     if isinstance(owner := getattr(function, "__self__", None), torch.Tensor):
@@ -109,7 +114,7 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
     elif (name := getattr(function, "__name__", "")) in ("unbind", "split", "chunk"):
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
-    elif name == "tolist" and isinstance(owner, torch.Tensor):
+    elif name == "tolist" and isinstance(owner := unwrapped(owner), torch.Tensor):
         lazy = NumbersListed(owner) if owner.dim() == 1 and is_dynamic(owner.shape[0]) else None
     return lazy if lazy is not None else function(*args, **kwargs)
 

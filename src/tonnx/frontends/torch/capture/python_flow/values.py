@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch._numpy import ndarray
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
@@ -42,6 +43,11 @@ def as_tensor(value: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
 def as_number(tensor: torch.Tensor, like: Any) -> Any:
     """A tensor of rank 0 as a number of the kind of ``like``. A truth value stays a tensor: it is only asked."""
     return tensor if DTYPES[type(like)] == torch.bool else tensor.item()
+
+
+def unwrapped(value: Any) -> Any:
+    """The tensor of an array (`patches.numpy_sizes`); anything else as it is."""
+    return value.tensor if isinstance(value, ndarray) else value
 
 
 def alike(old: Any, new: Any) -> bool:
