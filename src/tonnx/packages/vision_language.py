@@ -237,9 +237,12 @@ def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
         )
+    takers = [each for each in (model.forward, type(model).generate, _reader(model)) if each is not None]
+    if not any(name.startswith("pixel_values") for each in takers for name in inspect.signature(each).parameters):
+        raise no_package(model, "neither it nor its generate takes pixel_values")
     side = _side(processor)
     noise = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
-    with model_runs(model, f"a picture of {side} times {side} pixels"):
+    with model_runs(processor, f"a picture of {side} times {side} pixels"):
         arrays = _prepared(model, processor, noise)
     name = next((name for name in arrays if name.startswith("pixel_values")), None)
     if name is None:
