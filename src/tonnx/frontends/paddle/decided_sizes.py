@@ -83,7 +83,7 @@ class Decisions:
         patches.append(
             Patch(translator, "_FUNCTION_CACHE", _converted(), "calls are converted that Paddle leaves", How.VALUE)
         )
-        patches.append(Patch(calls, "is_builtin", _is_left, "min and max of sizes are operators"))
+        patches.append(Patch(calls, "is_builtin", _is_left, "min and max of sizes are operators", optional=True))
         if self.shapes is None:
             return patches
         patches += [Patch(kind, name, self._converter(kind, name, to), reason, How.VALUE) for name, to in names.items()]
