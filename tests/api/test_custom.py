@@ -123,6 +123,22 @@ def test_a_rule(name: str) -> None:
     assert kinds(result) == ["Gemm", "Tanh", "Mul", "Add"] and proven(result)
 
 
+def test_what_is_written_in_python_needs_no_rule() -> None:
+    """An operator that a library registers for PyTorch's compiler, and makes of PyTorch's own."""
+
+    @torch.library.custom_op("tonnx_custom::spikes", mutates_args=())
+    def spikes(x: torch.Tensor, leak: float) -> tuple[torch.Tensor, torch.Tensor]:
+        potential = torch.sin(x) * leak
+        return (potential > 0).to(x), potential
+
+    @spikes.register_fake
+    def _(x: torch.Tensor, leak: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.empty_like(x), torch.empty_like(x)
+
+    result = tonnx.export(lambda x: sum(spikes(x, 0.5)), X, dynamic_axes={"x": {0: "n"}})
+    assert result.verification is not None and result.verification.ok
+
+
 def test_the_last_rule_counts_and_comes_before_tonnx_own() -> None:
     tonnx.lower("tonnx_custom::clip")(lambda op, x, limit, axes: op.Neg(x))
     tonnx.lower("tonnx_custom::clip")(formula)

@@ -294,6 +294,7 @@ PRIVATE = {
     "torch._higher_order_ops.associative_scan.associative_scan_op": "associative_scan",
     "torch._higher_order_ops.flex_attention.math_attention": "flex_attention",
     "torch._higher_order_ops.utils._maybe_compile_and_run_fn": "associative_scan",
+    "torch._library.custom_ops.OPDEFS": "operators that are written in Python",
     "torch._ops.HigherOrderOperator": "every captured graph",
     "torch._ops.OpOverload": "every captured graph",
     "torch._ops.OpOverloadPacket": "custom_translation_table",

@@ -7,7 +7,7 @@ left in the graph, so that only what has no rule pays for it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -38,7 +38,7 @@ def trace(node: Node) -> tuple[torch.fx.GraphModule, list[Node]]:
     """The decomposition of a call, and what its inputs are. Raises NoDecomposition if there is none."""
     target: Any = node.target
     composite = target._can_decompose() if hasattr(target, "_can_decompose") else False
-    if target not in table() and not composite:
+    if target not in table() and not composite and written_in_python(target) is None:
         raise NoDecomposition
     called = node.args, dict(node.kwargs)
     arguments = list(dict.fromkeys(leaf for leaf in pytree.tree_leaves(called) if isinstance(leaf, Node)))
@@ -51,6 +51,17 @@ def trace(node: Node) -> tuple[torch.fx.GraphModule, list[Node]]:
     return graph_of(target, called, arguments, fakes, mode), arguments
 
 
+def written_in_python(target: Any) -> Callable[..., Any] | None:
+    """What computes an operator that a library registered from Python (`torch.library.custom_op`), on the CPU."""
+    from torch._library.custom_ops import OPDEFS
+
+    schema = getattr(target, "_schema", None)
+    if schema is None or schema.is_mutable:
+        return None
+    kernels = getattr(OPDEFS.get(schema.name), "_backend_fns", {})
+    return kernels.get("cpu") or kernels.get(None)
+
+
 def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[Any], mode: Any) -> torch.fx.GraphModule:
     """The decomposition of ``target`` on the arguments ``called``, in which ``fakes`` take the place of ``tensors``."""
     leaves, spec = pytree.tree_flatten(called)
@@ -59,7 +70,7 @@ def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[A
         value_of = dict(zip(tensors, values, strict=True))
         flat = [value_of[leaf] if isinstance(leaf, type(tensors[0])) else leaf for leaf in leaves]
         args, kwargs = pytree.tree_unflatten(flat, spec)
-        result = table().get(target, target.decompose)(*args, **kwargs)
+        result = (table().get(target) or written_in_python(target) or target.decompose)(*args, **kwargs)
         return tuple(result) if isinstance(result, (list, tuple)) else (result,)
 
     try:
