@@ -11,6 +11,7 @@ from torch.utils._sympy.functions import FloorDiv, Max, Min, Mod, PythonMod
 
 from tonnx.frontends.patching import patched
 from tonnx.frontends.torch.capture.patches.size_questions import size_questions
+from tonnx.frontends.torch.versions import set_example_of
 
 
 class _Asked(Exception):
@@ -83,6 +84,7 @@ def test_what_a_kernel_falls_back_to(
     condition: Any, fallback: bool, is_asked: bool, sizes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env, *symbols = sizes
+    set_example_of(env, symbols[-1], 9)
     number = env.create_symboolnode(condition(*symbols))
     asked: list[Any] = []
     original = ShapeEnv.evaluate_sym_node

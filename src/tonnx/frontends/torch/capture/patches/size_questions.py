@@ -22,7 +22,6 @@ _SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
 _Limits = tuple[float, float]
 """The least and the greatest number that an expression may be; whole numbers, or infinite."""
 _ANY: _Limits = (-math.inf, math.inf)
-_UNUSUAL = 1009  # a size that no layer has by chance
 _TERMS = 64  # of a polynomial that is still worth to be multiplied out
 
 
@@ -168,15 +167,11 @@ class _Known:
 
 
 class _Case(_Known):
-    """What holds at one choice of the symbols: the example's, and where it says nothing, any that is not special."""
+    """What holds in the example, where all that is known of the symbols is true."""
 
     def _of_symbol(self, symbol: Any) -> _Limits:
         example = example_of(self._env, symbol)
-        if example is not None:
-            return (int(example),) * 2 if example == int(example) else _ANY  # type: ignore[return-value]
-        low, high = super()._of_symbol(symbol)
-        number = _UNUSUAL + 2 * len(self._limits) + max(low, 0)
-        return (number, number) if number <= high else _ANY
+        return _ANY if example is None or example != int(example) else (int(example),) * 2  # type: ignore[return-value]
 
 
 def _sum(parts: list[_Terms]) -> _Terms:
