@@ -168,18 +168,15 @@ def verify(
 
     Args:
         onnx_path: the file, of any opset that ONNX Runtime runs; its external data is found beside it.
-        model: a ``torch.nn.Module``, an ``ExportedProgram``, a TorchScript module, a function on tensors; a Paddle
-            layer or the path of a saved Paddle model; the path of another ``.onnx`` file; or a function on arrays.
-        args, kwargs: the example, as the model takes it; or arrays by the file's input names; or nothing: then inputs
-            are drawn from what the file says of them.
+        model: what ``tonnx.export`` takes, the path of another ``.onnx`` file, or a function on arrays.
+        args, kwargs: the example, as the model takes it; or arrays by the file's input names; drawn if not given.
         params: the weights of a saved Paddle model, if they do not lie beside it.
         rtol, atol: tolerances; by default those of each output's dtype (float32: 1e-3 and 1e-5).
         strict: both usual verdicts have to be good, too (see `VerifyResult.allclose` and `VerifyResult.close`).
         sizes: also try other sizes of the file's dynamic dimensions.
         values: also try other values: further draws, zeros, negative and large numbers.
         seed: of everything that is drawn.
-        locate: None looks for the first node that differs if something does; True compares the values inside in any
-            case (`VerifyResult.differences`); False does not look.
+        locate: look for the first node that differs: None if something does, True in any case, False never.
         reproducer: a path ending in ``.onnx`` to write the smallest part that shows the difference to, its inputs and
             what the model gives beside it as ``.npz``.
         progress: called with the name of each stage as it begins.
@@ -193,8 +190,8 @@ def verify(
     with stages("model"):
         subject = _Question(model, args, kwargs, params, signature).subject().within(rtol, atol)
         check_fit(signature, subject.example)
+    asked = replace(subject, restriction=restriction)
     with stages("verify"):
-        asked = replace(subject, restriction=restriction)
         proof = prove(path, asked, check=False, seed=seed, sizes=bool(sizes), lowered=lowered, values=values)
     result = VerifyResult(path, subject.framework, proof, strict, notes=notes, timings=stages.seconds)
     _tell_weights(result, subject)

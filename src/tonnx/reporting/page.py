@@ -54,8 +54,7 @@ def report(
     Args:
         path: the ONNX file, of any origin.
         f: the page; beside the file if not given.
-        inputs, sizes: values for the inputs, or sizes of its dynamic dimensions, to time the nodes with; 1 and 224
-            where nothing is said.
+        inputs, sizes: values for the inputs, or sizes of its dynamic dimensions (1 and 224), to time the nodes with.
         profile: time the nodes with ONNX Runtime, which reads all weights; None does so up to 2 GiB of them.
         timings: seconds by stage of the export.
         verification: the proof of the export, or what ``tonnx.verify`` gave.

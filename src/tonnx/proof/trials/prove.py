@@ -66,17 +66,15 @@ def prove(
 ) -> Verification:
     """Check the file, then compare it with ``subject`` on its example, and with ``sizes`` at other sizes.
 
-    With ``values`` also on other values of the example's sizes: other draws, zeros, negative and large numbers. For
-    both a number says how many. Without, only as long as an output stays below the tolerance, where anything would
-    pass. What the model itself cannot do there, or by the last bit only, is not held against the file.
+    With ``values`` also on other draws, zeros, negative and large numbers. For both a number says how many. Without,
+    only as long as an output stays below the tolerance, where anything would pass.
 
     A file that is not valid or does not load raises InvalidModel; one that computes something else is a Verification
     which is not ``ok``. Without a reference the file is only run. Outputs in ``random`` depend on random numbers of the
     file's; where the model's own ones change them too, only their shapes and dtypes are compared. ``optimised=False``
-    lets ONNX Runtime run every node as it stands: it would leave out dropout, for one. Outputs in ``lowered`` are
-    float64 that was computed in less. With a ``budget`` some trials may be left out, and values around ``thresholds``
-    and other draws are tried as far as it goes; never left out are the example, one other size of every dynamic
-    dimension, and one other draw.
+    lets ONNX Runtime run every node as it stands. Outputs in ``lowered`` are held to the dtype that is named there.
+    With a ``budget``, values around ``thresholds`` and other draws are tried as far as it goes; never left out are the
+    example, one other size of every dynamic dimension, and one other draw.
     """
     subject = _within_restriction(subject, seed)
     dims = symbol_sizes(subject.example, subject.dynamic)
