@@ -132,5 +132,5 @@ def test_torchscript(way: str) -> None:
 
 
 def test_what_has_no_rule_is_named() -> None:
-    with pytest.raises(tonnx.TonnxError, match=r"cumprod.* of complex numbers"):
+    with pytest.raises(tonnx.TonnxError, match=r"product of complex numbers along an axis"):
         check(Case("cumprod", lambda x: x.cumprod(0), [Z]))
