@@ -7,7 +7,6 @@ asked at the example's sizes, where it needs no algebra, and the symbols of the 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tonnx.frontends.torch.capture.call_kinds import gives_new_tensors, keeps_shape, writes_first
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
 from tonnx.frontends.torch.versions import fake_mode
 
@@ -55,13 +55,6 @@ class _Form(NamedTuple):
 
 class _NoKey(Exception):
     """An argument of which more than its form may matter."""
-
-
-_KEEP_SHAPE = frozenset(
-    "batch_norm group_norm hardswish hardswish_ instance_norm layer_norm log_softmax mish_ relu6 relu6_ rms_norm "
-    "softmax".split()
-)
-"""Operators without the tag of those that work element by element, whose result is like their first argument."""
 
 
 class Fakes:
@@ -106,8 +99,8 @@ class Fakes:
 
     def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
-        if not _gives_new_tensors(func):
-            if _writes_first(func) and self._like_operands(func, args, kwargs) is not None:
+        if not gives_new_tensors(func):
+            if writes_first(func) and self._like_operands(func, args, kwargs) is not None:
                 return args[0]
             return _asked(func, args, kwargs)
         try:
@@ -157,7 +150,7 @@ class Fakes:
 
     def _like_operands(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> _Form | None:
         """The form of a result that has the shape of the largest operand, if it can be told without algebra."""
-        if self._example_mode is None or not _keeps_shape(func) or kwargs.get("memory_format") is not None:
+        if self._example_mode is None or not keeps_shape(func) or kwargs.get("memory_format") is not None:
             return None
         try:
             operands = [self._form(arg) for arg in (*args, *kwargs.values()) if isinstance(arg, torch.Tensor)]
@@ -212,33 +205,6 @@ def _asked(func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _number_key(number: Any) -> Any:
     return number.node.expr
-
-
-@cache
-def _keeps_shape(func: Any) -> bool:
-    """Whether the one result of an operator has the shape that its operands are broadcast to."""
-    keeps = torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in _KEEP_SHAPE
-    return func.namespace == "aten" and keeps and [str(result.type) for result in func._schema.returns] == ["Tensor"]
-
-
-@cache
-def _writes_first(func: Any) -> bool:
-    """Whether an operator writes its result over its first argument, and does nothing else."""
-    first, *others = func._schema.arguments
-    return first.name == "self" and first.is_write and not any(argument.is_write for argument in others)
-
-
-@cache
-def _gives_new_tensors(func: Any) -> bool:
-    """Whether, by all that its schema says, an operator makes tensors whose form depends on those of its arguments."""
-    schema = func._schema
-    return (
-        func.namespace == "aten"
-        and not schema.is_mutable
-        and not {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(func.tags)
-        and all(str(result.type) in ("Tensor", "List[Tensor]", "Tensor[]") for result in schema.returns)
-        and all(result.alias_info is None for result in schema.returns)
-    )
 
 
 def _share_memory(results: Any, arguments: Any) -> bool:

@@ -36,10 +36,10 @@ from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.call.state import exchanged, memory
+from tonnx.frontends.torch.capture.call_kinds import gives_number, mark_of, shaped_by_values
 from tonnx.frontends.torch.capture.explain import Spot
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
-from tonnx.frontends.torch.capture.python_flow.operators import MARKERS
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
@@ -270,10 +270,10 @@ class _Recorder(TorchDispatchMode):
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags
         # What a side or a pass of recorded control flow sees may be written to when it is not looked at.
-        if (_shaped_by_values(func) or _gives_number(func)) and not is_watched():
+        if (shaped_by_values(func) or gives_number(func)) and not is_watched():
             settled = self._values.of((node_args, node_kwargs))
             # Large ones that are made of no weights, such as the places in a mask of ones, are small only as a graph.
-            if settled is not None and (settled[1] or _gives_number(func) or _elements(fake_args) <= _SMALL):
+            if settled is not None and (settled[1] or gives_number(func) or _elements(fake_args) <= _SMALL):
                 return self._computed(func, *settled)
             if func in READS and (number := number_in(node_args[0], self._values)) is not None:
                 return number
@@ -282,12 +282,12 @@ class _Recorder(TorchDispatchMode):
         if func._schema.is_mutable and not is_view_in_place(func):
             self._values.note_write(func, fake_args, fake_kwargs)
         result = self.fakes.call(func, fake_args, fake_kwargs)
-        marker = _marker(func)
-        if result is None and not func._schema.is_mutable and not marker:
+        mark = mark_of(func)
+        if result is None and not func._schema.is_mutable and not mark:
             return None
-        self._leave_scope(marker)
+        self._leave_scope(mark)
         self._note_call(func, node_args, node_kwargs, result)
-        if marker.endswith("_begin"):
+        if mark.endswith("_begin"):
             self._scopes.append([len(known) for known in self._known])
         return result
 
@@ -296,13 +296,13 @@ class _Recorder(TorchDispatchMode):
         """What holds for the code that runs, but not behind the side of a branch or the pass of a loop that it is."""
         return self._numbers, self._homes, *self.fakes.known
 
-    def _leave_scope(self, marker: str) -> None:
+    def _leave_scope(self, mark: str) -> None:
         """Forget the nodes that are part of a side or pass of recorded control flow, where that ends."""
-        if marker in ("loop_end", "drop", "if_else", "if_join"):
+        if mark in ("loop_end", "drop", "if_else", "if_join"):
             for known, length in zip(self._known, self._scopes[-1], strict=True):
                 while len(known) > length:
                     known.popitem()  # the latest
-        if marker in ("loop_end", "drop", "if_end", "keep"):
+        if mark in ("loop_end", "drop", "if_end", "keep"):
             self._scopes.pop()
 
     def _note_call(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -431,30 +431,6 @@ class _Recorder(TorchDispatchMode):
 
 def _nowhere(original: Any, env: Any, is_debug: bool = False, framework_loc: str | None = None) -> Any:
     return original(env, framework_loc=framework_loc or "the recorder")
-
-
-@cache
-def _marker(func: Any) -> str:
-    """Which mark of recorded control flow a call is; empty for all others."""
-    namespace, _, name = func._schema.name.partition("::")
-    return name if namespace == "tonnx" and name in MARKERS else ""
-
-
-@cache
-def _shaped_by_values(func: Any) -> bool:
-    """Whether the values of tensors decide the shape of the result."""
-    if torch.Tag.dynamic_output_shape in func.tags:
-        return True
-    tensors = [argument for argument in func._schema.arguments if str(argument.type) == "Tensor"]
-    others = (getattr(func.overloadpacket, name) for name in func.overloadpacket.overloads())
-    # repeat_interleave(tensor, repeats) is made of the one that is marked so, and is not marked itself.
-    return len(tensors) > 1 and any(torch.Tag.dynamic_output_shape in other.tags for other in others)
-
-
-@cache
-def _gives_number(func: Any) -> bool:
-    """Whether a call reads the values of tensors."""
-    return [str(result.type) for result in func._schema.returns] in (["bool"], ["number"], ["int"], ["float"])
 
 
 def _elements(args: Any) -> int:
