@@ -13,7 +13,8 @@ pytest.importorskip("transformers")
 import tests.generation.families  # noqa: F401 (first: transformers imports torchvision)
 from tests.generation.packages import image_processor, model_of, run_case
 from tonnx.errors import TonnxError
-from tonnx.packages.vision_language import EmbeddingPart, Picture, decoder_of, read_picture, seeing_decoder
+from tonnx.packages.pictures import Picture, decoder_of
+from tonnx.packages.vision_language import EmbeddingPart, read_picture, seeing_decoder
 from tonnx.run.decoding import DEEP, FEATURES, PLACES, Decoder
 
 

@@ -23,11 +23,12 @@ from tonnx.packages.diffusion import DENOISERS, TASK, is_pipeline, load_networks
 from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
+from tonnx.packages.pictures import Picture
 from tonnx.packages.pictures_ahead import export_ahead, read_ahead
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
 from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tokens, store_variant, variant
-from tonnx.packages.vision_language import EMBEDDING, VISION, Picture, export_parts, is_vision_language, read_picture
+from tonnx.packages.vision_language import EMBEDDING, VISION, export_parts, is_vision_language, read_picture
 from tonnx.proof.trials.budget import QUICK
 from tonnx.run.features import LOG_MEL
 from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json

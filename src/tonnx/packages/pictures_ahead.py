@@ -21,7 +21,8 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.frontends.torch.call.containers import PAST, named_leaves, tree_of
 from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_tokens
-from tonnx.packages.vision_language import VISION, Picture, Reached, compared, decoder_of, no_package, random_picture
+from tonnx.packages.pictures import Picture, decoder_of, no_package, random_picture
+from tonnx.packages.vision_language import VISION, Reached, compared
 from tonnx.run.decoding import NO_TOKEN
 from tonnx.run.package import Package
 

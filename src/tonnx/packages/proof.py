@@ -15,8 +15,9 @@ from tonnx.frontends.patching import Patch, patched
 from tonnx.packages.decoder import WholeText, model_runs
 from tonnx.packages.encoder import arrays, prove_encoder, takes_text
 from tonnx.packages.encoder_decoder import EncoderPart
+from tonnx.packages.pictures import Picture, decoder_of, generated
 from tonnx.packages.pictures_ahead import PictureAhead, prove_ahead
-from tonnx.packages.vision_language import Picture, decoder_of, generated, prove_pictures, token_types
+from tonnx.packages.vision_language import prove_pictures, token_types
 from tonnx.run.decoding import padded
 from tonnx.run.package import Package
 from tonnx.run.rules import RULES

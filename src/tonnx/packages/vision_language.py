@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
 from tonnx.packages.decoder import Step, check_state, decoder_step, model_runs, random_tokens
+from tonnx.packages.pictures import Picture, decoder_of, generated, needed, no_package, random_picture, reader_of
 from tonnx.run.decoding import DEEP, EMBEDDINGS, FEATURES, NO_TOKEN, PLACES
 from tonnx.run.package import Package
 
@@ -42,7 +42,7 @@ class VisionPart(torch.nn.Module):
 
     def forward(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
         fixed = {name: getattr(self, name) for name in self._names}
-        result = _reader(self.model)(pixels, **fixed)
+        result = reader_of(self.model)(pixels, **fixed)
         deep = getattr(result, "deepstack_features", None) or ()
         parts = {FEATURES: getattr(result, "pooler_output", result)}
         parts |= {f"{DEEP}{layer}": rows for layer, rows in enumerate(deep)}
@@ -172,82 +172,9 @@ def masks_of(model: Any, vectors: torch.Tensor, mask: torch.Tensor, types: Mappi
     )
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A picture as the model takes it, and the token that stands for each of its rows."""
-
-    arrays: dict[str, torch.Tensor]
-    token: int
-    name: str
-    """Of the array with its pixels."""
-    several: Callable[[int], dict[str, torch.Tensor]] = lambda count: {}
-    """The arrays of the same picture so many times: how they lie is the processor's business."""
-    rows: int = 0
-    deep: int = 0
-    """How many layers of the decoder take further rows."""
-    types: dict[str, Any] = field(default_factory=dict)
-    """Of what kind tokens are, where masks depend on it: the argument's name, and what those of pictures, texts and new
-    ones are."""
-    positions: dict[str, list[Any]] | None = None
-    """How positions differ from places: in front of a picture, in it, and after it, for each axis."""
-
-    @property
-    def pixels(self) -> torch.Tensor:
-        return self.arrays[self.name]
-
-    @property
-    def fixed(self) -> dict[str, torch.Tensor]:
-        """All that is the same for every picture of this size."""
-        return {name: array for name, array in self.arrays.items() if name != self.name}
-
-    def context(self, package: Package, count: int) -> dict[str, np.ndarray]:
-        """What the package's decoder is given of the same picture so many times."""
-        return {FEATURES: np.stack([package.features(self.pixels.numpy())] * count)}
-
-    def asked(self, model: Any, ids: torch.Tensor) -> dict[str, Any]:
-        """What `generate` is asked with beside prompts that have it."""
-        return self.several(len(ids))
-
-
 def is_vision_language(model: Any) -> bool:
     """Whether it reads pictures among the tokens of a text."""
-    return _reader(model) is not None and "inputs_embeds" in inspect.signature(model.forward).parameters
-
-
-def _reader(model: Any) -> Any:
-    """What makes rows of pictures: a method of the model, or of what is in it without a head."""
-    return getattr(model, "get_image_features", getattr(model.base_model, "get_image_features", None))
-
-
-def decoder_of(model: Any) -> Any:
-    """What writes: the model itself, or a part of it, if it hands over to that when it is asked to generate."""
-    from transformers import GenerationMixin
-
-    if type(model).generate is GenerationMixin.generate:
-        return model
-    parts = (part for part in model.modules() if isinstance(part, GenerationMixin) and part is not model)
-    return next(parts, model)
-
-
-def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
-    """A picture, as the checkpoint's processor prepares it; nothing is known yet of what the model makes of it."""
-    from PIL import Image
-
-    if processor is None:
-        raise InvalidModel(
-            "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
-        )
-    takers = [each for each in (model.forward, type(model).generate, _reader(model)) if each is not None]
-    if not any(name.startswith("pixel_values") for each in takers for name in inspect.signature(each).parameters):
-        raise no_package(model, "neither it nor its generate takes pixel_values")
-    side = _side(processor)
-    noise = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
-    with model_runs(processor, f"a picture of {side} times {side} pixels"):
-        arrays = _prepared(model, processor, noise)
-    name = next((name for name in arrays if name.startswith("pixel_values")), None)
-    if name is None:
-        raise no_package(model, "its image processor gives no pixels that the model takes")
-    return Picture(arrays, picture_token(model), name, partial(_several, model, processor, noise, arrays))
+    return reader_of(model) is not None and "inputs_embeds" in inspect.signature(model.forward).parameters
 
 
 def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
@@ -256,56 +183,13 @@ def read_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
     if picture.token == NO_TOKEN:
         raise InvalidModel(f"{type(model).__name__} does not say which token stands for a picture")
     with model_runs(model, f"a picture as an array of {[*picture.pixels.shape]}"), torch.no_grad():
-        if missing := [word for word in _needed(_reader(model))[1:] if word not in picture.arrays]:
+        if missing := [word for word in needed(reader_of(model))[1:] if word not in picture.arrays]:
             raise no_package(model, f"it reads pictures together with {', '.join(missing)}")
         results = VisionPart(model, picture)(picture.pixels)
     deep = len(results) - 1
     if deep and deep_part(model) is None:
         raise no_package(model, "its pictures go into several layers of the decoder, in a way of its own")
     return _asked_of_generate(model, replace(picture, rows=len(results[FEATURES]), deep=deep, types=_types(model)))
-
-
-def no_package(model: Any, why: str) -> TonnxError:
-    return TonnxError(
-        f"there is no package for a {type(model).__name__} yet", why=why, hint="tonnx.export takes its parts one by one"
-    )
-
-
-def picture_token(model: Any) -> int:
-    """The token that stands for a picture, or for a part of it; NO_TOKEN: the config names none."""
-    token = getattr(model.config, "image_token_id", getattr(model.config, "image_token_index", None))
-    return token if isinstance(token, int) else NO_TOKEN
-
-
-def _needed(function: Any) -> list[str]:
-    """The arguments that must be given."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    parameters = inspect.signature(function).parameters.values()
-    return [each.name for each in parameters if each.default is inspect.Parameter.empty and each.kind in kinds]
-
-
-def _prepared(model: Any, processor: Any, images: Any) -> dict[str, torch.Tensor]:
-    """What of the processor's arrays the model takes."""
-    prepared = processor(images=images, return_tensors="pt")
-    if torch.is_tensor(prepared):  # the pictures of one text
-        prepared = {"pixel_values": prepared[None]}
-    readers = [each for each in (model.forward, _reader(model)) if each is not None]
-    taken = {name for each in readers for name in inspect.signature(each).parameters}
-    return {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
-
-
-def _several(
-    model: Any, processor: Any, image: Any, one: Mapping[str, torch.Tensor], count: int
-) -> dict[str, torch.Tensor]:
-    """The arrays of so many texts with the same picture: one after the other, unless the processor has another way."""
-    joined = {name: torch.cat([array] * count) for name, array in one.items()}
-    ways: list[dict[str, torch.Tensor]] = []
-    for images in ([image] * count, [[image]] * count):
-        with contextlib.suppress(ValueError, TypeError, AttributeError, RuntimeError):  # it does not take them so
-            ways.append(_prepared(model, processor, images))
-    shapes = {name: array.shape for name, array in joined.items()}
-    as_joined = not ways or any({name: array.shape for name, array in way.items()} == shapes for way in ways)
-    return joined if as_joined else ways[0]
 
 
 TYPES = ("token_type_ids", "mm_token_type_ids")
@@ -385,31 +269,6 @@ def _calls(model: Any, picture: Picture, row: list[int]) -> list[dict[str, Any]]
     finally:
         hook.remove()
     return calls
-
-
-def generated(model: Any, **asked: Any) -> Any:
-    """What transformers' `generate` gives, the common one, which models of speech hide behind their own.
-
-    Of a model that hands over to a part of it, its own; without pictures, that of the part.
-    """
-    from transformers import GenerationMixin
-
-    decoder = decoder_of(model)
-    if decoder is not model and {*_needed(type(model).generate)} - {"self"} <= asked.keys():
-        return model.generate(**asked)
-    return GenerationMixin.generate(decoder, **asked)
-
-
-def _side(processor: Any) -> int:
-    """The side of a square picture that is near what the processor makes of any."""
-    sizes = [getattr(processor, name, None) for name in ("crop_size", "size")]
-    numbers = [
-        int(size)
-        for each in sizes
-        for name in ("height", "shortest_edge", "longest_edge")
-        if isinstance(size := (each or {}).get(name) if hasattr(each, "get") else None, int)
-    ]
-    return min([number for number in numbers if number < 4096], default=224)
 
 
 def export_parts(

@@ -11,7 +11,8 @@ import tonnx
 from tests.models import torchvision_schemas
 from tonnx.frontends.patching import ABSENT, How, Patch
 from tonnx.frontends.torch.capture.explain import Frozen
-from tonnx.frontends.torch.capture.patches.table import FOREIGN
+from tonnx.frontends.torch.capture.patches.table import FOREIGN, capture_patches
+from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.reference.mode import FAST_PATH, NO_DROPOUT
 
 TABLE: list[Patch] = [*FOREIGN, *NO_DROPOUT, *Frozen().patches(), FAST_PATH]
@@ -57,3 +58,13 @@ def _held(patch: Patch) -> Any:
     if owner is ABSENT:
         return ABSENT
     return getattr(owner, patch.name).__code__ if patch.how is How.CODE else vars(owner).get(patch.name)
+
+
+def test_lists_of_tensors_are_numbers_afterwards() -> None:
+    """A `__getitem__` that was set on torch.Tensor and deleted leaves tensors sequences for C for ever."""
+    number = torch.tensor(1)
+    tonnx.export(lambda x: x + torch.tensor([number, number]), torch.ones(2), verify=False)
+    assert torch.tensor([number, number]).tolist() == [1, 1]
+    slots = ("__getitem__", "__setitem__", "__len__", "__iter__")
+    patches = list(capture_patches(torch.nn.Identity(), Frozen(), Rewrites()))
+    assert not [str(patch) for patch in patches if patch.owner == "torch.Tensor" and patch.name in slots]

@@ -90,18 +90,9 @@ def _plain(value: Any) -> Any:
     return pytree.tree_map(lambda leaf: leaf.tensor if isinstance(leaf, arrays.ndarray) else leaf, value)
 
 
-def _index(index: Any) -> Any:
-    if isinstance(index, tuple):
-        return tuple(map(_index, index))
-    return index.tensor if isinstance(index, arrays.ndarray) else index
-
-
-def _getitem(original: Any, tensor: torch.Tensor, index: Any) -> Any:
-    return original(tensor, _index(index))
-
-
-def _setitem(original: Any, tensor: torch.Tensor, index: Any, value: Any) -> None:
-    original(tensor, _index(index), _index(value))
+def tensor_of(value: Any) -> Any:
+    """What an array holds; anything else as it is."""
+    return value.tensor if isinstance(value, arrays.ndarray) else value
 
 
 # Arrays
@@ -147,8 +138,6 @@ def numpy_sizes() -> Iterator[Patch]:
     yield Patch("torch.Tensor", "numpy", _numpy, "a tensor of a capture has no values yet")
     for name in ("from_numpy", "tensor", "as_tensor"):
         yield Patch("torch", name, _as_tensor, "what NumPy was to make is a tensor already")
-    yield Patch("torch.Tensor", "__getitem__", _getitem, "it takes arrays of NumPy's only")
-    yield Patch("torch.Tensor", "__setitem__", _setitem, "it takes arrays of NumPy's only")
     yield Patch(arrays.ndarray, "__torch_function__", staticmethod(_torch_function), _PROTOCOL, How.VALUE)
     yield Patch(arrays.ndarray, "__array_function__", _array_function, _PROTOCOL, How.VALUE)
     yield Patch(arrays.ndarray, "__array_ufunc__", _array_ufunc, _PROTOCOL, How.VALUE)
