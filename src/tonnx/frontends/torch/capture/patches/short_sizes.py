@@ -127,4 +127,9 @@ def _learned(original: Any, env: Any, relation: Any) -> Any:
 
 def _constrained(original: Any, constraints: Any, relation: Any) -> Any:
     sources = constraints._dcp.symbol_to_source
-    return True if any(not sources.get(symbol) for symbol in relation.free_symbols) else original(constraints, relation)
+    if any(not sources.get(symbol) for symbol in relation.free_symbols):
+        return True
+    try:
+        return original(constraints, relation)
+    except ValueError:  # of numbers that sympy does not compare nothing is learned; the program is there already
+        return True
