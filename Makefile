@@ -11,7 +11,7 @@
 #   make test-generate   language models of transformers with their caches, token for token; writes docs/generation.md
 #   make test-generate-packages   packages of every generative class of transformers; goes on where it was stopped
 #   make test-generate-forms   packages of five families at every opset, and with ONNX Runtime's own operators
-#   make test-libs     networks of fifty libraries, in an environment of its own; writes docs/libraries.md
+#   make test-libs     networks of other libraries, in an environment of its own; writes docs/libraries.md
 #   make test-ops      PyTorch's own operator database; writes docs/torch-operators.md
 #   make test-opsets   onnx's own tests at many opsets; writes docs/opsets.md
 #   make test-paddle   the networks of paddle.vision, at many opsets; writes docs/paddle-models.md

@@ -100,10 +100,9 @@ def adjoint(op: Builder, x: ir.Value) -> ir.Value:
 
 @lower("aten.to@complex", "aten._to_copy@complex", "aten.type_as@complex")
 def to(op: Builder, x: ir.Value, dtype: ir.DataType | None = None, other: ir.Value | None = None) -> ir.Value:
-    wants = is_complex(x) if other is None else is_complex(other)
     if dtype is not None:
         return cast(op, x, dtype)
-    if wants:
+    if is_complex(x if other is None else other):
         return as_pairs(op, x)
     return part(op, x, 0) if is_complex(x) else x
 

@@ -487,3 +487,14 @@ def test_sizes_that_decide_together(product: int, square: bool) -> None:
         x = torch.randn(shape)
         (got,) = session.run({"x": x.numpy()}).values()
         np.testing.assert_allclose(got, model(x).numpy(), rtol=1e-6)
+
+
+def test_large_numbers_of_several_sizes_are_not_counted_up_to() -> None:
+    """It would not end; nor is the model run at factors that no memory holds."""
+
+    def model(x: Tensor) -> Tensor:
+        h, w = x.shape[1:]
+        return x * 2 if h * w in (2**61 - 1, 10**12) else x + 1
+
+    result = tonnx.export(model, torch.randn(1, 5, 7), dynamic_axes={"x": {1: "h", 2: "w"}})
+    assert result.verification is not None and result.verification.ok

@@ -392,8 +392,9 @@ def _together(
             break
         yield sizes
     for product in _thresholds(expression):
-        for one, other in permutations(names, 2):
-            yield from ({**example, one: n, other: product // n} for n in range(2, product) if product % n == 0)
+        factors = [n for n in range(2, min(product, _LARGEST)) if product % n == 0]
+        pairs = [{**example, one: n, other: product // n} for n in factors for one, other in permutations(names, 2)]
+        yield from (sizes for sizes in pairs if _elements(call, sizes) <= _ELEMENTS)
 
 
 def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:

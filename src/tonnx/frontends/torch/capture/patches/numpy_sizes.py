@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 from tonnx.frontends.patching import How, Patch
+from tonnx.frontends.torch.capture.python_flow.values import unwrapped
 
 _REASON = "it takes a size for the plain number that it is in the example, and no tensor without values"
 _PROTOCOL = "what NumPy and PyTorch ask of an array that is none of theirs"
@@ -46,7 +47,7 @@ def _computed(function: Callable[..., Any], original: Any, *args: Any, **kwargs:
     return (function if takes else original)(*args, **kwargs)
 
 
-def _array(original: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+def _array(value: Any, *args: Any, **kwargs: Any) -> Any:
     """``np.array``, also of a list of sizes or of arrays."""
     parts = list(value) if isinstance(value, (list, tuple)) else []
     if any(map(_is_captured, parts)) and not any(isinstance(part, (list, tuple)) for part in parts):
@@ -67,7 +68,7 @@ def _meshgrid(*rows: Any, indexing: str = "xy") -> list[Any]:
 
 
 _OWN: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(("array", "asarray", "asanyarray", "ascontiguousarray"), partial(_array, None)),
+    **dict.fromkeys(("array", "asarray", "asanyarray", "ascontiguousarray"), _array),
     "meshgrid": _meshgrid,
 }
 
@@ -87,12 +88,7 @@ def _as_tensor(original: Any, data: Any, *args: Any, **options: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    return pytree.tree_map(lambda leaf: leaf.tensor if isinstance(leaf, arrays.ndarray) else leaf, value)
-
-
-def tensor_of(value: Any) -> Any:
-    """What an array holds; anything else as it is."""
-    return value.tensor if isinstance(value, arrays.ndarray) else value
+    return pytree.tree_map(unwrapped, value)
 
 
 # Arrays

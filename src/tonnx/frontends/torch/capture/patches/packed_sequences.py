@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
 from torch.nn.utils.rnn import PackedSequence
 
 from tonnx.errors import UnsupportedArgument
@@ -92,8 +93,12 @@ def layer_forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any
     return PackedSequence(output, lengths, order, back), module.permute_hidden(hidden, back)
 
 
-def _is_of_dynamic_length(tensor: Any) -> bool:
-    return isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and is_dynamic(tensor.shape[0])
+def _differ_in_length(sequences: Any) -> bool:
+    """Whether these are tensors whose lengths the run knows, and which may not be one length."""
+    if not isinstance(sequences, (list, tuple)) or not all(isinstance(x, torch.Tensor) and x.dim() for x in sequences):
+        return False
+    lengths = [x.shape[0] for x in sequences]
+    return any(map(is_dynamic, lengths)) and not all(statically_known_true(n == lengths[0]) for n in lengths)
 
 
 def pad_sequence(
@@ -105,7 +110,7 @@ def pad_sequence(
 ) -> torch.Tensor:
     """``torch.nn.utils.rnn.pad_sequence``, also of as many tensors as only the run knows, or of such lengths."""
     if not isinstance(sequences, RecordedList):
-        if padding_side != "right" or not any(map(_is_of_dynamic_length, sequences)):
+        if padding_side != "right" or not _differ_in_length(sequences):
             return original(sequences, batch_first, padding_value, padding_side)
         sequences = ragged(list(sequences), sequences[0], 0)
     padded = sequences.padded(padding_value, padding_side)

@@ -14,7 +14,6 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_false, statically_known_true, sym_eq
 
 from tonnx.frontends.torch.capture.patches.multiples import rounded_quotient
-from tonnx.frontends.torch.capture.patches.numpy_sizes import tensor_of
 from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import (
@@ -371,7 +370,7 @@ def with_numbers(index: Any) -> Any:
     """An index whose slices begin and end at numbers, where they do at tensors of one element. Lists are tensors."""
     if isinstance(index, tuple):
         return tuple(map(with_numbers, index))
-    index = tensor_of(index)
+    index = unwrapped(index)
     if isinstance(index, NumbersListed):
         return index.tensor
     if isinstance(index, list) and any(map(is_dynamic, index)):
@@ -408,7 +407,7 @@ def put(target: Any, index: Any, value: Any, owned: bool) -> None:
             raise Unsuitable(f"it changes an object from outside of it, a {type(target).__name__}")
         target[index] = value
         return
-    value = tensor_of(value)
+    value = unwrapped(value)
     target, index = selected(target, with_numbers(index))
     if isinstance(index, torch.Tensor) and not index.dim() and index.dtype not in (torch.bool, torch.uint8):
         index = _bound(index)
