@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src"
 
 LEVELS = (
-    ("tonnx.errors", "tonnx.stages", "tonnx.versions"),
+    ("tonnx.errors", "tonnx.late_modules", "tonnx.stages", "tonnx.versions"),
     ("tonnx.toml",),
     ("tonnx.targets",),  # data, and how it is read
     ("tonnx.ir",),

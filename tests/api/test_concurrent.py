@@ -26,7 +26,7 @@ from tonnx.errors import CaptureError
 from tonnx.frontends import patching
 from tonnx.frontends.patching import ABSENT, How
 from tonnx.frontends.torch.capture.explain import Frozen
-from tonnx.frontends.torch.capture.patches.table import FOREIGN
+from tonnx.frontends.torch.capture.patches.table import FOREIGN, OF_TORCH_EXPORT
 from tonnx.frontends.torch.reference.mode import FAST_PATH, NO_DROPOUT
 
 fork = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork on this system")
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 def state(*models: nn.Module) -> dict[str, Any]:
     """All that an export may change for a while, by name."""
     found: dict[str, Any] = {}
-    for patch in (*FOREIGN, *NO_DROPOUT, *Frozen().patches(), FAST_PATH):
+    for patch in (*FOREIGN, *OF_TORCH_EXPORT, *NO_DROPOUT, *Frozen().patches(), FAST_PATH):
         if (owner := patch.resolved()) is not ABSENT:
             held = getattr(owner, patch.name).__code__ if patch.how is How.CODE else vars(owner).get(patch.name)
             found[str(patch)] = held

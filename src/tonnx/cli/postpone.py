@@ -7,28 +7,10 @@ converting a network, so in the process of a command it waits until somebody ask
 from __future__ import annotations
 
 import sys
-import threading
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
-_LOCK = threading.RLock()
-
-
-class _Postponed(ModuleType):
-    """A module that is executed when its first attribute is read; from then on an ordinary one."""
-
-    def __getattr__(self, name: str) -> Any:
-        with _LOCK:
-            if type(self) is _Postponed:
-                spec: ModuleSpec = self.__dict__["__spec__"]
-                self.__class__ = ModuleType  # type: ignore[assignment]
-                vars(self).update(vars(module_from_spec(spec)))
-                assert spec.loader is not None
-                spec.loader.exec_module(self)
-        return getattr(self, name)
+from tonnx.late_modules import late
 
 
 def postpone_sympy() -> None:
@@ -43,6 +25,4 @@ def postpone_sympy() -> None:
         return
     for spec in (sympy, spec_from_file_location("onnx_ir._symbolic_shapes", uses)):
         if spec is not None and spec.loader is not None:
-            module = _Postponed(spec.name)
-            module.__spec__ = spec
-            sys.modules[spec.name] = module
+            late(spec)

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.frontends.patching import interrupted_between_operators, patched
 from tonnx.frontends.request import Converted, ModelRequest
+from tonnx.frontends.torch import late_compiler
 from tonnx.frontends.torch.call.counters import tie_counters
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
@@ -57,6 +58,7 @@ def convert(request: ModelRequest, stages: Stages) -> Converted:
     """Capture and lower."""
     table = checked_table(request.custom_translation_table)
     settings = Settings(request.target.opset, request.training, request.operator_export_type, table)
+    late_compiler.prepare()
     with patched(process_patches()), interrupted_between_operators():
         with stages("capture"):
             captured = _capture(request)
@@ -162,7 +164,7 @@ def _integers(
 def as_module(model: Any) -> torch.nn.Module:
     """A module to export: the user's, the one inside a compiled one, or one around a function."""
     # Only who imported it can have compiled a model; it takes a second and 35 MB.
-    if "torch._dynamo" in sys.modules and isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
+    if "torch._dynamo.eval_frame" in sys.modules and isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         model = model._orig_mod
     if is_script(model):
         return Runnable(model)

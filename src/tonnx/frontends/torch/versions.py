@@ -73,8 +73,8 @@ def _with_numbers(original: Any, handler: Any, func: Any, args: Any, kwargs: Any
         args = (args[0], index)
         if VERSION < (2, 10):
             _promise_bounds(args[0], index if isinstance(index, tuple) else (index,))
-    elif VERSION < (2, 10) and getattr(func, "__name__", "") == "select" and len(args) == 3:
-        _promise_bound(*args)
+    elif getattr(func, "__name__", "") == "select" and len(args) == 3:
+        promise_bound(*args)
     return original(handler, func, args, kwargs)
 
 
@@ -84,14 +84,16 @@ def _promise_bounds(x: torch.Tensor, index: tuple[Any, ...]) -> None:
         if item is Ellipsis:
             axis += x.ndim - sum(other is not None and other is not Ellipsis for other in index)
         elif isinstance(item, (int, torch.SymInt, slice)):
-            _promise_bound(x, axis, item)
+            promise_bound(x, axis, item)
             axis += 1
         elif item is not None:  # tensors may stand for several axes
             return
 
 
-def _promise_bound(x: torch.Tensor, axis: int, item: Any) -> None:
+def promise_bound(x: torch.Tensor, axis: int, item: Any) -> None:
     """Up to 2.9 a selection asks whether a place that only the run knows is below the size: it is, or eager fails."""
+    if VERSION >= (2, 10):
+        return
     from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols, statically_known_true
 
     if isinstance(item, torch.SymInt) and free_unbacked_symbols(item) and statically_known_true(item >= 0):
@@ -119,8 +121,8 @@ def since(version: tuple[int, int], *patches: Patch) -> tuple[Patch, ...]:
     return patches if version <= VERSION else ()
 
 
-def patches() -> Iterator[Patch]:
-    """What a capture in an older PyTorch needs, to go as it does in the newest."""
+def export_patches() -> Iterator[Patch]:
+    """What torch.export of an older PyTorch needs, to go as the newest does."""
     if not _defers():
         reason = "torch.export.export cannot be asked for assertions in the place of guards in 2.8 and before"
         yield Patch("torch.export._trace", "_non_strict_export", _deferring, reason)
@@ -131,6 +133,10 @@ def patches() -> Iterator[Patch]:
         owner = "torch._export.non_strict_utils._NonStrictTorchFunctionHandler"
         reason = "x[n] by a tensor of rank 0 fails; from 2.13 on it is a selection at run time"
         yield Patch(owner, "_override", _with_numbers, reason)
+
+
+def patches() -> Iterator[Patch]:
+    """What every capture in an older PyTorch needs, to go as it does in the newest."""
     for operator, (right, fake) in _FAKES.items():
         if right > VERSION:
             from torch._subclasses.fake_impls import op_implementations_dict as fakes
@@ -160,13 +166,6 @@ def fake_mode(env: Any) -> Any:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     return FakeTensorMode(shape_env=env, allow_non_fake_inputs=True, export=True)
-
-
-def function_overrides() -> Any:
-    """What torch.export does to functions that take dynamic sizes for plain numbers."""
-    from torch._export.non_strict_utils import _NonStrictTorchFunctionHandler
-
-    return _NonStrictTorchFunctionHandler()
 
 
 def tree_child(spec: Any, index: int) -> Any:
@@ -318,7 +317,6 @@ PRIVATE = {
     "torch.fx.experimental.symbolic_shapes.statically_known_false": _FLOW,
     "torch.fx.experimental.symbolic_shapes.statically_known_true": _SIZES,
     "torch.fx.experimental.symbolic_shapes.sym_eq": _FLOW,
-    "torch._export.non_strict_utils._NonStrictTorchFunctionHandler": _RECORDER,
     "torch.compiler._is_compiling_flag": _RECORDER,
     "torch.compiler._is_exporting_flag": _RECORDER,
     "torch.utils._python_dispatch.TorchDispatchMode": _RECORDER,

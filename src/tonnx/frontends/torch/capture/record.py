@@ -41,6 +41,7 @@ from tonnx.frontends.torch.capture.explain import Spot
 from tonnx.frontends.torch.capture.fakes import Fakes
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
+from tonnx.frontends.torch.capture.run_time_places import RunTimePlaces
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
@@ -53,7 +54,6 @@ from tonnx.frontends.torch.source import (
     shorten,
     source_of,
 )
-from tonnx.frontends.torch.versions import function_overrides
 
 _SMALL = 1 << 16
 """So many numbers may stand in the file in the place of nodes that compute them."""
@@ -139,7 +139,7 @@ def _run(recorder: _Recorder, model: torch.nn.Module, args: Any, kwargs: Any, gr
         torch.set_grad_enabled(gradients),
         torch.backends.mkldnn.flags(enabled=False),  # which kernel to take depends on sizes, and says so of them
         torch.backends.nnpack.flags(enabled=False),
-        function_overrides(),
+        RunTimePlaces(),
         contextlib.nullcontext() if gradients else torch._C._AutoDispatchBelowAutograd(),
         recorder.fakes.mode,
         recorder,
@@ -240,6 +240,7 @@ class _Recorder(TorchDispatchMode):
             yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
         reason = "PyTorch would look for the line of every question about a size, and import its compiler for it"
         yield Patch("torch.fx.experimental.symbolic_shapes.ShapeEnv", "_get_stack_summary", _nowhere, reason)
+        yield Patch("torch.fx.experimental.symbolic_shapes", "trace_structured", _not_logged, reason, optional=True)
         reason = "graphs inside of graphs are not recorded, and PyTorch would compile them"
         yield Patch("torch._ops.HigherOrderOperator", "__call__", _decline, reason)
         yield Patch("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn", _decline, reason, How.CODE)
@@ -431,6 +432,10 @@ class _Recorder(TorchDispatchMode):
 
 def _nowhere(original: Any, env: Any, is_debug: bool = False, framework_loc: str | None = None) -> Any:
     return original(env, framework_loc=framework_loc or "the recorder")
+
+
+def _not_logged(original: Any, *args: Any, **kwargs: Any) -> None:
+    pass
 
 
 def _elements(args: Any) -> int:

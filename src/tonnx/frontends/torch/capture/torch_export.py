@@ -23,7 +23,7 @@ from tonnx.frontends.torch.capture.caches import sizes_as_keys
 from tonnx.frontends.torch.capture.explain import Frozen, Spot, explain, spot_of_error, user_line
 from tonnx.frontends.torch.capture.patches.autograd import FunctionCall, calls_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import made_plain, shapes_known
-from tonnx.frontends.torch.capture.patches.table import capture_patches
+from tonnx.frontends.torch.capture.patches.table import capture_patches, export_patches
 from tonnx.frontends.torch.capture.program import Captured, describe
 from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
@@ -264,7 +264,7 @@ def _export(
         rewrites.recording(),
         state_kept(model),
         sizes_as_keys(model),
-        patched(capture_patches(model, froze, rewrites)),
+        patched(export_patches(model, froze, rewrites)),
     ):
         try:
             return made_plain(export(model, args, kwargs, _dynamic_shapes(model, call)))

@@ -1,4 +1,4 @@
-"""Everything of others that is changed while torch.export captures a model: what, by what, and why."""
+"""Everything of others that is changed while a model is captured: what, by what, and why."""
 
 from __future__ import annotations
 
@@ -109,6 +109,12 @@ FOREIGN = (
           "a number that one side of a branch found out is not there after it", optional=True),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE),
+    Patch("torch", "where", checks.where, _BYTES),
+    Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
+)  # fmt: skip
+"""Functions of PyTorch and torchvision."""
+
+OF_TORCH_EXPORT = (
     Patch(
         "torch.fx.passes.runtime_assert", "insert_deferred_runtime_asserts", lambda original, *args, **kwargs: None,
         "a file asserts nothing, and it fails at expressions that it cannot write as nodes", How.CODE,
@@ -121,12 +127,10 @@ FOREIGN = (
         "torch.fx.experimental.symbolic_shapes.DimConstraints", "solve", checks.solved_if_possible,
         "what sympy cannot solve was to be a hint to the user, and the program is there already", optional=True,
     ),
-    Patch("torch", "where", checks.where, _BYTES),
-    Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
     Patch("torch.export._trace", "_EXPORT_FLAGS", None, _NESTED, How.KEPT, optional=True),
     Patch("torch.export._trace", "_EXPORT_MODULE_HIERARCHY", None, _NESTED, How.KEPT, optional=True),
 )  # fmt: skip
-"""Functions of PyTorch and torchvision, and what torch.export keeps in its module."""
+"""What torch.export does around the run of the model, and keeps in its module."""
 
 
 def _imported(model: torch.nn.Module, patches: Iterable[Patch]) -> Iterator[Patch]:
@@ -164,3 +168,10 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from rewrites.patches()
     yield from froze.patches()
     yield from quiet_torch()
+
+
+def export_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -> Iterator[Patch]:
+    """All that one capture by torch.export changes."""
+    yield from capture_patches(model, froze, rewrites)
+    yield from OF_TORCH_EXPORT
+    yield from versions.export_patches()

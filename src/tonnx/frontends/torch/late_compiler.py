@@ -1,0 +1,42 @@
+"""PyTorch's compiler is imported when somebody asks for it, not because tensors without values read its options.
+
+`FakeTensorMode` and `ShapeEnv` want four modules of `torch._dynamo`. Those are small; the package itself imports the
+whole compiler: half of a process's first export, and a quarter of its memory.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from tonnx.late_modules import import_parts, late
+
+_PACKAGE = "torch._dynamo"
+_PARTS = ("config", "exc", "utils", "source")
+"""What tensors without values read."""
+
+_not_disabled: list[Any] = []
+"""Functions that PyTorch wants to keep from the compiler, and that had nothing to be kept from so far."""
+
+
+def prepare() -> None:
+    """Let the compiler wait, unless it is imported; of its parts those are there that a capture needs."""
+    spec = None if _PACKAGE in sys.modules else find_spec(_PACKAGE)
+    if spec is not None:
+        import_parts(late(spec, _executed, disable=_disable), _PARTS)
+
+
+def _disable(function: Any, *args: Any, **options: Any) -> Any:
+    """``torch._dynamo.disable``; what PyTorch disables of its own stays as it is until there is a compiler."""
+    if sys._getframe(1).f_globals.get("__name__") == "torch._compile" and f"{_PACKAGE}.eval_frame" not in sys.modules:
+        _not_disabled.append(function)
+        return function
+    from torch._dynamo.decorators import disable
+
+    return disable(function, *args, **options)
+
+
+def _executed() -> None:
+    while _not_disabled:  # PyTorch keeps there what it got
+        vars(_not_disabled.pop()).pop("__dynamo_disable", None)

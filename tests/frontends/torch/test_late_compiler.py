@@ -1,0 +1,63 @@
+"""PyTorch's compiler is imported by an export only if somebody asks for it, and then it is whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+EXPORT = """
+import sys, threading
+import torch
+import tonnx
+from tonnx.frontends.torch import late_compiler
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.layer = torch.nn.BatchNorm2d(4), torch.nn.TransformerEncoderLayer(8, 2, batch_first=True)
+
+    def forward(self, x):
+        y = self.layer(self.norm(x).flatten(2))
+        return y[:, : x.shape[0]], y[:, -1]
+
+net, x = Net().eval(), torch.randn(2, 4, 2, 4)
+
+def export(**options):
+    tonnx.export(net, (x,), verify=False, **options)
+"""
+
+CASES = {
+    "an export does without": """
+export()
+export(dynamic_axes={"x": {0: "batch"}})
+assert "torch._dynamo.eval_frame" not in sys.modules
+""",
+    "another thread asks for a name of the package": """
+export()
+seen = []
+thread = threading.Thread(target=lambda: seen.append(torch._dynamo.optimize))
+thread.start()
+thread.join()
+assert callable(seen[0]) and torch._dynamo.utils.counters is not None
+""",
+    "torch.export afterwards": """
+export()
+torch.export.export(net, (x,), strict=False)
+""",
+    "torch.compile afterwards": """
+export()
+assert late_compiler._not_disabled
+torch.testing.assert_close(torch.compile(net, backend="eager")(x), net(x))
+assert not late_compiler._not_disabled
+export()
+""",
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_in_a_fresh_process(name: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", EXPORT + CASES[name]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
