@@ -285,6 +285,7 @@ PRIVATE = {
     "torch._decomp.core_aten_decompositions": "operators without a rule",
     "torch._decomp.global_decomposition_table": "operators without a rule",
     "torch._dispatch.python.enable_python_dispatcher": _RECORDER,
+    "torch._compile": "the compiler, which waits until somebody asks for it",
     "torch._dynamo.decorators.disable": "the compiler, which waits until somebody asks for it",
     "torch._dynamo.source.ConstantSource": _SIZES,
     "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
