@@ -28,7 +28,7 @@ from quant_networks import MODELS, Network, Task, networks
 METHODS = ("MinMax", "Percentile", "Entropy")
 SAMPLES = 256
 MANY = 4000
-TURNS = 3
+TURNS = 5
 """In which both are timed; the fastest counts."""
 TESTED = 400  # lines of text: results are probabilities, and the few that are near to a half count most
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from tests.legalise.harness import check, random, reference
+from tests.legalise.harness import check, model_of, random, reference, retarget
 
 T = ir.DataType
 X = random(2, 6, 4)
@@ -20,6 +20,15 @@ def test_quantize_per_tensor() -> None:
     check(lambda op, x: op.QuantizeLinear(x, op.constant([0.1], T.FLOAT)), [X], targets=ALL)
     zero = lambda op: op.constant(3, T.UINT8)  # noqa: E731
     check(lambda op, x: op.QuantizeLinear(x, op.constant(0.1, T.FLOAT), zero(op)), [X], targets=ALL)
+
+
+def test_what_every_version_has_stays_the_node_it_is() -> None:
+    def build(op, x):  # type: ignore[no-untyped-def]
+        step = op.constant(0.1, T.FLOAT), op.constant(3, T.UINT8)
+        return op.DequantizeLinear(op.QuantizeLinear(x, *step), *step)
+
+    _, report = retarget(model_of(build, [X]), 13)
+    assert not report.rewritten
 
 
 def test_quantize_per_axis() -> None:

@@ -22,13 +22,12 @@ from tonnx.passes import clean_up, fit_runtime, keep_from_fusing, optimise
 from tonnx.passes.rows import widen_rows
 from tonnx.proof.judge import UnopenedSession, run_of
 from tonnx.quant.histogram import METHODS, Histogram
-from tonnx.quant.integers import Form, Stored
 from tonnx.quant.layers import Candidate, candidates, matched, name_nodes, pool_means, too_small
 from tonnx.quant.observe import Feeds, Observed, Run, largest, observe
 from tonnx.quant.qdq import Step
 from tonnx.quant.rescale import equalise, places, smooth
 from tonnx.quant.search import Loss, Point, output_loss, until_met
-from tonnx.quant.static import Written, channels_needed, origins_of, steps_needed, write_static, write_trial
+from tonnx.quant.static import Known, Written, channels_needed, origins_of, steps_needed, write_static, write_trial
 from tonnx.run.model import Model
 
 AUTO = "auto"
@@ -267,8 +266,7 @@ class _Study:
     how: Calibration
     target: Target
     keeper: _Keeper
-    known: dict[tuple[str, Form], Stored] = field(default_factory=dict)
-    """Weights that were rounded already."""
+    known: Known = field(default_factory=dict)
     origins: dict[str, str] = field(init=False)
     """Of what is rounded for all layers; the ranges of the origins are known."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,12 +110,14 @@ def run_of(
 ) -> Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]:
     """What runs a model of any opset in ONNX Runtime; one that is too old for it gets the model at an older one.
 
-    Its threads do not wait for the next run busily: what comes between two runs is work in Python.
+    Its threads do not wait for the next run busily: what comes between two runs is work in Python. Nor is memory
+    planned for further runs at the same sizes, which is memory beside that of the first: for a few it never pays.
     ``fused_integers``: whether layers between DequantizeLinear and QuantizeLinear multiply integers.
     """
+    opened = partial(Session, spin=False, plans_memory=False, fused_integers=fused_integers)
     try:
-        return Session(write.to_bytes(model), spin=False, fused_integers=fused_integers).run
+        return opened(write.to_bytes(model)).run
     except TooNew:
         older = model.clone()
         legalise(older, Target(_RUN_BY_ALL))
-        return Session(write.to_bytes(older), spin=False, fused_integers=fused_integers).run
+        return opened(write.to_bytes(older)).run

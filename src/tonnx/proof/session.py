@@ -69,6 +69,7 @@ class Session:
         exact: bool = True,
         spin: bool = True,
         fused_integers: bool = True,
+        plans_memory: bool = True,
         data_folder: str | None = None,
     ) -> None:
         import onnxruntime
@@ -84,6 +85,7 @@ class Session:
             self._options.add_session_config_entry(*_EXACT)
         if not fused_integers:  # nor are float weights beside rounded activations rounded for it
             self._options.add_session_config_entry("session.disable_quant_qdq", "1")
+        self._options.enable_mem_pattern = plans_memory
         if not spin:
             self._options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if not optimised:

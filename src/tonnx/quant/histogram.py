@@ -118,9 +118,10 @@ class Histogram:
         x = (np.arange(_HALF) + 0.5) * self.width
         powers = np.stack([np.ones(_HALF), x, x * x])
         sides = (self.counts[_HALF - 1 :: -1], self.counts[_HALF:])
-        sums = (np.cumsum((side * powers)[:, ::-1], axis=1)[:, ::-1] for side in sides)
-        below, above = (np.pad(moments, ((0, 0), (0, 1))) for moments in sums)
-        return (self.width, below), (self.width, above)
+        beyond = np.zeros((2, 3, _HALF + 1))
+        for moments, side in zip(beyond, sides, strict=True):
+            np.cumsum((side * powers)[:, ::-1], axis=1, out=moments[:, -2::-1])
+        return (self.width, beyond[0]), (self.width, beyond[1])
 
     def error(
         self, ends: tuple[float, float], levels: int = 256, tails: tuple[_Tail, _Tail] | None = None

@@ -17,6 +17,8 @@ from tonnx.quant.observe import Mean
 from tonnx.quant.qdq import Step, rounded_activation, rounded_bias, step_inputs, stored_floats
 
 WEIGHTS = Form(8, 0, symmetric=True)
+Known = dict[tuple[str, Form], tuple[Stored, np.ndarray | None]]
+"""Weights of a network that were rounded before, with the biases that make up for it, by layer."""
 
 
 @dataclass(frozen=True)
@@ -33,12 +35,12 @@ class Written:
 
 def write_static(
     model: ir.Model, chosen: Sequence[str], steps: Mapping[str, Step], means: Mapping[str, Mean],
-    known: dict[tuple[str, Form], Stored] | None = None,
+    known: Known | None = None,
 ) -> list[Written]:  # fmt: skip
     """Let the chosen layers multiply integers. ``steps``: of values, by name; see `steps_needed`.
 
     ``means``: of each channel of what layers multiply, by the value's name. Biases make up for what rounded weights
-    change of the results' means then. ``known``: weights of the same network that were rounded before, by layer.
+    change of the results' means then.
     """
     op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
     layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
@@ -70,7 +72,7 @@ class Trial:
 
 def write_trial(
     model: ir.Model, chosen: Sequence[str], bits: int, means: Mapping[str, Mean],
-    known: dict[tuple[str, Form], Stored],
+    known: Known,
 ) -> Trial:  # fmt: skip
     """The same as `write_static`, but that layers multiply floats: those that the integers stand for."""
     op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
@@ -110,7 +112,7 @@ def channels_needed(layers: Sequence[Candidate]) -> dict[str, int]:
 
 def _weights(
     op: Builder, layer: Candidate, steps: Mapping[ir.Value, Step], means: Mapping[str, Mean],
-    known: dict[tuple[str, Form], Stored],
+    known: Known,
 ) -> tuple[Stored, Step]:  # fmt: skip
     """The weight and the bias as integers; the layer reads what they stand for."""
     step = steps[layer.x]
@@ -125,19 +127,21 @@ def _weights(
 
 
 def _stored(
-    layer: Candidate, bits: int, means: Mapping[str, Mean], known: dict[tuple[str, Form], Stored]
+    layer: Candidate, bits: int, means: Mapping[str, Mean], known: Known
 ) -> tuple[Stored, np.ndarray | None]:
     """The weight as integers, and the bias that makes up for what they change."""
     weight, bias = layer.weight.const_value, None if layer.bias is None else layer.bias.const_value
     assert weight is not None
     # No kernel multiplies 16 bits by 8, and those for depthwise convolutions add up each product in 32 bits.
     form = replace(WEIGHTS, paired=bits == 8 and not is_depthwise(layer.node))
-    stored = known.get((layer.name, form)) or by_channel(weight.numpy(), layer.axis, form)
-    known[layer.name, form] = stored
-    if bias is None:
-        return stored, None
-    shift = _shift(weight.numpy() - stored.floats(), layer, means.get(str(layer.x.name)))
-    return stored, np.asarray(bias.numpy() + shift)
+    if (layer.name, form) in known:
+        return known[layer.name, form]
+    stored, corrected = by_channel(weight.numpy(), layer.axis, form), None
+    if bias is not None:
+        shift = _shift(weight.numpy() - stored.floats(), layer, means.get(str(layer.x.name)))
+        corrected = np.asarray(bias.numpy() + shift)
+    known[layer.name, form] = stored, corrected
+    return stored, corrected
 
 
 def _shift(error: np.ndarray, layer: Candidate, mean: Mean | None) -> np.ndarray:

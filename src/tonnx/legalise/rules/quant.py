@@ -100,20 +100,22 @@ def _target(node: NodeView) -> ir.DataType:
 
 
 @down("QuantizeLinear", 23)
-def quantize_precision(op: Builder, node: NodeView) -> ir.Value:
+def quantize_precision(op: Builder, node: NodeView) -> ir.Value | None:
     """The division in the precision that was asked for; before 23, input and scale share one type."""
     scale = node.need("y_scale")
     precision = T(node.attr("precision", 0) or int(node.dtype("y_scale")))
     x = node.need("x")
     if x.dtype == T.INT32 or precision == T.FLOAT8E8M0:
         precision = T.FLOAT
+    if x.dtype == scale.dtype == precision:
+        return None
     return op.QuantizeLinear(
         op.cast(x, precision), op.cast(scale, precision), node["y_zero_point"], **node.attributes("precision")
     )
 
 
 @down("QuantizeLinear", 21)
-def quantize_blocks(op: Builder, node: NodeView) -> ir.Value:
+def quantize_blocks(op: Builder, node: NodeView) -> ir.Value | None:
     """Blocks, and types of 4 and 16 bits, are written out; an output type becomes a zero point of that type."""
     x, scale, zero_point = node.need("x"), node.need("y_scale"), node["y_zero_point"]
     axis, block, dtype = node.attr("axis", 1), node.attr("block_size", 0), _target(node)
@@ -121,9 +123,10 @@ def quantize_blocks(op: Builder, node: NodeView) -> ir.Value:
         return quantize(op, x, *_shaped(in_blocks, op, x, scale, zero_point, axis, block), dtype)
     if dtype in (T.INT16, T.UINT16):
         return quantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, axis), dtype)
-    if zero_point is None and dtype != T.UINT8:
-        zero_point = _zeros_like(op, scale, dtype)
-    return op.QuantizeLinear(x, scale, zero_point, **node.attributes("block_size", "output_dtype"))
+    if zero_point is not None or dtype == T.UINT8:
+        return None
+    attributes = node.attributes("block_size", "output_dtype")
+    return op.QuantizeLinear(x, scale, _zeros_like(op, scale, dtype), **attributes)
 
 
 def _zeros_like(op: Builder, scale: ir.Value, dtype: ir.DataType) -> ir.Value:
@@ -134,12 +137,13 @@ def _zeros_like(op: Builder, scale: ir.Value, dtype: ir.DataType) -> ir.Value:
 
 
 @down("QuantizeLinear", 19)
-def quantize_half(op: Builder, node: NodeView) -> ir.Value:
+def quantize_half(op: Builder, node: NodeView) -> ir.Value | None:
     """Input and scale are float32."""
-    x = node.need("x")
+    x, scale = node.need("x"), node.need("y_scale")
+    if x.dtype in (T.INT32, T.FLOAT) and scale.dtype == T.FLOAT:
+        return None
     x = x if x.dtype == T.INT32 else op.cast(x, T.FLOAT)
-    scale = op.cast(node.need("y_scale"), T.FLOAT)
-    return op.QuantizeLinear(x, scale, node["y_zero_point"], **node.attributes("saturate"))
+    return op.QuantizeLinear(x, op.cast(scale, T.FLOAT), node["y_zero_point"], **node.attributes("saturate"))
 
 
 @down("QuantizeLinear", 13)
@@ -161,10 +165,12 @@ def _as_scalar(op: Builder, value: ir.Value) -> ir.Value:
 
 
 @down("DequantizeLinear", 23)
-def dequantize_output_type(op: Builder, node: NodeView) -> ir.Value:
+def dequantize_output_type(op: Builder, node: NodeView) -> ir.Value | None:
     """The result is of the scale's type, cast where another was asked for."""
     scale = node.need("x_scale")
     output_dtype = T(node.attr("output_dtype", 0) or int(node.dtype("x_scale")))
+    if scale.dtype == output_dtype:
+        return None
     if scale.dtype == T.FLOAT8E8M0:
         scale = op.cast(scale, T.FLOAT)
     result = op.DequantizeLinear(node["x"], scale, node["x_zero_point"], **node.attributes("output_dtype"))
@@ -172,7 +178,7 @@ def dequantize_output_type(op: Builder, node: NodeView) -> ir.Value:
 
 
 @down("DequantizeLinear", 21)
-def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value:
+def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value | None:
     """Blocks, and types of 4 and 16 bits, are written out."""
     scale, zero_point = node.need("x_scale"), node["x_zero_point"]
     x, axis, block = _without_nibbles(op, node.need("x")), node.attr("axis", 1), node.attr("block_size", 0)
@@ -182,6 +188,8 @@ def dequantize_blocks(op: Builder, node: NodeView) -> ir.Value:
         return _dequantize_in_blocks(op, x, scale, zero_point, axis % op.rank(x), block)
     if x.dtype in (T.INT16, T.UINT16):
         return dequantize(op, x, *_shaped(along_axis, op, x, scale, zero_point, axis))
+    if x is node["x"] and zero_point is node["x_zero_point"]:
+        return None
     return op.DequantizeLinear(x, scale, zero_point, **node.attributes("block_size"))
 
 
@@ -213,9 +221,11 @@ def _without_nibbles(op: Builder, value: ir.Value) -> ir.Value:
 
 
 @down("DequantizeLinear", 19)
-def dequantize_half(op: Builder, node: NodeView) -> ir.Value:
+def dequantize_half(op: Builder, node: NodeView) -> ir.Value | None:
     """The scale is float32."""
     scale = node.need("x_scale")
+    if scale.dtype == T.FLOAT:
+        return None
     result = op.DequantizeLinear(node["x"], op.cast(scale, T.FLOAT), node["x_zero_point"], **node.attributes())
     return op.cast(result, node.dtype("x_scale"))
 
