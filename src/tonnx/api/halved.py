@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from tonnx.io import write
 from tonnx.ir.target import Target
 from tonnx.proof import Session
 from tonnx.proof.compare import default_tolerance
-from tonnx.proof.subject import Subject
-from tonnx.quant.half import HALVES, SINCE, Emulation, to_half
-from tonnx.quant.observe import Feeds
+from tonnx.proof.judge import run_of
+from tonnx.proof.subject import Reference, Subject
+from tonnx.quant.half import HALVES, SINCE, Emulation, makers, rounded_to_half, to_half
+from tonnx.quant.observe import Feeds, Run
 
 _TOLERANCES = {"fp16": 0.01, "bf16": 0.05}
 """Errors of a node's results by their magnitude; rounding alone comes to 0.0003 and 0.002."""
@@ -31,6 +33,8 @@ class Halved:
     model: ir.Model
     nodes: int
     """How many compute in half precision."""
+    emulated: Callable[[], ir.Model]
+    """Makes the network in float32 that rounds as this one does."""
     floats: dict[str, str] = field(default_factory=dict)
     """Nodes that stay in float32, and why."""
     notes: list[str] = field(default_factory=list)
@@ -53,12 +57,17 @@ def halve(
     for feeds in samples:
         if run is not None:
             emulation.add(run(feeds))
-    for name, emulated in emulation.by_node().items():
-        if name not in floats and (why := emulated.why(half, _TOLERANCES[to])):
-            floats[name] = why
+    nodes = {str(node.name): node for node in model.graph}
+    for name, alone in emulation.by_node().items():
+        if why := alone.why(half, _TOLERANCES[to]):
+            floats.setdefault(name, why)
+            if alone.own <= _TOLERANCES[to] < alone.error:  # of numbers that were rounded before it reads them
+                for maker in makers(nodes[name]):
+                    floats.setdefault(maker, f"{name} needs what it gives in float32")
+    emulated = partial(rounded_to_half, model.clone(), half, floats, target.opset)
     count = to_half(model, half, floats, keep_io, target.opset)
     notes += finished(model, target)
-    return Halved(model, count, floats, notes)
+    return Halved(model, count, emulated, floats, notes)
 
 
 def _skipped(model: ir.Model, patterns: Sequence[str]) -> dict[str, str]:
@@ -75,23 +84,31 @@ def _skipped(model: ir.Model, patterns: Sequence[str]) -> dict[str, str]:
     return floats
 
 
-def half_subject(subject: Subject, model: ir.Model, to: str) -> Subject:
+def half_subject(subject: Subject, halved: Halved, to: str) -> Subject:
     """The original as what a file in half precision is compared with: its arrays are of the file's types."""
     if subject.reference is None:
         return subject
-    inputs = {str(value.name): _dtype(value) for value in model.graph.inputs}
-    outputs = {str(value.name): _dtype(value) for value in model.graph.outputs}
-    original = subject.reference
+    inputs = {str(value.name): _dtype(value) for value in halved.model.graph.inputs}
+    outputs = {str(value.name): _dtype(value) for value in halved.model.graph.outputs}
     example = {name: array.astype(inputs[name]) for name, array in subject.example.items()}
 
-    def reference(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    def narrowed(original: Reference, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         floats = {name: _widened(array, subject.example[name].dtype) for name, array in feeds.items()}
         results = zip(subject.outputs, original(floats), strict=True)
         return [np.asarray(array, outputs[name] or array.dtype) for name, array in results]
 
+    @cache
+    def emulation() -> Run:
+        return run_of(halved.emulated())
+
+    def emulated(feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+        results = emulation()(feeds)
+        return [results[name] for name in subject.outputs]
+
+    reference = partial(narrowed, subject.reference)
     largest = max((_magnitude(array) for array in reference(dict(example)) if array.dtype.kind not in "iub"), default=1)
     tolerance = default_tolerance(HALVES[to].numpy())
-    judged = replace(subject, example=example, reference=reference)
+    judged = replace(subject, example=example, reference=reference, coarse=partial(narrowed, emulated))
     within = judged.within(2 * tolerance.rtol, tolerance.atol * max(largest, 1e-3))
     return replace(within, by_default=True)
 

@@ -355,7 +355,7 @@ def _half(job: _Job) -> Callable[[], Subject]:
         feeds = _like(floats.example) if asked.data is None else asked.feeds(result.model)
         result.halved = halve(result.model, asked.to, feeds, asked.patterns, job.target, asked.keep_io)
         result.notes += result.halved.notes
-    return partial(half_subject, floats, result.model, asked.to)
+    return partial(half_subject, floats, result.halved, asked.to)
 
 
 def _like(example: Mapping[str, np.ndarray]) -> Iterator[Mapping[str, np.ndarray]]:

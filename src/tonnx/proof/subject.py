@@ -49,6 +49,8 @@ class Subject:
     """The model with other random numbers: what they change cannot be compared."""
     rounded: Sequence[Reference] = ()
     """The model with the sums inside it rounded otherwise, some times."""
+    coarse: Reference | None = None
+    """The model with every number rounded as the file rounds it on purpose: what that changes is no fault of it."""
     wide: Reference | None = None
     """The model with float32 computed in float64; may fail where the model itself does not."""
     no_dropout: Reference | None = None

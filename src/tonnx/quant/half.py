@@ -18,6 +18,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.rewrite import all_graphs, inner_graphs, names_in
 from tonnx.ir.schema import signature
+from tonnx.quant.layers import HANDED_ON
 
 T = ir.DataType
 HALVES = {"fp16": T.FLOAT16, "bf16": T.BFLOAT16}
@@ -220,6 +221,26 @@ def to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], keep_io:
     return _Conversion(model, half, stays, keep_io, target).run()
 
 
+def rounded_to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], target: int) -> ir.Model:
+    """A copy in float32 that rounds what the same call of `to_half` makes nodes give in half precision."""
+    copy = model.clone()
+    op = Builder(copy.graph, names=Names(names_in(copy)), opset=copy.opset_imports[""])
+    for value in copy.graph.initializers.values():
+        if value.dtype == T.FLOAT and value.const_value is not None and not value.is_graph_input():
+            value.const_value = ir.Tensor(as_half(value.const_value.numpy(), half).astype(np.float32), name=value.name)
+    nodes = (node for node in copy.graph if node.name not in stays and half_variables(node, half, op.opset, target))
+    values = [value for value in copy.graph.inputs if not value.is_initializer()]
+    values += [value for node in nodes for value in node.outputs]
+    for value in values:
+        readers = list(value.uses())
+        if value.dtype == T.FLOAT and readers:
+            rounded = op.cast(op.cast(value, half), T.FLOAT)
+            for user, index in readers:
+                user.replace_input_with(index, rounded)
+    copy.graph.sort()
+    return copy
+
+
 # Emulation
 
 _SUMS = {"ReduceMean": "ReduceSum", "GlobalAveragePool": "ReduceSum", "ReduceL2": "ReduceSumSquare"}
@@ -236,12 +257,16 @@ class Emulated:
     """Of its results by their magnitude (root of mean squares)."""
     largest: float
     """Magnitude of what it computes, the sums on the way included."""
+    own: float = 0.0
+    """The error of its results if they alone are rounded, and not what it reads."""
 
     def why(self, half: ir.DataType, tolerance: float) -> str:
         """Why it has to stay in float32; empty if it need not."""
         most = float(half.max)
-        if not np.isfinite(self.error) or self.largest > most:
+        if self.largest > most:
             return f"overflows: it reaches {self.largest:.3g}, beyond {most:.3g}"
+        if not np.isfinite(self.error):
+            return "overflows: its results are not finite"
         return f"loses too much: an error of {self.error:.2g}" if self.error > tolerance else ""
 
 
@@ -293,7 +318,7 @@ class Emulation:
         if node.op_type in _SUMS and node.inputs[0] is not None:
             total = getattr(op, _SUMS[node.op_type])(op.Abs(node.inputs[0]), *self._axes(node), keepdims=1)
             probes[2] = op.Max(probes[2], op.ReduceMax(total, keepdims=0))
-        self.model.graph.outputs.extend(probes)
+        self.model.graph.outputs.extend(probes)  # of each result four
         self._probes[str(node.name)] = tuple(str(value.name) for value in probes)
 
     def _axes(self, node: ir.Node) -> list[ir.Value | list[int]]:
@@ -302,21 +327,21 @@ class Emulation:
             return [list(range(2, rank))]
         return [value for value in node.inputs[1:2] if value is not None]
 
-    def _compared(self, node: ir.Node, wanted: ir.Value, half: ir.Value) -> tuple[ir.Value, ir.Value, ir.Value]:
-        op = self._op
+    def _compared(self, node: ir.Node, wanted: ir.Value, half: ir.Value) -> tuple[ir.Value, ...]:
+        op, own = self._op, self._round(wanted)
         if node.op_type in _CHOOSES:
             most = float(self._half.max)
             wanted, half = (op.Clip(value, np.float32(-most), np.float32(most)) for value in (wanted, half))
-        squares = (op.ReduceSumSquare(value, keepdims=0) for value in (op.Sub(half, wanted), wanted))
-        error, signal = squares
-        return error, signal, op.ReduceMax(op.Abs(wanted), keepdims=0)
+        errors = (op.Sub(half, wanted), wanted, op.Sub(own, wanted))
+        error, signal, rounding = (op.ReduceSumSquare(value, keepdims=0) for value in errors)
+        return error, signal, op.ReduceMax(op.Abs(wanted), keepdims=0), rounding
 
     def add(self, results: Mapping[str, np.ndarray]) -> None:
         """Take down what the model gives for a sample."""
         for name, probes in self._probes.items():
-            numbers = np.array([float(results[probe]) for probe in probes], np.float64).reshape(-1, 3)
+            numbers = np.array([float(results[probe]) for probe in probes], np.float64).reshape(-1, 4)
             ours = self._sums.setdefault(name, np.zeros_like(numbers))
-            ours[:, :2] += numbers[:, :2]
+            ours[:, [0, 1, 3]] += numbers[:, [0, 1, 3]]
             ours[:, 2] = np.maximum(ours[:, 2], numbers[:, 2])
 
     def by_node(self) -> dict[str, Emulated]:
@@ -324,8 +349,18 @@ class Emulation:
         judged = {}
         for name, numbers in self._sums.items():
             with np.errstate(divide="ignore", invalid="ignore"):
-                ratios = np.where(numbers[:, 0] == 0, 0.0, numbers[:, 0] / numbers[:, 1])
-            judged[name] = Emulated(float(np.sqrt(ratios).max()), float(numbers[:, 2].max()))
+                error, own = (np.where(noise == 0, 0.0, np.sqrt(noise / numbers[:, 1])) for noise in numbers.T[[0, 3]])
+            judged[name] = Emulated(float(error.max()), float(numbers[:, 2].max()), float(own.max()))
         return judged
+
+
+def makers(node: ir.Node) -> Iterator[str]:
+    """The nodes that compute what a node reads, by name: beyond those that hand numbers on."""
+    for value in node.inputs:
+        maker = None if value is None or value.dtype != T.FLOAT else value.producer()
+        if maker is not None and maker.domain == "" and maker.op_type in HANDED_ON:
+            yield from makers(maker)
+        if maker is not None:
+            yield str(maker.name)
 
 

@@ -20,7 +20,7 @@ from tonnx.proof.subject import Arrays, Reference, Subject, copies
 from tonnx.proof.trials.budget import Budget
 from tonnx.proof.trials.inputs import Sizes, draw, following, other_sizes, symbol_sizes
 from tonnx.proof.trials.ranking import Ranked, in_order
-from tonnx.proof.trials.rounding import Quantised
+from tonnx.proof.trials.rounding import Quantised, is_rounding
 from tonnx.proof.trials.saturation import runtime_saturates
 from tonnx.proof.trials.thresholds import around
 from tonnx.proof.trials.ties import settle, unsupported
@@ -387,6 +387,8 @@ class _Prover:
         for i, comparison in enumerate(comparisons):
             if self.quantised is not None and not comparison.ok and comparison.measured:
                 comparisons[i] = self._by_steps(self.quantised, inputs, comparison, expected[i], actual)
+            if not comparisons[i].ok and comparison.measured and self._is_coarseness(i, inputs, expected[i], actual):
+                comparisons[i] = replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
         if not all(comparison.ok for comparison in comparisons):
             comparisons = self._as_sets(inputs, expected, actual, comparisons)
         return self._without_chance(inputs, expected, comparisons)
@@ -413,6 +415,14 @@ class _Prover:
         if comparison.ok or not quantised.allows(inputs, name, expected, file):
             return comparison
         return replace(comparison, ok=True, reason=None, excess=1.0, rounded=True)
+
+    def _is_coarseness(self, place: int, inputs: Arrays, expected: np.ndarray, actual: Arrays) -> bool:
+        models = [self.subject.reference, self.subject.coarse]
+        runs = [model for model in models if model is not None]
+        return len(runs) == len(models) and is_rounding(
+            inputs, expected, actual[self.subject.outputs[place]],
+            lambda feeds: [np.asarray(run(copies(feeds))[place]) for run in runs],
+        )  # fmt: skip
 
     def _as_sets(
         self, inputs: Arrays, expected: Sequence[np.ndarray], actual: Arrays, comparisons: list[Comparison]

@@ -1,4 +1,4 @@
-"""Quantised networks: how much of a difference is rounding.
+"""Quantised networks, and those in half precision: how much of a difference is rounding.
 
 A number that lies between two steps may be rounded either way: PyTorch multiplies by the inverse of the scale where
 ONNX divides, and ONNX Runtime adds up in integers where it can. One step more or less in one layer moves all that
@@ -10,7 +10,7 @@ about as much.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -24,6 +24,7 @@ from tonnx.proof.judge import open_session
 from tonnx.proof.session import Session
 from tonnx.proof.trials import written_out
 from tonnx.proof.trials.saturation import Exact, exact_form
+from tonnx.proof.trials.values import is_float
 from tonnx.proof.upward import load_proto
 
 TIMES = 3.0
@@ -58,31 +59,41 @@ class Quantised:
     def allows(self, inputs: Mapping[str, np.ndarray], name: str, expected: np.ndarray, actual: np.ndarray) -> bool:
         """Whether a difference is no more than what rounding makes of this output."""
         smooth, exact = self.smooth, self.exact
-        if smooth is None or exact is None or expected.dtype.kind != "f":
+        if smooth is None or exact is None:
             return False
-        if expected.shape != actual.shape or not expected.size:
+        both = [smooth.run, exact.session.run]
+        return is_rounding(inputs, expected, actual, lambda feeds: tuple(run(feeds)[name] for run in both))
+
+
+def is_rounding(
+    inputs: Mapping[str, np.ndarray],
+    expected: np.ndarray,
+    actual: np.ndarray,
+    both: Callable[[dict[str, np.ndarray]], Iterable[np.ndarray]],
+) -> bool:
+    """Whether a difference is no more than what rounding makes. ``both`` gives the result without it, and with it."""
+    if not is_float(expected) or expected.shape != actual.shape or not expected.size:
+        return False
+    difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
+    if not np.isfinite(difference).all():
+        return False
+    noise = []
+    for factor in FACTORS:  # an output of a few numbers says little about what rounding may do
+        try:
+            flat, stepped = both({key: _scaled(array, factor) for key, array in inputs.items()})
+        except (TonnxError, KeyError):
             return False
-        difference = np.abs(actual.astype(np.float64) - expected.astype(np.float64))
-        if not np.isfinite(difference).all():
+        if flat.shape != expected.shape:
             return False
-        noise = []
-        for factor in FACTORS:  # an output of a few numbers says little about what rounding may do
-            others = {key: _scaled(array, factor) for key, array in inputs.items()}
-            try:
-                flat, stepped = smooth.run(others)[name], exact.session.run(others)[name]
-            except (TonnxError, KeyError):
-                return False
-            if flat.shape != expected.shape:
-                return False
-            noise.append(np.abs(flat.astype(np.float64) - stepped.astype(np.float64)))
-        measured = np.stack(noise)
-        # The mean of a few numbers is itself one draw, which may well be twice what is usual.
-        times = TIMES * (1 + 1 / np.sqrt(difference.size))
-        return bool(difference.max() <= TIMES * measured.max() and _rms(difference) <= times * _rms(measured))
+        noise.append(np.abs(flat.astype(np.float64) - stepped.astype(np.float64)))
+    measured = np.stack(noise)
+    # The mean of a few numbers is itself one draw, which may well be twice what is usual.
+    times = TIMES * (1 + 1 / np.sqrt(difference.size))
+    return bool(difference.max() <= TIMES * measured.max() and _rms(difference) <= times * _rms(measured))
 
 
 def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
-    return array if array.dtype.kind != "f" else np.asarray(array * factor, dtype=array.dtype)
+    return np.asarray(array * factor, dtype=array.dtype) if is_float(array) else array
 
 
 def _rms(values: np.ndarray) -> float:

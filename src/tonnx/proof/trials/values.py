@@ -37,13 +37,13 @@ def other_values(
     ``bold``: floats that are all equal are taken for a place holder, not for a mask, and drawn too.
     """
     base = _mapped(example, lambda array: _varied(array, seed)) if bold else dict(example)
-    real = any(_is_float(array) for array in example.values())
+    real = any(is_float(array) for array in example.values())
     if any(base[name] is not array for name, array in example.items()):
         yield "random values", base
     yield from drawn_values(example, seed, 1)
     if real:
         yield "negative values", _mapped(base, _negative)
-        if any((array < 0).any() for array in base.values() if _is_float(array)):
+        if any((array < 0).any() for array in base.values() if is_float(array)):
             yield "positive values", _mapped(base, _positive)
         yield "large values", _mapped(base, lambda array: _scaled(array, LARGE))
         yield ZEROS, _mapped(base, lambda array: np.zeros_like(array))
@@ -83,7 +83,7 @@ def wide_values(
     def widened(array: np.ndarray, drawn: np.ndarray) -> np.ndarray:
         if np.array_equal(array, drawn):
             return drawn
-        if _is_float(drawn):
+        if is_float(drawn):
             return _scaled(drawn, WIDE[number % len(WIDE)])
         if drawn.dtype.kind in "iu" and drawn.ndim > 1 and array.min() == 0:  # else 0 may be none of its values
             drawn[number % len(drawn)] = 0
@@ -179,7 +179,7 @@ def is_sensitive(
     For the example, of which the user knows that the model is made for it: more is asked than in `doubt`.
     """
     failed = {i: comparison for i, comparison in enumerate(comparisons) if not comparison.ok}
-    if not all(c.measured and _is_float(expected[i]) and c.relative < RELATIVE for i, c in failed.items()):
+    if not all(c.measured and is_float(expected[i]) and c.relative < RELATIVE for i, c in failed.items()):
         return False
     for moved in own_results(reference, inputs, finest=51, rounded=rounded):
         failed = {i: c for i, c in failed.items() if not _moves_as_much(expected[i], moved[i], c)}
@@ -200,7 +200,7 @@ def rounding_decides(
     for i, here in enumerate(comparisons):
         if here.ok:
             continue
-        if not here.measured or not _is_float(expected[i]) or here.relative > MOST:
+        if not here.measured or not is_float(expected[i]) or here.relative > MOST:
             return False
         tolerance = here.tolerance
         others = [results[i].astype(expected[i].dtype) for results in (*rounded, *([] if wide is None else [wide]))]
@@ -222,22 +222,22 @@ def _reordered(expected: Sequence[np.ndarray], comparisons: Sequence[Comparison]
 
     Values far from the example's saturate a network: beams and candidates with equal scores have no order.
     """
-    if not any(_is_float(want) and want.size for want in expected):
+    if not any(is_float(want) and want.size for want in expected):
         return False
     failed = [(c, want) for c, want in zip(comparisons, expected, strict=True) if not c.ok]
-    return all(c.measured and not _is_float(want) and c.mismatched * 4 <= c.total for c, want in failed)
+    return all(c.measured and not is_float(want) and c.mismatched * 4 <= c.total for c, want in failed)
 
 
 def _overflows(array: np.ndarray) -> bool:
     """Whether a result is beyond the range in which float32 can do anything with it."""
-    if not _is_float(array):
+    if not is_float(array):
         return False
     wide = np.abs(array.astype(np.float64))
     return bool(array.size) and not bool((wide < 1e30).all())
 
 
 def _mapped(example: Mapping[str, np.ndarray], change: object) -> dict[str, np.ndarray]:
-    return {name: change(array) if _is_float(array) else array for name, array in example.items()}  # type: ignore[operator]
+    return {name: change(array) if is_float(array) else array for name, array in example.items()}  # type: ignore[operator]
 
 
 def _negative(array: np.ndarray) -> np.ndarray:
@@ -257,5 +257,5 @@ def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
     return grown if np.isfinite(grown.astype(np.float64)).all() else array
 
 
-def _is_float(array: np.ndarray) -> bool:
+def is_float(array: np.ndarray) -> bool:
     return array.dtype.kind == "f" or array.dtype.name.startswith(("bfloat", "float"))

@@ -66,7 +66,7 @@ class OutputSummary:
         if self.drawn:
             note = "  (without dropout; with it, only shapes and types were compared)"
         if self.rounded:
-            note = "  (some numbers are rounded to the next step; quantisation itself changes the results by more)"
+            note = "  (some numbers are rounded to the next step; rounding itself changes the results by more)"
         if self.reordered:
             note = "  (rows of equal scores are others or stand in another order: the rest was compared)"
         if self.sensitive:
