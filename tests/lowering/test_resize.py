@@ -82,6 +82,17 @@ SMOOTH = [
     Case("bicubic ×2", _to(scale_factor=2, mode="bicubic"), [IMAGE], dynamic=SPACE),
     Case("bicubic size", _to(size=(5, 13), mode="bicubic"), [IMAGE], dynamic=SPACE),
     Case("bicubic aligned", _to(size=(5, 13), mode="bicubic", align_corners=True), [IMAGE], dynamic=SPACE),
+    Case(
+        "bicubic of one channel behind a transpose",
+        lambda x: F.interpolate(x.transpose(1, 3), size=(8, 6), mode="bicubic", align_corners=True),
+        [torch.randn(2, 4, 5, 1)],
+        dynamic={0: [0]},
+    ),
+    Case(
+        "bicubic of one picture with one channel behind a transpose",
+        lambda x: F.interpolate(x.transpose(2, 3), scale_factor=2, mode="bicubic"),
+        [torch.randn(1, 1, 5, 4)],
+    ),
     Case("bicubic ×1.3 keeps the size", _to(scale_factor=1.3, mode="bicubic"), [torch.randn(1, 1, 2, 3)]),
     Case("bilinear antialiased", _to(size=(3, 9), mode="bilinear", antialias=True), [IMAGE], dynamic={0: [0]}),
     Case(

@@ -230,9 +230,14 @@ def _smooth(
         return _by_matrices(op, x, axes, mode, align_corners, antialias)
     if mode == "cubic" and behind_transpose(x):
         # ONNX Runtime swaps the two, and then refuses: it has no cubic kernel for channels that come last.
-        lead, flat = op.sizes(x)[:2], op.reshape(x, [op.product(op.sizes(x)[:2]), 1, *op.sizes(x)[2:]])
-        y = _smooth(op, flat, axes, mode, align_corners, antialias)
-        return op.reshape(y, [*lead, *op.sizes(y)[2:]])
+        lead, space = op.sizes(x)[:2], op.sizes(x)[2:]
+        count = op.product(lead)
+        flat = op.reshape(x, [1, count, *space] if lead[1] == 1 else [count, 1, *space])
+        if flat is not x:
+            y = _smooth(op, flat, axes, mode, align_corners, antialias)
+            return op.reshape(y, [*lead, *op.sizes(y)[2:]])
+        if fixed:
+            return _by_matrices(op, x, axes, mode, align_corners, antialias)
     return _resize(
         op,
         x,
