@@ -1,10 +1,12 @@
-"""Run an ONNX file on pictures or arrays, with the steps before and after it from a recipe.
+"""Run an ONNX file on pictures or arrays, with the steps before and after it from a recipe; or a package.
 
 Examples:
   tonnx run net.onnx cat.jpg --recipe imagenet
   tonnx run sr.onnx photos/ --recipe super-resolution -o enlarged/
   tonnx run net.onnx 'shots/*.png' --recipe my.yaml --batch 8
   tonnx run net.onnx x=input.npy -o outputs/
+  tonnx run clip-onnx/ cat.jpg --label "a cat" --label "a dog"
+  tonnx run whisper-onnx/ speech.wav
   tonnx run net.onnx 's3://bucket/shots/*.jpg' -o answers.parquet --batch 32 --engine ray
 """
 
@@ -34,12 +36,17 @@ _NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``tonnx run``."""
-    parser.add_argument("model", metavar="MODEL", help="the ONNX file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="the ONNX file, or the folder of a package that labels or transcribes"
+    )
     parser.add_argument(
         "inputs", nargs="+", metavar="INPUT", help="pictures, folders, globs; or arrays: data.npz, x.npy, x=file.npy"
     )
     parser.add_argument(
         "--recipe", metavar="R", help="a ready recipe, or a TOML, YAML or JSON file; by default the one in the model"
+    )
+    parser.add_argument(
+        "--label", action="append", metavar="L", help="of a package that takes any labels: one to choose from"
     )
     parser.add_argument(
         "-o", "--output", metavar="DIR",
@@ -65,6 +72,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     from tonnx.cli.arrays import SUFFIXES
     from tonnx.run.model import load
 
+    if Path(options.model).is_dir():
+        return _run_package(options, console)
     if options.batch is not None and options.batch < 1:
         raise InvalidArgument(f"--batch must be at least 1, not {options.batch}")
     arrays = [text for text in options.inputs if text.lower().endswith(SUFFIXES)]
@@ -93,6 +102,23 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             _run_pictures(model, paths, results, options, console)
         results.commit()
     return Report(results.text(), results.data, failed=bool(results.failed))
+
+
+def _run_package(options: argparse.Namespace, console: Console) -> Report:
+    """Labels with their probabilities, or the words of sounds."""
+    from tonnx.run.package import SPEECH, Package
+
+    console.stage("load")
+    package = Package(options.model, options.provider, options.threads)
+    if package.task == SPEECH:
+        answers: list[Any] = [package.transcribe(sound) for sound in options.inputs]
+        lines = [f"{name}: {words}" for name, words in zip(options.inputs, answers, strict=True)]
+    else:
+        answers, lines = package.classify(options.inputs, options.label), []
+        for name, chances in zip(options.inputs, answers, strict=True):
+            lines += [name, *(f"  {chance:7.2%}  {label}" for label, chance in [*chances.items()][:5])]
+    data = [{"input": name, "answer": answer} for name, answer in zip(options.inputs, answers, strict=True)]
+    return Report("\n".join(lines), lambda: {"results": data})
 
 
 def _run_table(options: argparse.Namespace, arrays: Sequence[str], console: Console) -> Report:

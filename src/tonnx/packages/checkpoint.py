@@ -9,20 +9,42 @@ from typing import Any
 from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.run.package import preparation_of, read_json
 
+OTHER = "other"
+"""What the class that the config names computes, where no list of transformers says what it is for."""
+
 TASKS: dict[str, tuple[tuple[str, str], ...]] = {
     "text-generation": (("AutoModelForCausalLM", "CAUSAL_LM"),),
     "text2text-generation": (("AutoModelForSeq2SeqLM", "SEQ_TO_SEQ_CAUSAL_LM"),),
     "text-classification": (("AutoModelForSequenceClassification", "SEQUENCE_CLASSIFICATION"),),
     "token-classification": (("AutoModelForTokenClassification", "TOKEN_CLASSIFICATION"),),
     "question-answering": (("AutoModelForQuestionAnswering", "QUESTION_ANSWERING"),),
+    "multiple-choice": (("AutoModelForMultipleChoice", "MULTIPLE_CHOICE"),),
     "fill-mask": (("AutoModelForMaskedLM", "MASKED_LM"),),
     "image-classification": (("AutoModelForImageClassification", "IMAGE_CLASSIFICATION"),),
-    "image-segmentation": (("AutoModelForSemanticSegmentation", "SEMANTIC_SEGMENTATION"),),
+    "image-segmentation": (
+        ("AutoModelForSemanticSegmentation", "SEMANTIC_SEGMENTATION"),
+        ("AutoModelForImageSegmentation", "IMAGE_SEGMENTATION"),
+        ("AutoModelForInstanceSegmentation", "INSTANCE_SEGMENTATION"),
+        ("AutoModelForUniversalSegmentation", "UNIVERSAL_SEGMENTATION"),
+    ),
     "object-detection": (("AutoModelForObjectDetection", "OBJECT_DETECTION"),),
+    "depth-estimation": (("AutoModelForDepthEstimation", "DEPTH_ESTIMATION"),),
+    "keypoint-detection": (("AutoModelForKeypointDetection", "KEYPOINT_DETECTION"),),
+    "image-to-image": (("AutoModelForImageToImage", "IMAGE_TO_IMAGE"),),
+    "masked-im": (("AutoModelForMaskedImageModeling", "MASKED_IMAGE_MODELING"),),
+    "mask-generation": (("AutoModelForMaskGeneration", "MASK_GENERATION"),),
+    "video-classification": (("AutoModelForVideoClassification", "VIDEO_CLASSIFICATION"),),
+    "zero-shot-image-classification": (("AutoModelForZeroShotImageClassification", "ZERO_SHOT_IMAGE_CLASSIFICATION"),),
+    "zero-shot-object-detection": (("AutoModelForZeroShotObjectDetection", "ZERO_SHOT_OBJECT_DETECTION"),),
+    "visual-question-answering": (("AutoModelForVisualQuestionAnswering", "VISUAL_QUESTION_ANSWERING"),),
+    "document-question-answering": (("AutoModelForDocumentQuestionAnswering", "DOCUMENT_QUESTION_ANSWERING"),),
     "image-to-text": (("AutoModelForImageTextToText", "IMAGE_TEXT_TO_TEXT"),),
     "audio-classification": (("AutoModelForAudioClassification", "AUDIO_CLASSIFICATION"),),
+    "audio-frame-classification": (("AutoModelForAudioFrameClassification", "AUDIO_FRAME_CLASSIFICATION"),),
+    "audio-xvector": (("AutoModelForAudioXVector", "AUDIO_XVECTOR"),),
     "automatic-speech-recognition": (("AutoModelForCTC", "CTC"), ("AutoModelForSpeechSeq2Seq", "SPEECH_SEQ_2_SEQ")),
     "feature-extraction": (("AutoModel", ""),),
+    OTHER: (),
 }
 """What a package can be for: which of transformers' classes load its model, and under which name it lists those that
 it has (`MODEL_FOR_…_MAPPING_NAMES`)."""
@@ -79,6 +101,15 @@ class Checkpoint:
             return [single]
         named = dict(read_json(index).get("weight_map", {})).values() if index.is_file() else ()
         return [self.folder / str(file) for file in sorted({*map(str, named)})]
+
+    def load_tokenizer(self) -> Any:
+        """What makes token ids of texts; None where the checkpoint has none that transformers loads."""
+        import transformers
+
+        try:
+            return transformers.AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
+        except Exception:  # noqa: BLE001 (no files of one, or what they need is not installed; ids do without it)
+            return None
 
     def load_extractor(self) -> Any:
         """What makes a model's input of sounds; None where the checkpoint says nothing of it."""
@@ -162,8 +193,10 @@ def _task_of(config: dict[str, Any], asked: str | None, remote: bool) -> tuple[s
     fitting = fitting or [(task, name) for task, _, kind in ways for name in named if _is_own_class(config, name, kind)]
     if asked is not None or remote:  # heads that the config does not name are asked for by task
         fitting += [(task, loader) for task, loader, kind in ways if remote or _classes(config, kind)]
+    if not fitting and asked in (None, OTHER):
+        fitting = [(OTHER, name) for name in named if _takes_whole(config, name)]
     if not fitting and asked is not None:
-        loaders = " and ".join(loader for _, loader, _ in ways)
+        loaders = " and ".join(loader for _, loader, _ in ways) or "transformers"
         raise InvalidArgument(
             f"the task {asked} does not fit {_described(config)}", why=f"{loaders} has no class for it"
         )
@@ -179,24 +212,36 @@ def _classes(config: dict[str, Any], kind: str) -> tuple[str, ...]:
     from transformers.models.auto import modeling_auto
 
     name = f"MODEL_FOR_{kind}_MAPPING_NAMES" if kind else "MODEL_MAPPING_NAMES"
-    mapping: dict[str, Any] = getattr(modeling_auto, name)
+    mapping: dict[str, Any] = getattr(modeling_auto, name, {})  # a version may not have it
     named = mapping.get(str(config.get("model_type")))
     return (named,) if isinstance(named, str) else tuple(named or ())
 
 
 def _is_own_class(config: dict[str, Any], name: str, kind: str) -> bool:
     """Whether a class of this kind is made for this very config, though no list says so: part of a larger model."""
-    import transformers
     from transformers.models.auto import modeling_auto
 
-    mapping: dict[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES") if kind else {}
+    mapping: dict[str, Any] = getattr(modeling_auto, f"MODEL_FOR_{kind}_MAPPING_NAMES", {}) if kind else {}
     if not any(name in ([names] if isinstance(names, str) else names) for names in mapping.values()):
         return False
+    return _class_for(config, name) is not None
+
+
+def _class_for(config: dict[str, Any], name: str) -> Any:
+    """The class of this name, if transformers has one that is made for this very config."""
+    import transformers
+
     try:
-        made_for = getattr(transformers, name).config_class
+        found = getattr(transformers, name)
+        return found if found.config_class.model_type == config.get("model_type") else None
     except (ImportError, AttributeError):  # what it needs is not installed, or it is not of this version
-        return False
-    return bool(made_for.model_type == config.get("model_type"))
+        return None
+
+
+def _takes_whole(config: dict[str, Any], name: str) -> bool:
+    """Whether the class of this name is made for the config, and is called once: what generates has a loop."""
+    found = _class_for(config, name)
+    return found is not None and not found.can_generate()
 
 
 def _described(config: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import CaptureError, InvalidModel
 from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_array, random_tokens
-from tonnx.packages.encoder import takes_text
+from tonnx.packages.inputs import takes_text
 from tonnx.run.package import STATES, STATES_MASK
 
 State = tuple[tuple[torch.Tensor, ...], ...]

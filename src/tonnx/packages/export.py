@@ -20,9 +20,10 @@ from tonnx.ir.target import ORT, ORT_CPU
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
 from tonnx.packages.diffusion import DENOISERS, TASK, is_pipeline, load_networks, prove_networks, write_networks
-from tonnx.packages.encoder import example_of, export_encoder, prove_encoder, takes_text
+from tonnx.packages.encoder import export_encoder, label_settings, prove_encoder
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
+from tonnx.packages.inputs import Call, Preparation, call_of, takes_text
 from tonnx.packages.pictures import Picture
 from tonnx.packages.pictures_ahead import export_ahead, read_ahead
 from tonnx.packages.preparation import NotUnderstood, picture_steps
@@ -31,7 +32,17 @@ from tonnx.packages.variants import SMALL_OPSET, SUFFIXES, agreement, greedy_tok
 from tonnx.packages.vision_language import EMBEDDING, VISION, export_parts, is_vision_language, read_picture
 from tonnx.proof.trials.budget import QUICK
 from tonnx.run.features import LOG_MEL
-from tonnx.run.package import CAPTIONS, GENERATION, MANIFEST, SPEECH, TRANSLATION, Package, preparation_of, read_json
+from tonnx.run.package import (
+    CAPTIONS,
+    GENERATION,
+    MANIFEST,
+    SPEECH,
+    TRANSLATION,
+    ZERO_SHOT,
+    Package,
+    preparation_of,
+    read_json,
+)  # fmt: skip
 from tonnx.versions import installed, release
 
 LAYOUTS = {"plain": "", "optimum": "onnx/"}
@@ -88,6 +99,8 @@ class _Making:
     exports: dict[str, ExportResult] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     step: Step | None = None
+    call: Call | None = None
+    """What a model that takes its input whole is called with."""
     picture: Picture | None = None
     """What a model that reads pictures among tokens is tried with."""
 
@@ -103,19 +116,27 @@ class _Making:
                 why="it is no encoder with a decoder",
                 hint="tonnx.export takes its parts one by one",
             )
-        reader = EncoderPart(model).eval() if has_encoder else model
-        if not takes_text(reader):
-            self.manifest["input"] = reader.main_input_name
         if task == GENERATION:
             self.exports[_MODEL], self.step = export_decoder(model, self._file(_MODEL), **options)
-        elif has_encoder:
+            return self._describe_files()
+        reader = EncoderPart(model).eval() if has_encoder else model
+        self.call = call = call_of(reader, self._preparation(has_encoder))
+        self.manifest |= {"input": call.name} if call.name is not None else {}
+        if has_encoder:
             self.manifest |= {"encoder": self.place + _ENCODER, "start": first_token(model)}
-            self.exports[_ENCODER] = export_encoder(reader, self._file(_ENCODER), self.extractor, **options)
-            read, _ = example_of(reader, self.extractor)
-            self.exports[_DECODER], self.step = export_decoder_part(model, self._file(_DECODER), read, **options)
+            self.exports[_ENCODER] = export_encoder(reader, self._file(_ENCODER), call, **options)
+            self.exports[_DECODER], self.step = export_decoder_part(model, self._file(_DECODER), call.make(), **options)
         else:
-            self.exports[_MODEL] = export_encoder(model, self._file(_MODEL), self.extractor, **options)
+            self.manifest |= label_settings(call) if task == ZERO_SHOT and call.free_texts else {}
+            self.exports[_MODEL] = export_encoder(model, self._file(_MODEL), call, **options)
         return self._describe_files()
+
+    def _preparation(self, of_sounds: bool) -> Preparation:
+        """What the checkpoint has for its inputs."""
+        if of_sounds:
+            return Preparation(self.extractor)
+        processor, tokenizer = self.checkpoint.load_image_processor(), self.checkpoint.load_tokenizer()
+        return Preparation(self.extractor, processor, tokenizer, self.checkpoint.task)
 
     def _write_seeing_files(self, options: dict[str, Any]) -> None:
         """Those of a model that reads pictures among tokens, or before them."""
@@ -178,7 +199,8 @@ class _Making:
         package = Package(self.folder, spin=False)  # the model's turn comes between its own
         if self.step is not None:
             return prove_package(package, self.model, tokens, self.extractor, self.picture)
-        return prove_encoder(package, self.model, self.extractor)
+        assert self.call is not None
+        return prove_encoder(package, self.call)
 
 
 @documented(PACKAGE)
@@ -331,11 +353,14 @@ def _describe_input(making: _Making) -> list[str]:
     if name is None:
         return []
     if name != "pixel_values":
-        is_known = making.manifest["input"] == "input_values" or settings.get("feature_extractor_type") == LOG_MEL
+        is_known = not settings or name == "input_values" or settings.get("feature_extractor_type") == LOG_MEL
         kind = settings.get("feature_extractor_type")
         return [] if is_known else [f"[!] the package takes arrays, not sounds: they are prepared by a {kind}"]
     if not settings:
         return ["[!] the checkpoint has no preprocessor_config.json: the package takes arrays, not pictures"]
+    given = [value for result in making.exports.values() for value in result.model.graph.inputs if value.name == name]
+    if any(len(value.shape or ()) != 4 for value in given):
+        return ["[!] the package takes arrays, not pictures: films, or pictures in patches"]
     try:
         making.manifest["before"] = picture_steps(settings)
     except NotUnderstood as error:

@@ -72,8 +72,6 @@ def decoder_of(model: Any) -> Any:
 
 def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
     """A picture, as the checkpoint's processor prepares it; nothing is known yet of what the model makes of it."""
-    from PIL import Image
-
     if processor is None:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
@@ -81,14 +79,21 @@ def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
     takers = [each for each in (model.forward, type(model).generate, reader_of(model)) if each is not None]
     if not any(name.startswith("pixel_values") for each in takers for name in inspect.signature(each).parameters):
         raise no_package(model, "neither it nor its generate takes pixel_values")
-    side = _side(processor)
-    noise = Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
-    with model_runs(processor, f"a picture of {side} times {side} pixels"):
+    noise = random_image(processor, seed)
+    with model_runs(processor, f"a picture of {noise.width} times {noise.height} pixels"):
         arrays = _prepared(model, processor, noise)
     name = next((name for name in arrays if name.startswith("pixel_values")), None)
     if name is None:
         raise no_package(model, "its image processor gives no pixels that the model takes")
     return Picture(arrays, picture_token(model), name, partial(_several, model, processor, noise, arrays))
+
+
+def random_image(processor: Any, seed: int) -> Any:
+    """Noise of a size that is near what the processor makes of any picture."""
+    from PIL import Image
+
+    side = _side(processor)
+    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (side, side, 3), dtype=np.uint8))
 
 
 def no_package(model: Any, why: str) -> TonnxError:

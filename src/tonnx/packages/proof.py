@@ -13,8 +13,9 @@ import torch
 from tonnx.errors import VerificationFailed
 from tonnx.frontends.patching import Patch, patched
 from tonnx.packages.decoder import WholeText, model_runs
-from tonnx.packages.encoder import arrays, prove_encoder, takes_text
+from tonnx.packages.encoder import prove_encoder
 from tonnx.packages.encoder_decoder import EncoderPart
+from tonnx.packages.inputs import EXAMPLE, Preparation, call_of, takes_text
 from tonnx.packages.pictures import Picture, decoder_of, generated
 from tonnx.packages.pictures_ahead import PictureAhead, prove_ahead
 from tonnx.packages.vision_language import prove_pictures, token_types
@@ -120,7 +121,7 @@ def _first_of_equals(
 
 def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: Picture | None) -> PackageProof:
     has_encoder = not package.continues
-    encoder = prove_encoder(package, EncoderPart(model), extractor) if has_encoder else None
+    encoder = prove_encoder(package, call_of(EncoderPart(model), Preparation(extractor))) if has_encoder else None
     ahead = picture if isinstance(picture, PictureAhead) else None
     if picture is not None:
         encoder = prove_pictures(package, model, picture) if ahead is None else prove_ahead(package, model, ahead)
@@ -174,7 +175,8 @@ def _question(package: Package, model: Any, extractor: Any) -> Question:
         return Question(rows)
     part = EncoderPart(model)
     if not takes_text(part):
-        return Question(rows, arrays(part, extractor, batch, 0.8))
+        sizes = {**EXAMPLE, "batch": batch, "samples": EXAMPLE["samples"] * 4 // 5}
+        return Question(rows, call_of(part, Preparation(extractor)).make(sizes))
     texts = [row[: LENGTH - place] for place, row in enumerate(_rows(part, batch))]  # padded at the end
     ids, mask = (torch.from_numpy(array) for array in padded(texts, in_front=False))
     return Question(rows, {"input_ids": ids, "attention_mask": mask})

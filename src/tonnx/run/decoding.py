@@ -259,10 +259,12 @@ def token_steps(decoder: Decoder, prompts: Prompts, asked: Asked) -> Iterator[li
         scores, state = decoder.step(tokens[:, None], mask, state)
 
 
-def padded(rows: Sequence[Sequence[int]], *, in_front: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def padded(
+    rows: Sequence[Sequence[int]], *, in_front: bool = True, length: int = 0, token: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
     """Texts of different lengths in one array, padded in front or at the end, and what of it are tokens."""
-    longest = max(map(len, rows))
-    ids, mask = np.zeros((len(rows), longest), np.int64), np.zeros((len(rows), longest), np.int64)
+    longest = length or max(map(len, rows))
+    ids, mask = np.full((len(rows), longest), token, np.int64), np.zeros((len(rows), longest), np.int64)
     for place, row in enumerate(rows):
         first = longest - len(row) if in_front else 0
         ids[place, first : first + len(row)] = row

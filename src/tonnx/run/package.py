@@ -28,6 +28,8 @@ MANIFEST = "tonnx_package.json"
 GENERATION, TRANSLATION, SPEECH, CAPTIONS = (
     "text-generation", "text2text-generation", "automatic-speech-recognition", "image-to-text",
 )  # fmt: skip
+ZERO_SHOT, PER_IMAGE = "zero-shot-image-classification", "logits_per_image"
+"""A task with labels of the user's, and how well each text fits each picture."""
 STATES, STATES_MASK = "encoder_hidden_states", "encoder_attention_mask"
 """What a decoder that reads an encoder's results calls them."""
 
@@ -211,24 +213,53 @@ class Package:
         weights = mask[:, :, None].astype(hidden.dtype)
         return np.asarray((hidden * weights).sum(axis=1) / weights.sum(axis=1))
 
-    def classify(self, items: Any) -> list[dict[str, float]]:
+    def classify(
+        self, items: Any, labels: Sequence[str] | None = None, template: str = "This is a photo of {}."
+    ) -> list[dict[str, float]]:
         """The labels of each text, picture or sound with their probabilities, the likeliest first.
 
         Pictures are paths or Pillow's; also the array that the network takes. Sounds are arrays, or paths of WAV files.
+        ``labels`` are for models that say how well texts fit pictures (CLIP); ``template`` makes a text of each.
         """
-        self._check_task("classify", "text-classification", "image-classification", "audio-classification")
-        if self.task == "text-classification":
-            outputs, _ = self.outputs(self.token_ids(items))
+        kinds = ("text-classification", "image-classification", "audio-classification")
+        self._check_task("classify", *kinds, ZERO_SHOT)
+        if (labels is None) is (self.task == ZERO_SHOT):
+            lacks = "needs labels to choose from" if labels is None else "has labels of its own"
+            raise InvalidArgument(f"{self.folder} {lacks}")
+        if labels is not None:
+            rows = self.token_ids([template.format(label) for label in labels])
+            scores, names = self.label_scores({self._input: self._arrays(items)}, rows), list(labels)
         else:
-            outputs = self.run({self._input: self._arrays(items)})
-        labels = read_json(self.folder / "config.json").get("id2label") or {}
+            if self.task == kinds[0]:
+                scores = self.outputs(self.token_ids(items))[0]["logits"]
+            else:
+                scores = self.run({self._input: self._arrays(items)})["logits"]
+            known = read_json(self.folder / "config.json").get("id2label") or {}
+            names = [str(known.get(str(i), f"LABEL_{i}")) for i in range(scores.shape[-1])]
         results = []
-        for scores in outputs["logits"].astype(np.float64):
-            chances = np.exp(scores - scores.max())
-            order = np.argsort(-chances, kind="stable")
-            total = chances.sum()
-            results.append({str(labels.get(str(i), f"LABEL_{i}")): float(chances[i] / total) for i in order})
+        for row in scores.astype(np.float64):
+            if self.manifest.get("scores") == "sigmoid":
+                chances = 1 / (1 + np.exp(-row))
+            else:
+                chances = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+            results.append({names[i]: float(chances[i]) for i in np.argsort(-chances, kind="stable")})
         return results
+
+    def label_ids(self, rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Texts for labels as the model takes them, and which places are tokens."""
+        filled = self.manifest.get("filled") or {}
+        most = filled.get("length") or max(map(len, rows))
+        cut = [[*row[: most - 1], row[-1]] if len(row) > most else row for row in rows]
+        return padded(cut, in_front=False, **filled)
+
+    def label_scores(self, pictures: Mapping[str, np.ndarray], rows: Sequence[Sequence[int]]) -> np.ndarray:
+        """How well each text fits each picture, as the model says it."""
+        ids, mask = self.label_ids(rows)
+        texts = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
+        if "scores" not in self.manifest:
+            raise InvalidArgument(f"{self.folder} takes one text for each picture", hint="run takes its arrays")
+        given = {name: array for name, array in {**pictures, **texts}.items() if name in self._session.inputs}
+        return self.run(given)[PER_IMAGE]
 
     def transcribe(self, sound: Any, language: str | None = None, **options: Any) -> str:
         """The words of one sound, an array of samples or the path of a WAV file.
