@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,27 @@ def tuples_of_a_comprehension(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x[:, a] - 2 * x[:, b] for a, b in opposites], 1)
 
 
-@pytest.mark.parametrize("model", [spans, tuples_of_tensors, tuples_of_a_comprehension], ids=lambda each: each.__name__)
+def lists_of_numbers(x: torch.Tensor) -> torch.Tensor:
+    boxes = []
+    for i, j in itertools.product(range(x.shape[0]), range(x.shape[1])):
+        boxes.append([(i + 0.5) / x.shape[0], (j + 0.5) / x.shape[1]])
+        boxes.append([0.5 * i, 2.0])
+    return x.sum() + torch.tensor(boxes)
+
+
+def of_a_product(x: torch.Tensor) -> torch.Tensor:
+    boxes = []
+    for i, j, k in itertools.product(range(x.shape[1]), repeat=3):
+        boxes += [i + 0.5, 10 * j - k]
+    for (i,) in itertools.product(range(x.shape[0])):
+        boxes += [i, 1.0]
+    return torch.Tensor(boxes).view(-1, 2)
+
+
+OF_SEVERAL = [spans, tuples_of_tensors, tuples_of_a_comprehension, lists_of_numbers, of_a_product]
+
+
+@pytest.mark.parametrize("model", OF_SEVERAL, ids=lambda each: each.__name__)
 def test_tuples(model: Callable[[torch.Tensor], torch.Tensor]) -> None:
     check(Case(model.__name__, model, [torch.randn(2, 7)], "all", has=["Loop"]))
 

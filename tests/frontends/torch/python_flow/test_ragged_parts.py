@@ -94,11 +94,25 @@ class Padded(nn.Module):
 
 
 SIZES = ((2, 14), (3, 9), (1, 4), (1, 3), (2, 25))
+def tiles(x: Tensor) -> Tensor:
+    """Tiles that overlap, by a step that is as small as the tile where the picture is."""
+    n = x.shape[1]
+    tile = min(6, n)
+    whole, times = torch.zeros_like(x), torch.zeros(n, 1)
+    for start in list(range(0, n - tile, tile - 2)) + [n - tile]:  # noqa: RUF005
+        whole[:, start : start + tile] += x[:, start : start + tile].cumsum(1)
+        times[start : start + tile] += 1
+    for end in range(n, 0, 1 - tile):
+        times[end - 1] *= 2
+    return whole / times
+
+
 PARTS = [
     *(Idiom(model, sizes=SIZES) for model in (chunks, more_chunks_than_rows, summed_parts, counted_parts, windows)),
     Idiom(as_many_chunks_as_fit, sizes=SIZES),
     *(Idiom(model, sizes=SIZES) for model in (stacked_windows, growing, filled_before, Padded)),
     Idiom(cut_frames, sizes=((2, 14), (3, 9), (1, 4), (2, 25))),
+    Idiom(tiles, sizes=((2, 14), (3, 9), (1, 5), (2, 25))),
 ]  # fmt: skip
 
 
@@ -119,6 +133,17 @@ def halves(x: Tensor) -> Tensor:
 def test_a_number_of_parts_that_the_model_names_is_one(tmp_path: Path) -> None:
     result = compare(Idiom(halves, sizes=((2, 6), (3, 8), (1, 4))), tmp_path / "net.onnx")
     assert "Loop" not in {node.op_type for node in result.model.graph.all_nodes()}
+
+
+def halves_of_picked_rows(x: Tensor) -> Tensor:
+    rows = x[torch.nonzero(x[:, 0, 0] > 0.5).flatten()]
+    one, other = torch.cat([rows, 2 * rows]).chunk(2)
+    return other - one
+
+
+def test_parts_of_what_was_picked(tmp_path: Path) -> None:
+    result = compare(Idiom(halves_of_picked_rows, sizes=((7, 3), (4, 3), (1, 3))), tmp_path / "net.onnx")
+    assert result.capture == "control flow rewritten"
 
 
 def parts_of_lengths(x: Tensor, lengths: Tensor) -> Tensor:

@@ -123,6 +123,19 @@ def for_int(x: Tensor, n: Tensor) -> Tensor:
     return y
 
 
+def suppressed(x: Tensor) -> Tensor:
+    """What of several intervals is kept: those that a better one does not cover, one of which may be the last."""
+    order, kept = x[:, 0].sort(descending=True)[1], []
+    while order.numel() > 0:
+        if order.numel() == 1:
+            kept.append(order.item())
+            break
+        best = order[0].item()
+        kept.append(best)
+        order = order[1:][(x[order[1:], 0] - x[best, 0]).abs() > 0.5]
+    return torch.LongTensor(kept)
+
+
 def stacked(x: Tensor, n: Tensor) -> Tensor:
     parts = []
     for i in range(n.item()):
@@ -279,6 +292,7 @@ LOOPS = [
     Program(grows, SCALES, ["Loop"]),
     Program(dict_of_states, SCALES, ["Loop"]),
     Program(writes_in_a_loop, SCALES, ["Loop"]),
+    Program(suppressed, [[ramp(6, 3, shift=0.4)], [ramp(1, 3)], [ramp(9, 3) / 9], [torch.ones(4, 3)]], ["Loop", "If"]),
     Program(Decoder(), seeded(10, 1, 8), ["Loop"], dynamic=False),
     Program(GrowingDecoder(), seeded(10, 1, 8), ["Loop"], dynamic=False),
     Program(NumberDecoder(), seeded(10, 1, 8), ["Loop"], dynamic=False),

@@ -20,6 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tonnx.frontends.patching import Patch
 from tonnx.frontends.torch.capture.explain import calling_frame, line_of
+from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
 from tonnx.frontends.torch.capture.python_flow.conditions import NOTES
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 
@@ -130,7 +131,14 @@ def number_patches(model: torch.nn.Module) -> Iterator[Patch]:
 
 def _asked(weights: list[torch.Tensor], original: Any, tensor: torch.Tensor) -> Any:
     settled = _settled(tensor, weights)
-    return original(tensor if settled is None else settled)
+    return original(_only_element(tensor) if settled is None else settled)
+
+
+def _only_element(tensor: torch.Tensor) -> torch.Tensor:
+    """Where only the run knows that there is one element, as after ``if x.numel() == 1:``, the first is taken."""
+    if not is_watched() or not isinstance(tensor, torch._subclasses.FakeTensor) or not is_dynamic(tensor.numel()):
+        return tensor
+    return tensor.flatten().index_select(0, torch.zeros(1, dtype=torch.int64, device=tensor.device)).reshape(())
 
 
 def _settled(tensor: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor | None:

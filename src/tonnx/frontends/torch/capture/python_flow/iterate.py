@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -112,6 +113,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
     elif function is builtins.zip and args and any(isinstance(inner_items, Items) for inner_items in map(items, args)):
         parts = [items(argument) for argument in args]
         lazy = _zip(parts) if all(isinstance(part, Items) for part in parts) else None
+    elif function is itertools.product and any(isinstance(part, Items) for part in map(items, args)):
+        lazy = _product(args * kwargs.get("repeat", 1))
     elif (name := getattr(function, "__name__", "")) in ("unbind", "split", "chunk"):
         lazy = _taken_apart(name, *([owner] if isinstance(owner, torch.Tensor) else []), *args, **kwargs)
     elif name == "tolist" and isinstance(owner := unwrapped(owner), torch.Tensor):
@@ -145,7 +148,8 @@ def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> A
         return first.tensor.sum(0) if not args else args[0] + first.tensor.sum(0)
     if function in (torch.tensor, torch.as_tensor):
         dtype = args[0] if args else kwargs.get("dtype")
-        if dtype is None and isinstance(first, NumbersListed) and first.tensor.is_floating_point():
+        numbers = isinstance(first, NumbersListed) or getattr(first, "numbers", False)
+        if dtype is None and numbers and first.tensor.is_floating_point():
             dtype = torch.get_default_dtype()
         return first.tensor if dtype is None else first.tensor.to(dtype)
     if function in _CLASSES:
@@ -298,10 +302,11 @@ def _one_step(start: Any, stop: Any = None, step: Any = 1) -> list[Any] | None:
 
 def _range(*bounds: Any) -> Items:
     start, stop, step = (0, *bounds, 1) if len(bounds) == 1 else (*bounds, 1) if len(bounds) == 2 else bounds
-    if is_dynamic(step) or step == 0:
-        raise Unsuitable("the step of its range is not a fixed number")
-    distance = stop - start if step > 0 else start - stop
-    trips = (distance + abs(step) - 1) // abs(step)
+    if is_dynamic(step):
+        trips = -((start - stop) // step)  # rounded up, whichever sign it has
+    else:
+        distance = stop - start if step > 0 else start - stop
+        trips = (distance + abs(step) - 1) // abs(step)
     if not statically_known_true(trips >= 0):
         trips = torch.sym_max(trips, 0)
     return Items(trips, lambda k: start + k * step, is_arithmetic=True)
@@ -315,7 +320,23 @@ def _zip(parts: Sequence[Items]) -> Items:
     return Items(length, lambda k: tuple(part.item(k) for part in parts))
 
 
-def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> RecordedList | None:
+def _product(parts: Sequence[Any]) -> Items | None:
+    """Every choice of one of each, of which the last changes first; None of those whose items only Python can pick."""
+    product = Items(1, lambda k: ())
+    for part in parts:
+        each = each if isinstance(each := items(part), Items) else uniform(part)
+        if each is None:
+            return None
+        product = _with_each_of(product, each)
+    return product
+
+
+def _with_each_of(choices: Items, last: Items) -> Items:
+    length = last.length
+    return Items(choices.length * length, lambda k: (*choices.item(k // length), last.item(k % length)))
+
+
+def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwargs: Any) -> list[Any] | None:
     """``x.unbind(dim)``, ``x.split(8, dim)`` and ``x.chunk(8, dim)`` of a dynamic axis; ``x.split(n.tolist())``."""
     tensor = kwargs.pop("input", kwargs.pop("tensor", tensor))
     rest = list(args)
@@ -341,13 +362,15 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
     return _parts(tensor, dim, size, name)
 
 
-def _parts(tensor: torch.Tensor, dim: int, size: Any, name: str) -> Ragged | None:
+def _parts(tensor: torch.Tensor, dim: int, size: Any, name: str) -> Ragged | list[torch.Tensor] | None:
     """Parts of one size, of which the last may be shorter; None if torch itself knows how many chunks there are."""
     length = tensor.shape[dim]
     if name == "chunk":
-        size = (length + size - 1) // size
+        chunks, size = size, (length + size - 1) // size
         if not is_dynamic((length + size - 1) // size):
             return None
+        if not is_dynamic(chunks) and statically_known_true(length % chunks == 0):  # of an axis of none, too
+            return list(tensor.split([length // chunks] * chunks, dim))
     # A number of its own: of the size itself, torch would conclude that there is more than one part.
     count = as_tensor((length + size - 1) // size).item()
     torch._check(count >= 0)

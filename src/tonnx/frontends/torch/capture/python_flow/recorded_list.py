@@ -246,18 +246,18 @@ class Places(Listed):
 
 
 class TuplesListed(Listed):
-    """A list of tuples, of numbers or of tensors of one shape; each is held as one tensor."""
+    """A list of tuples or lists, of numbers or of tensors of one shape; each is held as one tensor."""
 
-    def __init__(self, tensor: torch.Tensor, numbers: bool) -> None:
+    def __init__(self, tensor: torch.Tensor, kind: type, numbers: bool) -> None:
         super().__init__(tensor)
-        self._numbers = numbers
+        self._kind, self.numbers = kind, numbers
 
     def element(self, index: Any) -> Any:
         parts = self._held.select(self._axis, index).unbind()
-        return tuple(part.item() for part in parts) if self._numbers else parts
+        return self._kind(part.item() if self.numbers else part for part in parts)
 
     def like(self, tensor: torch.Tensor) -> TuplesListed:
-        return TuplesListed(tensor, self._numbers)
+        return TuplesListed(tensor, self._kind, self.numbers)
 
 
 def _refusing(name: str) -> Callable[..., Any]:
@@ -279,8 +279,9 @@ def listed(elements: list[Any], tensor: torch.Tensor) -> Listed:
     """A list like ``elements``, held as one tensor."""
     if isinstance(elements, TuplesListed):
         return elements.like(tensor)
-    if not isinstance(elements, Listed) and isinstance(elements[0], tuple):
-        return TuplesListed(tensor, type(elements[0][0]) in DTYPES)
+    if not isinstance(elements, Listed) and _is_short(elements[0]):
+        kind = list if type(elements[0]) is list else tuple
+        return TuplesListed(tensor, kind, type(elements[0][0]) in DTYPES)
     if isinstance(elements, Places) or (not isinstance(elements, Listed) and elements[0] is None):
         return Places(tensor)
     numbers = isinstance(elements, NumbersListed) or (not isinstance(elements, Listed) and type(elements[0]) in DTYPES)
@@ -293,10 +294,12 @@ def stacked(elements: list[Any]) -> torch.Tensor:
 
 
 def tensors(elements: list[Any]) -> list[torch.Tensor]:
-    """The elements of a list, which must be tensors or numbers of one kind, or tuples of those."""
+    """The elements of a list, which must be tensors or numbers of one kind, or tuples or lists of those."""
     converted = []
+    if {DTYPES.get(type(element)) for element in elements} == {torch.int64, torch.float64}:
+        elements = [torch.sym_float(element) for element in elements]
     for element in elements:
-        if isinstance(element, tuple) and element:
+        if _is_short(element):
             element = torch.stack(tensors(list(element)))
         if element is None:
             element = torch.zeros(0)
@@ -306,6 +309,11 @@ def tensors(elements: list[Any]) -> list[torch.Tensor]:
         if converted[-1].dtype != converted[0].dtype or converted[-1].dim() != converted[0].dim():
             raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
     return converted
+
+
+def _is_short(element: Any) -> bool:
+    """Whether it is a tuple or list of a fixed number of elements."""
+    return (type(element) is list or isinstance(element, tuple)) and bool(element)
 
 
 def _together(one: Any, other: Any) -> torch.Tensor:

@@ -10,7 +10,7 @@ from tonnx.frontends.torch.capture.python_flow.scope_analysis import Function, U
 from tonnx.frontends.torch.capture.python_flow.single_exit import own
 
 ITERATES = (ast.For, ast.ListComp, ast.GeneratorExp)
-HEADER = frozenset(("range", "enumerate", "zip", "reversed"))
+HEADER = frozenset(("range", "enumerate", "zip", "reversed", "product"))
 _COUNTS = frozenset("len sum tuple list map unbind split chunk".split())
 _NUMBERS = frozenset("bool int float round max min any all".split())
 _OF_MODULES = frozenset("floor ceil trunc sqrt exp log log2 log10".split())
