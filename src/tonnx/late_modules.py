@@ -6,6 +6,7 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from types import ModuleType
@@ -31,24 +32,26 @@ class _Late(ModuleType):
 
 
 def _execute(module: _Late) -> None:
-    spec, executed = module.__spec__, vars(module).pop("_executed")
+    spec, around = module.__spec__, vars(module).pop("_around")
     vars(module).update(vars(module_from_spec(spec)), _as_it_is=True)
     assert spec.loader is not None
     try:
-        spec.loader.exec_module(module)
+        with around():
+            spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(spec.name, None)  # as any import that fails
         raise
     finally:
         del module._as_it_is
         module.__class__ = ModuleType  # type: ignore[assignment]
-        executed()
 
 
-def late(spec: ModuleSpec, executed: Callable[[], None] = lambda: None, **attributes: Any) -> ModuleType:
-    """Enter a module that waits, with what it has already; ``executed`` is called once it is whole."""
+def late(
+    spec: ModuleSpec, around: Callable[[], AbstractContextManager[None]] = nullcontext, **attributes: Any
+) -> ModuleType:
+    """Enter a module that waits, with what it has already; ``around`` makes what it is executed in."""
     module = _Late(spec.name)
-    vars(module).update(attributes, __spec__=spec, __file__=spec.origin, _executed=executed)
+    vars(module).update(attributes, __spec__=spec, __file__=spec.origin, _around=around)
     sys.modules[spec.name] = module
     return module
 

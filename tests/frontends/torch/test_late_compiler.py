@@ -42,6 +42,15 @@ thread.start()
 thread.join()
 assert callable(seen[0]) and torch._dynamo.utils.counters is not None
 """,
+    "the model asks for it": """
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if torch._dynamo.is_compiling() else x * torch._dynamo.disable(net)(x)[1].sum()
+
+result = tonnx.export(Asks(), (x,), dynamic_axes={"x": {0: "batch"}}, verify=False)
+assert "torch._dynamo.eval_frame" in sys.modules and not late_compiler._not_disabled
+assert len(result.model.graph) < 60, len(result.model.graph)
+""",
     "torch.export afterwards": """
 export()
 torch.export.export(net, (x,), strict=False)

@@ -6,9 +6,13 @@ whole compiler: half of a process's first export, and a quarter of its memory.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Any
+
+from torch.utils._python_dispatch import _disable_current_modes
 
 from tonnx.late_modules import import_parts, late
 
@@ -16,20 +20,24 @@ _PACKAGE = "torch._dynamo"
 _PARTS = ("config", "exc", "utils", "source")
 """What tensors without values read."""
 
+_waits = False
+"""Until the package is whole: also while its own code runs, which computes."""
 _not_disabled: list[Any] = []
 """Functions that PyTorch wants to keep from the compiler, and that had nothing to be kept from so far."""
 
 
 def prepare() -> None:
     """Let the compiler wait, unless it is imported; of its parts those are there that a capture needs."""
+    global _waits
     spec = None if _PACKAGE in sys.modules else find_spec(_PACKAGE)
     if spec is not None:
-        import_parts(late(spec, _executed, disable=_disable), _PARTS)
+        _waits = True
+        import_parts(late(spec, _around, disable=_disable), _PARTS)
 
 
 def _disable(function: Any, *args: Any, **options: Any) -> Any:
     """``torch._dynamo.disable``; what PyTorch disables of its own stays as it is until there is a compiler."""
-    if sys._getframe(1).f_globals.get("__name__") == "torch._compile" and f"{_PACKAGE}.eval_frame" not in sys.modules:
+    if _waits and sys._getframe(1).f_globals.get("__name__") == "torch._compile":
         _not_disabled.append(function)
         return function
     from torch._dynamo.decorators import disable
@@ -37,6 +45,14 @@ def _disable(function: Any, *args: Any, **options: Any) -> Any:
     return disable(function, *args, **options)
 
 
-def _executed() -> None:
-    while _not_disabled:  # PyTorch keeps there what it got
-        vars(_not_disabled.pop()).pop("__dynamo_disable", None)
+@contextlib.contextmanager
+def _around() -> Iterator[None]:
+    """The package computes as it is executed, which is no part of a capture that is under way."""
+    global _waits
+    try:
+        with _disable_current_modes():
+            yield
+    finally:
+        _waits = False
+        while _not_disabled:  # PyTorch keeps there what it got
+            vars(_not_disabled.pop()).pop("__dynamo_disable", None)
