@@ -24,8 +24,8 @@ from document import write_section
 
 import tonnx
 from tonnx.io import read as reading
-from tonnx.proof import Session
 from tonnx.proof.examples import random_examples
+from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -114,7 +114,7 @@ rng = np.random.default_rng(0)
 samples = ({"x": rng.standard_normal((1, *shape), np.float32)} for _ in range(int(sys.argv[4])))
 if kind == "inference":
     from tonnx.api.calibrated import finished, prepared  # so that both have the same libraries in memory
-    from tonnx.proof import Session
+    from tonnx.proof.session import Session
     run = Session(path).run
     for sample in samples: run(sample)
 else:
@@ -196,6 +196,7 @@ def main() -> None:
     import onnxruntime.quantization.shape_inference  # noqa: F401 (what is timed imports nothing)
 
     import tonnx.api.quantize  # noqa: F401
+
     options.folder.mkdir(parents=True, exist_ok=True)
     chosen = networks(options.folder)
     assert len(chosen) == len(MODELS)

@@ -14,7 +14,6 @@ SOURCES = {path.relative_to(PACKAGE).as_posix(): path for path in sorted(PACKAGE
 READS_THE_OPSET = {
     "errors.py": "says which opset would do",
     "ir/target.py": "refuses what tonnx does not write",
-    "ir/newer_schemas.py": "an older onnx does not know the newest opsets",
     "ir/schema.py": "of an operator's schemas, the one in force",
     "ir/build.py": "may be told to write at another opset than the graph's",
     "io/read.py": "onnx infers no types of old files, and a file may leave its opset out",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tonnx.proof import Verification
     from tonnx.proof.locate.located import Located
+    from tonnx.proof.trials.verification import Verification
 
 
 def first_line(error: BaseException | str) -> str:

@@ -1,7 +1,7 @@
 """Which versions of the packages around it tonnx is tested with. Others run, too, with one line that says so.
 
-What depends on a version of PyTorch stands in ``frontends/torch/versions.py``; what an older onnx lacks in
-``ir/newer_schemas.py``, and what an older ONNX Runtime cannot load in ``proof/judge.py``.
+What depends on a version of PyTorch stands in ``frontends/torch/versions.py``; what
+an older ONNX Runtime cannot load in ``proof/judge.py``.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from torch import nn
 import tonnx
 from tonnx.api.verify import EXPORTED_WELL
 from tonnx.cli import main
-from tonnx.proof import compare
-from tonnx.proof.compare import EDGES
+from tonnx.proof.compare import EDGES, compare
 from tonnx.proof.trials.values import other_values
+from tonnx.proof.trials.verification import Trial
 
 GOOD = "The difference of results between ONNXRuntime and PyTorch looks good!"
 BAD = "The difference of results between ONNXRuntime and PyTorch looks bad!"
@@ -171,7 +171,7 @@ def test_against_another_file(file: Path, tmp_path: Path) -> None:
 
 def test_with_strict_both_verdicts_count() -> None:
     found = compare("y", np.ones(2), np.array([1, 1.0005]), lowered="float32")
-    verification = tonnx.api.verify.Verification((tonnx.proof.Trial("example", {}, {}, (found,)),))
+    verification = tonnx.api.verify.Verification((Trial("example", {}, {}, (found,)),))
     loose = tonnx.api.verify.VerifyResult(Path("x.onnx"), "Paddle", verification)
     assert loose.ok and loose.verdicts()[0] == EXPORTED_WELL
     assert loose.verdicts()[1] == "The difference of results between ONNXRuntime and Paddle looks bad!"

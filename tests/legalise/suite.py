@@ -20,10 +20,11 @@ from pathlib import Path
 from tools.site_data import write_page
 
 from tests.legalise.oracle import Case, Verdict, all_cases, expanded_cases, old_cases, verdict
-from tonnx.ir.schema import histories
+from tonnx.ir.schema import history, operators
 from tonnx.ir.target import CANON, OLDEST, OLDEST_RUN
 from tonnx.legalise.rules import load
-from tonnx.legalise.table import DOWN, UP, Step, key
+from tonnx.legalise.schemas import step_down, step_up
+from tonnx.legalise.table import Step
 
 TARGETS = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 18, 20, 21, 23, 24, 26)
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "opsets.md"
@@ -189,13 +190,12 @@ def steps() -> list[str]:
         "|---|---|---|---|",
     ]
     totals: Counter[str] = Counter()
-    for name, schemas in sorted(histories().items()):
+    for name in operators():
         grouped: dict[tuple[str, str], list[int]] = {}
-        for i, schema in enumerate(schemas):
-            since = schema.since_version
+        for i, since in enumerate(schema.since for schema in history(name)):
             if not OLDEST < since <= CANON:
                 continue
-            below, above = DOWN.get(key(name, since)), UP.get(key(name, since))
+            below, above = step_down(name, since), step_up(name, since)
             totals[f"down {below.kind if below else 'missing'}"] += 1
             if i:
                 totals[f"up {above.kind if above else 'missing'}"] += 1

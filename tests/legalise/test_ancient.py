@@ -18,7 +18,8 @@ import pytest
 import tonnx
 from tests.frontends.paddle.archive import check as check_paddle
 from tests.legalise.harness import Array, blocked, check, model_of, random, retarget
-from tonnx.proof import Session, upward
+from tonnx.proof import upward
+from tonnx.proof.session import Session
 
 ALL = (6, 5, 4, 3, 2, 1)
 CONVERTER, OWN = upward.BY_ONNX, upward.BY_TONNX

@@ -12,7 +12,8 @@ import pytest
 import tonnx
 from tests.legalise.harness import run
 from tonnx.errors import RetargetError
-from tonnx.proof import Session, upward
+from tonnx.proof import upward
+from tonnx.proof.session import Session
 
 Array = np.ndarray
 A = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)

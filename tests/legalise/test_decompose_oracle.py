@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.legalise.oracle import all_cases, cases, verdict
-from tonnx.ir.schema import histories
+from tonnx.ir.schema import history, operators
 from tonnx.ir.target import CANON, OLDEST
 
-FIRST = {name: schemas[0].since_version for name, schemas in histories().items()}
+FIRST = {name: history(name)[0].since for name in operators()}
 BIRTHS = {name: since for name, since in FIRST.items() if OLDEST < since <= CANON}
 CASES = sorted(name for name in BIRTHS if any(case.opset <= CANON for case in cases(name)))
 FAR = (9, 7)

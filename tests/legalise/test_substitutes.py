@@ -17,7 +17,7 @@ from tonnx.legalise import legalise
 from tonnx.legalise.conformity import misfits
 from tonnx.legalise.rules import load
 from tonnx.legalise.table import SUBSTITUTES
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.targets import read_profile
 
 load()

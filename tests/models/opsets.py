@@ -24,7 +24,7 @@ from tonnx.io import write as onnx_writer
 from tonnx.ir.target import CANON, OLDEST_RUN, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
-from tonnx.proof import prove
+from tonnx.proof.trials.prove import prove
 from tonnx.stages import Stages
 
 COMMON = (9, 11, 13, 17, 18, 20, 23, 26)

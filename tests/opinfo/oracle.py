@@ -24,7 +24,8 @@ from torch.utils import _pytree as pytree
 
 import tonnx
 from tonnx.errors import InvalidModel, RetargetError, TonnxError, UnsupportedOp, VerificationFailed
-from tonnx.proof import Session, compare
+from tonnx.proof.compare import compare
+from tonnx.proof.session import Session
 
 OPSET = 18
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.float16)

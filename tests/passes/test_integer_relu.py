@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tonnx
 from tonnx.io import write
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.proof.trials.rounding import without_rounding
 
 RNG = np.random.default_rng(0)

@@ -16,7 +16,7 @@ from tonnx.ir.fold import fold
 from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, optimise
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 RNG = np.random.default_rng(0)
 

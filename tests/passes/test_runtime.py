@@ -19,9 +19,10 @@ from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.ir.target import ORT_CPU
 from tonnx.passes.runtime import fit_runtime
-from tonnx.proof import Session, prove
+from tonnx.proof.session import Session
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.precision import lowered_outputs
+from tonnx.proof.trials.prove import prove
 
 FLOAT, DOUBLE, INT64 = TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64
 

@@ -20,7 +20,7 @@ import tonnx
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.passes.unsigned import store_unsigned
-from tonnx.proof import Session, check_model
+from tonnx.proof.session import Session, check_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 RNG = np.random.default_rng(0)

@@ -13,11 +13,10 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import tonnx
-from tonnx.proof import prove
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as proving
 from tonnx.proof.trials.budget import Budget, budget_of
-from tonnx.proof.trials.prove import PLAIN
+from tonnx.proof.trials.prove import PLAIN, prove
 from tonnx.proof.trials.thresholds import around, thresholds
 from tonnx.proof.trials.values import wide_values
 

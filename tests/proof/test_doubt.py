@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from tonnx.proof import prove
 from tonnx.proof.compare import compare
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials.prove import prove
 from tonnx.proof.trials.values import doubt, is_sensitive, rounding_decides
 
 SCORES = np.array([[-1.0, -2.0]], np.float32)

@@ -11,10 +11,11 @@ import onnxruntime
 import pytest
 
 from tonnx import retarget
-from tonnx.proof import prove, upward
+from tonnx.proof import upward
 from tonnx.proof.judge import ReferenceSession, checked, open_session
 from tonnx.proof.session import Session, TooNew
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials.prove import prove
 
 SAID = [
     "[ONNXRuntimeError] : 1 : FAIL : Unsupported model IR version: 10, max supported IR version: 9",

@@ -16,9 +16,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, VerificationFailed
-from tonnx.proof import Session, Trial, Verification, compare, prove
-from tonnx.proof.session import one_line
+from tonnx.proof.compare import compare
+from tonnx.proof.session import Session, one_line
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials.prove import prove
+from tonnx.proof.trials.verification import Trial, Verification
 
 FLOAT = TensorProto.FLOAT
 NAN, INF = float("nan"), float("inf")
@@ -116,9 +118,7 @@ def test_bfloat16_is_computed_and_scalars_work() -> None:
         ("/no/such/file.onnx", "File doesn't exist"),
     ],
 )
-def test_a_model_that_does_not_load(
-    model: bytes | str, cause: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_that_does_not_load(model: bytes | str, cause: str, capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(InvalidModel) as caught:
         Session(model)
     assert caught.value.why is not None
@@ -176,9 +176,7 @@ def test_one_line_is_short() -> None:
 
 def test_nothing_heavy_is_imported() -> None:
     """Neither a framework nor ONNX Runtime, so that help texts stay quick."""
-    code = (
-        "import sys, tonnx.proof; print([m for m in ('torch', 'paddle', 'onnxruntime') if m in sys.modules])"
-    )
+    code = "import sys, tonnx.proof; print([m for m in ('torch', 'paddle', 'onnxruntime') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -268,9 +266,7 @@ def test_sizes_at_which_the_model_fails_are_left_out() -> None:
     skipped = {trial.label: trial.skipped for trial in result.trials if trial.skipped}
     assert skipped == {f"batch={n}": "RuntimeError: batch must be even" for n in (1, 3, 7)}
     assert "sizes tried: batch=2,6" in str(result)
-    assert "[-] batch=1 left out, the model itself fails there: RuntimeError: batch must be even" in str(
-        result
-    )
+    assert "[-] batch=1 left out, the model itself fails there: RuntimeError: batch must be even" in str(result)
 
 
 def test_only_the_example_is_proven_if_all_else_is_left_out() -> None:
@@ -339,9 +335,7 @@ def test_a_wrong_dynamic_argument_is_explained(dynamic: dict[str, dict[int, str]
         (lambda f: [f["x"]], ["z"], "no output 'z', only y"),
     ],
 )
-def test_structural_differences_are_failures(
-    reference: Callable[..., Any], names: list[str], words: str
-) -> None:
+def test_structural_differences_are_failures(reference: Callable[..., Any], names: list[str], words: str) -> None:
     result = prove(one_node("Identity"), Subject(reference, {"x": ones(2)}, names))
     assert not result.ok
     assert words in str(result)

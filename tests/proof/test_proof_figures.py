@@ -13,9 +13,9 @@ import torch
 
 import tonnx
 from tonnx.errors import InvalidArgument
-from tonnx.proof import Tolerance, compare, default_tolerance, other_sizes, resize
-from tonnx.proof import compare as compare_function
-from tonnx.proof.trials.inputs import redraw
+from tonnx.proof.compare import Tolerance, compare, default_tolerance
+from tonnx.proof.compare import compare as compare_function
+from tonnx.proof.trials.inputs import other_sizes, redraw, resize
 
 NAN, INF = float("nan"), float("inf")
 
@@ -163,9 +163,7 @@ def rng() -> np.random.Generator:
     return np.random.default_rng(1)
 
 
-@pytest.mark.parametrize(
-    "dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn]
-)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
 def test_floats_keep_mean_deviation_and_range(dtype: Any, rng: np.random.Generator) -> None:
     example = rng.normal(20, 3, (4, 100)).astype(dtype)
     drawn = resize(example, (70, 150), rng)
@@ -313,9 +311,7 @@ def test_the_limit_leaves_every_symbol_one_size() -> None:
     dims = dict.fromkeys("abcdef", 16)
     assignments = other_sizes(dims, limit=8)
     assert len(assignments) == 8
-    assert all(
-        any(s[symbol] != 16 and sum(s.values()) - s[symbol] == 80 for s in assignments) for symbol in dims
-    )
+    assert all(any(s[symbol] != 16 and sum(s.values()) - s[symbol] == 80 for s in assignments) for symbol in dims)
 
 
 def test_what_to_do_about_a_size_that_never_comes() -> None:

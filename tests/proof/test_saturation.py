@@ -11,10 +11,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tonnx.proof import Session, Verification, prove
+from tonnx.proof.session import Session
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as trials
 from tonnx.proof.trials import rounding, saturation
+from tonnx.proof.trials.prove import prove
+from tonnx.proof.trials.verification import Verification
 
 RNG = np.random.default_rng(0)
 WEIGHT = np.sign(RNG.normal(size=(16, 4))).astype(np.int8) * np.int8(127)

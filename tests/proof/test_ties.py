@@ -10,8 +10,8 @@ import pytest
 from onnx import helper
 
 from tests.proof.test_proof import FLOAT, model_bytes
-from tonnx.proof import prove
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials.prove import prove
 from tonnx.proof.trials.ties import ties
 
 Arrays = dict[str, np.ndarray]

@@ -14,7 +14,7 @@ from torch import nn
 
 import tonnx
 from tests.quant.packed_layers import Awq, Gptq
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.proof.trials.rounding import without_rounding
 
 

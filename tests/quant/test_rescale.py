@@ -14,7 +14,7 @@ from torch import nn
 import tonnx
 from tonnx.api.calibrated import prepared
 from tonnx.io import write
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.quant.rescale import equalise, places, smooth
 
 X = np.random.default_rng(0).standard_normal((48, 3, 8, 8)).astype(np.float32)

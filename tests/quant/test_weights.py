@@ -15,7 +15,7 @@ from torch import nn
 
 import tonnx
 from tonnx.cli import main
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.quant.integers import Form, by_channel, in_blocks
 
 RNG = np.random.default_rng(0)

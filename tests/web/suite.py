@@ -26,8 +26,8 @@ from torch import nn
 
 import tonnx
 from tests import networks
-from tonnx.proof import Session
 from tonnx.proof.compare import Comparison, compare, incomparable
+from tonnx.proof.session import Session
 
 FLAGS = (
     "--headless=new --no-sandbox --disable-gpu --disable-background-networking --disable-component-update "

@@ -16,10 +16,10 @@ from tonnx.stages import Stages
 if TYPE_CHECKING:
     import onnx_ir as ir
 
-    from tonnx.proof import Verification
     from tonnx.proof.locate.located import Located
     from tonnx.proof.subject import Subject
     from tonnx.proof.trials.budget import Budget
+    from tonnx.proof.trials.verification import Verification
 
 FEW_VALUES = 2
 """Other draws and other signs: what every file is tried on."""
@@ -144,7 +144,7 @@ class _Proof:
     def _runs(self, path: Path) -> bool:
         """False for a file with operators of other domains that ONNX Runtime does not load; the result says so."""
         from tonnx.ir.domains import unknown_operators
-        from tonnx.proof import Session
+        from tonnx.proof.session import Session
 
         unknown = unknown_operators(self.result.model)
         if not unknown:
@@ -161,7 +161,7 @@ class _Proof:
         """Of the file itself; if it favours no runtime and does not do as it is, of its form for ONNX Runtime's CPU."""
         from tonnx.io import write
         from tonnx.passes import fitted
-        from tonnx.proof import check_model
+        from tonnx.proof.session import check_model
 
         verification, unloadable = None, None
         try:
@@ -185,10 +185,11 @@ class _Proof:
     def _verification(self, model: ir.Model, path: Path) -> Verification:
         from tonnx.io import write
         from tonnx.ir.restrictions import restriction_of
-        from tonnx.proof import Verification, prove
         from tonnx.proof.trials.chance import random_outputs, without_dropout
         from tonnx.proof.trials.precision import lowered_outputs
+        from tonnx.proof.trials.prove import prove
         from tonnx.proof.trials.thresholds import thresholds
+        from tonnx.proof.trials.verification import Verification
 
         subject, random, lowered = self.subject, random_outputs(model), lowered_outputs(model)
         if (restriction := restriction_of(model)) is not None:

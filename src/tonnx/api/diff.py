@@ -20,10 +20,10 @@ from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.io.staging import replacing
-from tonnx.proof import Session
 from tonnx.proof.compare import Comparison, compare
 from tonnx.proof.data import finite
 from tonnx.proof.examples import first_that_runs, random_examples
+from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature, check_fit, signature_of
 
 _Model: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto | ir.Model"

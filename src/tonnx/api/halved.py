@@ -15,9 +15,9 @@ from tonnx.api.calibrated import finished, prepared
 from tonnx.errors import InvalidArgument
 from tonnx.io import write
 from tonnx.ir.target import Target
-from tonnx.proof import Session
 from tonnx.proof.compare import default_tolerance
 from tonnx.proof.judge import run_of
+from tonnx.proof.session import Session
 from tonnx.proof.subject import Reference, Subject
 from tonnx.quant.half import HALVES, SINCE, Emulation, makers, rounded_to_half, to_half
 from tonnx.quant.observe import Feeds, Run
@@ -124,5 +124,3 @@ def _dtype(value: ir.Value) -> Any:
 
 def _widened(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return array if array.dtype == dtype else array.astype(dtype)
-
-

@@ -32,7 +32,7 @@ from tonnx.legalise import legalise
 from tonnx.passes import clean_up, list_initializers, optimise_at_own_opset
 from tonnx.passes import optimise as optimise_at_canon
 from tonnx.passes.static_shapes import fix_sizes, settle_shapes
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
 from tonnx.stages import Progress, Stages

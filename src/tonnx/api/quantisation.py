@@ -12,9 +12,9 @@ import numpy as np
 from tonnx.api.quantize_result import Loss, losses_between
 from tonnx.errors import TonnxError
 from tonnx.io import read as reading
-from tonnx.proof import Session
 from tonnx.proof.compare import compare
 from tonnx.proof.quantisation import float_weights, inspected, weights_of_state
+from tonnx.proof.session import Session
 from tonnx.proof.subject import Subject
 from tonnx.quant.inspection import Original, Row, is_quantised
 
@@ -78,9 +78,7 @@ def quantisation_of(path: Path, subject: Subject, original: Any) -> Quantisation
     pairs = list(zip(whole, rest, strict=False))
     if len(rest) != len(whole) or all(a.signal_to_noise > b.signal_to_noise + _NEARER for a, b in pairs):
         return None  # the original rounds as the file does
-    only = all(
-        compare(name, wanted[name], clean[name], rtol=subject.rtol, atol=subject.atol).ok for name in wanted
-    )
+    only = all(compare(name, wanted[name], clean[name], rtol=subject.rtol, atol=subject.atol).ok for name in wanted)
     rows = inspected(reading.reader(path)(), weights, feeds).rows
     return Quantisation(losses_between(clean, rounded), rest, only, rows, found.unknown)
 

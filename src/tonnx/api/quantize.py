@@ -32,8 +32,8 @@ from tonnx.ir import provenance
 from tonnx.ir.target import CANON, ORT, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_blocks, fitted
-from tonnx.proof import Session
 from tonnx.proof.judge import run_of
+from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
 from tonnx.quant.dynamic import KINDS as DYNAMIC_KINDS
@@ -380,9 +380,7 @@ def _check_floats(model: ir.Model) -> None:
         raise InvalidArgument(f"the file is quantised already: it has {quantised[0]}", hint="begin with the float file")
 
 
-def _store(
-    result: QuantizeResult, form: Form, skip: Sequence[str], target: Target, batches: Sequence[Feeds]
-) -> None:
+def _store(result: QuantizeResult, form: Form, skip: Sequence[str], target: Target, batches: Sequence[Feeds]) -> None:
     model = result.model
     result.notes += reading.infer(model)
     provenance.remember(model)

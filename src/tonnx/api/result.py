@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import onnx
     import onnx_ir as ir
 
-    from tonnx.proof import Verification
+    from tonnx.proof.trials.verification import Verification
 
 
 @dataclass

@@ -28,9 +28,9 @@ from tonnx.legalise import legalise
 from tonnx.legalise.conformity import require
 from tonnx.passes import clean_up, fit_profile, fit_runtime, list_initializers
 from tonnx.passes.static_shapes import fix_sizes, fold_shapes, settle_shapes
-from tonnx.proof import Session
 from tonnx.proof.examples import random_examples
 from tonnx.proof.locate.trace import Trace
+from tonnx.proof.session import Session
 from tonnx.proof.signature import Signature, check_fit, signature_lines
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.saturation import dependable
@@ -226,9 +226,7 @@ def _count(model: ir.Model) -> Counter[str]:
     return Counter(node.op_type for node in model.graph.all_nodes())
 
 
-def file_subject(
-    model: Any, read: Callable[[], ir.Model], result: Result, arrays: Mapping[str, np.ndarray]
-) -> Subject:
+def file_subject(model: Any, read: Callable[[], ir.Model], result: Result, arrays: Mapping[str, np.ndarray]) -> Subject:
     """What to compare with: the original in ONNX Runtime, if it runs there at all."""
     signature = Signature.of(result.model)
     try:

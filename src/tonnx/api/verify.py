@@ -18,15 +18,18 @@ from tonnx.api.quantisation import Quantisation, quantisation_of
 from tonnx.errors import CaptureError, InvalidArgument, InvalidModel, TonnxError, VerificationFailed
 from tonnx.io import read as reading
 from tonnx.ir.restrictions import OneTextAfterPast, restriction_of
-from tonnx.proof import Comparison, OutputSummary, Verification, check_model, prove
+from tonnx.proof.compare import Comparison
 from tonnx.proof.data import difference_data, verification_data
 from tonnx.proof.examples import first_that_runs, random_examples
 from tonnx.proof.foreign_weights import foreign_weights
 from tonnx.proof.locate.located import Difference, Located
 from tonnx.proof.locate.search import case_of, locate_or_compare
+from tonnx.proof.session import check_model
 from tonnx.proof.signature import Signature, check_fit
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials.precision import lowered_outputs
+from tonnx.proof.trials.prove import prove
+from tonnx.proof.trials.verification import OutputSummary, Verification
 from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console as RichConsole
     from rich.status import Status
 
-    from tonnx.proof import Verification
+    from tonnx.proof.trials.verification import Verification
 
 T = TypeVar("T")
 

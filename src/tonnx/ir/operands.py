@@ -44,9 +44,9 @@ def as_array(value: Any, dtype: ir.DataType | None) -> np.ndarray:
 
 def schema_attribute(schema: Signature, name: str, value: Any) -> ir.Attr:
     """An attribute of the kind that the operator's schema wants."""
-    kind = schema.attributes.get(name)
-    if kind is None:
+    if name not in schema.attributes:
         raise TypeError(f"{schema.op_type}-{schema.since} has no attribute {name!r}")
+    kind = schema.attributes[name].type
     if kind == ir.AttributeType.INT:
         value = int(value)
     elif kind == ir.AttributeType.FLOAT:

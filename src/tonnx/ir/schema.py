@@ -1,22 +1,32 @@
-"""ONNX operator schemas, read once from onnx.defs into the small form that the builder and the legaliser need."""
+"""ONNX operator schemas: every version of every operator of the default domain.
+
+They are read from ``schemas.json``, not from the installed onnx: that may be older than the files that are read and
+written, and takes 12 MB for its own. `tools/schemas_file.py` writes the file.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from enum import IntEnum
+from functools import cache, cached_property
+from importlib import resources
 from typing import Any
 
-import onnx
 import onnx_ir as ir
-
-from tonnx.ir import newer_schemas
 
 T = ir.DataType
 """The element types, as rules write them: ``T.FLOAT``."""
-_OPTION = onnx.defs.OpSchema.FormalParameterOption
 _ELEMENT_TYPES = {f"tensor({dtype.name.lower()})": dtype for dtype in ir.DataType if dtype.name != "UNDEFINED"}
+
+
+class Option(IntEnum):
+    """How often a formal parameter may stand there, by onnx's numbers."""
+
+    SINGLE = 0
+    OPTIONAL = 1
+    VARIADIC = 2
 
 
 @dataclass(frozen=True)
@@ -25,11 +35,19 @@ class Formal:
 
     name: str
     type_str: str
-    variadic: bool
+    option: Option
     homogeneous: bool
-    dtypes: frozenset[ir.DataType]
-    containers: frozenset[str] = frozenset()
-    """The sequence and optional types that are accepted, as onnx writes them."""
+    types: frozenset[str]
+    """As onnx writes them: ``tensor(float)``, ``seq(tensor(float))``."""
+
+    @cached_property
+    def dtypes(self) -> frozenset[ir.DataType]:
+        """The element types of the tensors among the types."""
+        return frozenset(_ELEMENT_TYPES[t] for t in self.types if t in _ELEMENT_TYPES)
+
+    @property
+    def variadic(self) -> bool:
+        return self.option is Option.VARIADIC
 
     @property
     def fixed(self) -> ir.DataType | None:
@@ -38,15 +56,25 @@ class Formal:
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """An attribute of an operator; ``default`` is None where there is none."""
+
+    type: ir.AttributeType
+    required: bool
+    default: Any
+
+
+@dataclass(frozen=True)
 class Signature:
     """One version of one operator."""
 
     op_type: str
     since: int
+    deprecated: bool
+    min_outputs: int
     inputs: tuple[Formal, ...]
     outputs: tuple[Formal, ...]
-    attributes: Mapping[str, ir.AttributeType]
-    min_outputs: int
+    attributes: Mapping[str, Attribute]
 
     def input(self, index: int) -> Formal:
         """The formal of the input at ``index``; the last one repeats when it is variadic."""
@@ -61,36 +89,35 @@ class Signature:
         return self.outputs[min(index, len(self.outputs) - 1)]
 
 
-def _formal(parameter: Any) -> Formal:
-    return Formal(
-        name=parameter.name,
-        type_str=parameter.type_str,
-        variadic=parameter.option == _OPTION.Variadic,
-        homogeneous=parameter.is_homogeneous,
-        dtypes=frozenset(_ELEMENT_TYPES[t] for t in parameter.types if t in _ELEMENT_TYPES),
-        containers=frozenset(t for t in parameter.types if t.startswith(("seq(", "optional("))),
+@cache
+def _file() -> tuple[list[frozenset[str]], dict[str, list[Any]]]:
+    content = json.loads(resources.files(__package__).joinpath("schemas.json").read_text(encoding="utf-8"))
+    return [frozenset(types) for types in content["types"]], content["schemas"]
+
+
+@cache
+def history(op_type: str) -> tuple[Signature, ...]:
+    """All versions of an operator of the default domain, oldest first; none if ONNX has no such operator."""
+    sets, schemas = _file()
+
+    def formals(side: list[Any]) -> tuple[Formal, ...]:
+        return tuple(Formal(name, var, Option(kind), bool(same), sets[types]) for name, var, kind, same, types in side)
+
+    return tuple(
+        Signature(
+            *(op_type, since, bool(deprecated), least, formals(inputs), formals(outputs)),
+            attributes={
+                name: Attribute(ir.AttributeType(kind), bool(required), default)
+                for name, (kind, required, default) in attributes.items()
+            },
+        )
+        for since, deprecated, least, inputs, outputs, attributes in schemas.get(op_type, ())
     )
 
 
-def in_force(op_type: str, opset: int) -> Any:
-    """The schema of a default-domain operator at ``opset``, as onnx.defs has it; None if it does not exist there."""
-    for schema in reversed(newer_schemas.schemas().get(op_type, ())):
-        if schema.since_version <= opset:
-            return schema
-    if not onnx.defs.has(op_type, max_inclusive_version=opset):
-        return None
-    return onnx.defs.get_schema(op_type, max_inclusive_version=opset)
-
-
-def histories() -> dict[str, list[Any]]:
-    """Every operator of the default domain with all its schemas, oldest first."""
-    schemas: dict[str, list[Any]] = defaultdict(list)
-    for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain == "":
-            schemas[schema.name].append(schema)
-    for name, newer in newer_schemas.schemas().items():
-        schemas[name] += newer
-    return {name: sorted(versions, key=lambda s: s.since_version) for name, versions in schemas.items()}
+def operators() -> Sequence[str]:
+    """The names of all operators of the default domain."""
+    return list(_file()[1])
 
 
 @cache
@@ -99,28 +126,15 @@ def signature(op_type: str, opset: int, *, deprecated: bool = False) -> Signatur
 
     ``deprecated`` also gives those that may no longer be written: files of that opset have them all the same.
     """
-    schema = in_force(op_type, opset)
-    if schema is None or (schema.deprecated and not deprecated):
-        return None
-    return as_signature(schema)
-
-
-def as_signature(schema: Any) -> Signature:
-    """A schema in the small form."""
-    return Signature(
-        op_type=schema.name,
-        since=schema.since_version,
-        inputs=tuple(_formal(p) for p in schema.inputs),
-        outputs=tuple(_formal(p) for p in schema.outputs),
-        attributes={name: ir.AttributeType(int(a.type)) for name, a in schema.attributes.items()},
-        min_outputs=schema.min_output,
-    )
+    schema = next((version for version in reversed(history(op_type)) if version.since <= opset), None)
+    return None if schema is None or (schema.deprecated and not deprecated) else schema
 
 
 def attribute_type(op_type: str, name: str, opset: int) -> ir.AttributeType | None:
     """The type of an attribute in the version that is in force; None if there is none, or it became an input."""
     schema = signature(op_type, opset, deprecated=True)
-    return None if schema is None else schema.attributes.get(name)
+    attribute = None if schema is None else schema.attributes.get(name)
+    return None if attribute is None else attribute.type
 
 
 # The dtype to compute in where an operator does not take the one at hand, in ONNX itself or in a runtime

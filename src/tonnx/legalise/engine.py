@@ -24,12 +24,13 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names, UnknownRank
 from tonnx.ir.provenance import origin_of
 from tonnx.ir.rewrite import inner_graphs, names_in, no_collection, replace_node
-from tonnx.ir.schema import INSTEAD, histories, signature
+from tonnx.ir.schema import INSTEAD, history, signature
 from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules import load
-from tonnx.legalise.table import DOWN, SUBSTITUTES, UP, Step, key
+from tonnx.legalise.schemas import step_down, step_up
+from tonnx.legalise.table import SUBSTITUTES, Step
 from tonnx.targets import Profile
 
 
@@ -221,8 +222,8 @@ def _computable(node: ir.Node, profile: Profile) -> bool:
 @cache
 def _before_first(op_type: str) -> int | None:
     """The opset that an operator can be taken to in terms of others; None if nothing expresses it."""
-    first = min((schema.since_version for schema in histories().get(op_type, ())), default=1)
-    step = DOWN.get(key(op_type, first))
+    first = next((schema.since for schema in history(op_type)), 1)
+    step = step_down(op_type, first)
     return first - 1 if first > 1 and step is not None and step.kind == "rule" else None
 
 
@@ -240,7 +241,7 @@ def _next_down(op_type: str, opset: int, target: int) -> tuple[Step, int] | None
         schema = signature(op_type, at, deprecated=True)
         if schema is None or schema.since <= target:
             return None
-        step = DOWN.get(key(op_type, schema.since))
+        step = step_down(op_type, schema.since)
         if step is None:
             return Step("impossible", f"no rule takes {op_type} below opset {schema.since}"), schema.since
         if step.kind != "same":
@@ -253,7 +254,7 @@ def _next_up(op_type: str, opset: int, target: int) -> tuple[Step, int] | None:
     for at in range(opset + 1, target + 1):
         schema = signature(op_type, at, deprecated=True)
         if schema is not None and schema.since == at:
-            step = UP.get(key(op_type, at))
+            step = step_up(op_type, at)
             if step is None:
                 return Step("impossible", f"no rule takes {op_type} up to opset {at}"), at
             if step.kind != "same":

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from tonnx.ir.fold import FOLDED, fold
 from tonnx.ir.infer import Dims, dims_of
-from tonnx.ir.schema import Signature, in_force
+from tonnx.ir.schema import Signature, signature
 
 
 class Blocked(Exception):
@@ -148,5 +147,5 @@ _SMALL = 64
 
 def schema_default(op_type: str, opset: int, attribute: str) -> Any:
     """The default that the specification gives an attribute."""
-    value = in_force(op_type, opset).attributes[attribute].default_value
-    return onnx.helper.get_attribute_value(value) if value.name else None
+    schema = signature(op_type, opset)
+    return None if schema is None else schema.attributes[attribute].default

@@ -82,7 +82,7 @@ def _accepted(value: ir.Value, formal: Formal) -> bool:
         return True
     if isinstance(kind, ir.TensorType):
         return kind.dtype in formal.dtypes
-    return _as_onnx_writes(kind) in formal.containers
+    return _as_onnx_writes(kind) in formal.types
 
 
 def _as_onnx_writes(kind: ir.TypeProtocol) -> str:

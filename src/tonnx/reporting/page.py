@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import numpy as np
 
     from tonnx.benching import Bench
-    from tonnx.proof import Verification
     from tonnx.proof.locate.located import Difference, Located
+    from tonnx.proof.trials.verification import Verification
 
 _HERE = Path(__file__).parent
 _TIMED_UP_TO = 2 << 30

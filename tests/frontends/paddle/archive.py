@@ -13,7 +13,7 @@ import onnx
 
 import tonnx
 from tests.frontends.paddle import stored
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SUFFIX = {"pir": ".json", "old": ".pdmodel"}

@@ -16,7 +16,7 @@ from tests.legalise.harness import model_of
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.arrays import Array, Dynamic, Listed
 from tonnx.ir.build import Builder
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 A, B, C = (np.arange(6, dtype=np.float32).reshape(2, 3) * k for k in (1, 10, 100))
 X = -np.ones((2, 3), np.float32)

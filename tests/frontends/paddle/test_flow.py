@@ -20,7 +20,7 @@ from tests.frontends.paddle.archive import SUFFIX, _read
 from tonnx.errors import LoweringError, RetargetError, UnsupportedArgument
 from tonnx.frontends.paddle.read.load import load
 from tonnx.ir.rewrite import inner_graphs
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 
 def cases(kind: str) -> dict[str, list[dict[str, list[str]]]]:

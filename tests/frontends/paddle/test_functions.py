@@ -16,7 +16,7 @@ from paddle import nn
 from paddle.static import InputSpec
 
 import tonnx
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 
 class Of(nn.Layer):

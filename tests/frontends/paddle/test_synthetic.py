@@ -13,7 +13,7 @@ import pytest
 import tonnx
 from tests.frontends.paddle import encode as e
 from tonnx.errors import LoweringError, UnsupportedArgument, UnsupportedOp
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 RANDOM = np.random.default_rng(3)
 KINDS = {bool: "0.a_bool", int: "0.a_i32", float: "0.a_f32", str: "0.a_str"}

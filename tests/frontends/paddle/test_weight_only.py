@@ -14,7 +14,7 @@ import tonnx
 from tests.frontends.paddle import encode as e
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.ops.weight_only import unpacked
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 paddle = pytest.importorskip("paddle")
 

@@ -33,7 +33,7 @@ from tonnx.lowering.regions.forms import (
 )
 from tonnx.lowering.regions.lists import DynamicList, gathered
 from tonnx.lowering.regions.settle import settle
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 T = ir.DataType
 N, UNKNOWN = ir.SymbolicDim("n"), ir.SymbolicDim(None)

@@ -13,7 +13,7 @@ from tests.legalise.harness import model_of
 from tonnx.errors import LoweringError
 from tonnx.ir.build import Builder
 from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, measured, zeros
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 T = ir.DataType
 ROWS = [np.full(2, k, np.float32) for k in (1, 2, 3)]
@@ -117,9 +117,11 @@ def test_another_shape_makes_a_sequence() -> None:
         return longer.joined(op, 0, stack=False)
 
     inputs = [ROWS[0], np.ones(3, np.float32)]
-    (whole,) = Session(model_of(build, inputs, source=18).SerializeToString(), threads=1).run(
-        {"in0": inputs[0], "in1": inputs[1]}
-    ).values()
+    (whole,) = (
+        Session(model_of(build, inputs, source=18).SerializeToString(), threads=1)
+        .run({"in0": inputs[0], "in1": inputs[1]})
+        .values()
+    )
     np.testing.assert_array_equal(whole, np.concatenate(inputs))
 
 

@@ -12,9 +12,9 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tonnx.io import read, write
-from tonnx.proof import Session
 from tonnx.proof.locate.cut import Cutter
 from tonnx.proof.locate.unfold import has_inside, unfold
+from tonnx.proof.session import Session
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}, "local" : 1]>\n'
 X = np.array([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]], np.float32)

@@ -6,8 +6,6 @@ import importlib
 import pkgutil
 from functools import cache
 
-from tonnx.ir.target import OLDEST
-from tonnx.legalise.schemas import enter_type_only_steps
 from tonnx.legalise.table import DOWN, SUBSTITUTES, UP
 
 
@@ -16,7 +14,6 @@ def load() -> None:
     """Import every rule module, once."""
     for module in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{module.name}")
-    enter_type_only_steps(OLDEST)
     DOWN.freeze()
     UP.freeze()
     SUBSTITUTES.freeze()

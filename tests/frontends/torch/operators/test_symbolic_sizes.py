@@ -21,7 +21,7 @@ from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.io import write
 from tonnx.ir.build import Builder, Names
 from tonnx.passes import clean_up
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 SIZES = [(7, 3), (3, 7), (12, 4), (1, 5), (8, 8), (2, 1)]
 T = ir.DataType

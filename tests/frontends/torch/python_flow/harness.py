@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 import tonnx
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 
 @dataclass

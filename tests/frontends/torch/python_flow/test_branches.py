@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import tonnx
 from tests.frontends.torch.python_flow.harness import BOTH, SCALES, Program, agree, export, ramp
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 HERE = "tests/frontends/torch/python_flow/test_branches.py"
 

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 import tonnx
 from tests.lowering.harness import Case, check, table
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 
 class NoGradInside(nn.Module):

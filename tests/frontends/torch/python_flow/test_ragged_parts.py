@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import tonnx
 from tests.frontends.torch.capture.test_idioms import Idiom, compare
-from tonnx.proof import Session
+from tonnx.proof.session import Session
 
 
 def chunks(x: Tensor) -> Tensor:
@@ -94,6 +94,8 @@ class Padded(nn.Module):
 
 
 SIZES = ((2, 14), (3, 9), (1, 4), (1, 3), (2, 25))
+
+
 def tiles(x: Tensor) -> Tensor:
     """Tiles that overlap, by a step that is as small as the tile where the picture is."""
     n = x.shape[1]
