@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -38,8 +38,23 @@ def outside_the_model(frame: FrameType) -> bool:
     return frame.f_code in _ENTRANCES
 
 
+_replayed: list[Node] = []
+
+
+@contextlib.contextmanager
+def replaying(node: Node) -> Iterator[None]:
+    """What is recorded meanwhile comes from where this node does."""
+    _replayed.append(node)
+    try:
+        yield
+    finally:
+        _replayed.pop()
+
+
 def place(node: Node, module: str, source: str) -> None:
     """Say where a recorded node comes from, in the words of torch.export."""
+    if _replayed:
+        module, source = module_of(_replayed[-1]), source_of(_replayed[-1])
     node.meta["nn_module_stack"] = {module: (module, "")}
     node.meta["stack_trace"] = source
 
@@ -67,6 +82,18 @@ def is_users(file: str) -> bool:
     That of a cell, of a prompt, or of ``exec`` is the user's.
     """
     return not file.startswith(_GENERATED if file.startswith("<") else _NOT_THE_MODELS)
+
+
+_of_users = cache(is_users)
+
+
+def recorded_line(frame: FrameType | None) -> str:
+    """``file.py:12``: the innermost line of the model, at a frame or around it, that is neither PyTorch's nor ours."""
+    while frame is not None and not outside_the_model(frame):
+        if _of_users(frame.f_code.co_filename):
+            return f"{shorten(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
 
 
 @cache

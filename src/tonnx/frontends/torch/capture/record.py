@@ -13,7 +13,7 @@ import operator
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, reduce
+from functools import reduce
 from typing import Any
 
 import sympy
@@ -33,7 +33,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tonnx.errors import CaptureError
-from tonnx.frontends.patching import How, Patch, interruption_point, patched
+from tonnx.frontends.patching import How, Patch, interruption_point, patched, patched_here
 from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.call.state import exchanged, memory
 from tonnx.frontends.torch.capture.call_kinds import gives_number, mark_of, shaped_by_values
@@ -45,15 +45,7 @@ from tonnx.frontends.torch.capture.run_time_places import RunTimePlaces
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
-from tonnx.frontends.torch.source import (
-    is_users,
-    module_of,
-    outside_the_model,
-    place,
-    runs_the_model,
-    shorten,
-    source_of,
-)
+from tonnx.frontends.torch.source import module_of, place, recorded_line, runs_the_model, source_of
 
 _SMALL = 1 << 16
 """So many numbers may stand in the file in the place of nodes that compute them."""
@@ -164,6 +156,8 @@ class _Recorder(TorchDispatchMode):
         self._path = [""]
         self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         """By the identity of a real tensor: itself, which lives on, and its fake."""
+        self._given: dict[int, torch.Tensor] = {}
+        """By the identity of a real tensor: what the model gave as its data."""
         self._constants: dict[str, torch.Tensor] = {}
         self._real: dict[Node, torch.Tensor] = {}
         """The weights and constants that nodes stand for."""
@@ -235,6 +229,8 @@ class _Recorder(TorchDispatchMode):
     def patches(self) -> Iterator[Patch]:
         """What has to be changed while the model runs."""
         yield Patch("torch.nn.Module", "__call__", self._entered, "which module a call comes from")
+        reason = "models give a weight the memory of a tensor that they have computed: it is that from then on"
+        yield Patch("torch.Tensor", "data", property(self._data_of, self._give_data), reason, How.VALUE)
         yield Patch("torch.Tensor", "tolist", self._listed, "the numbers may be those of weights or constants")
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
             yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
@@ -245,6 +241,20 @@ class _Recorder(TorchDispatchMode):
         yield Patch("torch._ops.HigherOrderOperator", "__call__", _decline, reason)
         yield Patch("torch._higher_order_ops.utils", "_maybe_compile_and_run_fn", _decline, reason, How.CODE)
         yield Patch("torch", "compile", _decline, reason, How.CODE)
+
+    def _data_of(self, tensor: torch.Tensor) -> torch.Tensor:
+        given = self._given.get(id(tensor)) if patched_here() else None
+        return torch._C.TensorBase.data.__get__(tensor) if given is None else given.detach()  # type: ignore[attr-defined]
+
+    def _give_data(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
+        """``self.fused.weight.data = w``: real memory stays what it is."""
+        if not patched_here() or (id(tensor) not in self._nodes and id(value) not in self._nodes):
+            torch._C.TensorBase.data.__set__(tensor, value)  # type: ignore[attr-defined]
+            return
+        if is_watched() or id(tensor) in self._nodes or tensor.shape != value.shape or tensor.dtype != value.dtype:
+            raise Declined("the model gives a tensor other memory")
+        self._given[id(tensor)] = value
+        self._weights[id(tensor)] = tensor, value
 
     def _entered(self, original: Any, module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
         self._path.append(self._modules.get(id(module), self._path[-1]))
@@ -308,7 +318,7 @@ class _Recorder(TorchDispatchMode):
 
     def _note_call(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         node = self._graph.create_node("call_function", func, tuple(args), kwargs, func.overloadpacket.__name__)
-        place(node, self._path[-1], _user_line(sys._getframe(2)))
+        place(node, self._path[-1], recorded_line(sys._getframe(2)))
         node.meta["val"] = result
         if isinstance(result, (list, tuple)):
             for index, part in enumerate(result):
@@ -352,7 +362,7 @@ class _Recorder(TorchDispatchMode):
 
     def _note_decided(self, leaves: Sequence[Node]) -> None:
         if any(id(self._real[leaf]) in self._names for leaf in leaves):
-            self._notes.append(decided_note(_user_line(sys._getframe(3))))
+            self._notes.append(decided_note(recorded_line(sys._getframe(3))))
 
     # Arguments
 
@@ -479,15 +489,3 @@ def _output(result: Any) -> Any:
 def _in_order(graph: Graph, specs: list[InputSpec]) -> list[InputSpec]:
     by_name = {spec.arg.name: spec for spec in specs}
     return [by_name[node.name] for node in graph.nodes if node.op == "placeholder"]
-
-
-_of_users = cache(is_users)
-
-
-def _user_line(frame: Any) -> str:
-    """``file.py:12``: the innermost line of the model that is neither PyTorch's nor ours."""
-    while frame is not None and not outside_the_model(frame):
-        if _of_users(frame.f_code.co_filename):
-            return f"{shorten(frame.f_code.co_filename)}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

@@ -81,7 +81,7 @@ def empty_notes(branches: list[OneSided]) -> list[str]:
 
 def refusal(branches: list[OneSided], call: ModelCall) -> CaptureError:
     """The error about a program that is known to be wrong at some of the sizes that were asked for."""
-    example = _example_sizes(call)
+    example = example_sizes(call)
     sizes = "; ".join(dict.fromkeys(_changes(branch.sizes, example) for branch in branches))
     return CaptureError(
         f"the model goes another way at other sizes ({sizes}), which cannot be captured beside that of the example",
@@ -94,7 +94,7 @@ def refusal(branches: list[OneSided], call: ModelCall) -> CaptureError:
 
 def without_optional(branches: list[OneSided], call: ModelCall) -> list[str]:
     """Forget the Dim.AUTO dimensions by which those sizes differ, if they are enough. Returns notes, if so."""
-    example = _example_sizes(call)
+    example = example_sizes(call)
     changed = {name for branch in branches for name, n in branch.sizes.items() if n != example[name]}
     axes = [(leaf, axis) for leaf in call.leaves for axis, dim in leaf.dynamic.items() if dim.name in changed]
     if not all(leaf.dynamic[axis].optional for leaf, axis in axes):
@@ -181,7 +181,7 @@ class _Looks:
                 return False
             return answer in (sympy.true, sympy.false) and bool(answer) != condition.outcome
 
-        example, involved = _example_sizes(self.call), sorted({names[symbol] for symbol in symbols})
+        example, involved = example_sizes(self.call), sorted({names[symbol] for symbol in symbols})
         # What is 1 broadcasts: that both do the same there says nothing about other sizes.
         telling = [sizes for sizes, differ in self._looked if not differ and _is_telling(sizes, example)]
         here = [branch.sizes for branch in self.branches if branch.spot == condition.spot]
@@ -197,7 +197,7 @@ class _Looks:
                     self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
                     self._flips.append(flips)
                 return
-            except _ModelFails as error:
+            except ModelFails as error:
                 self._failing += 1
                 at = _changes(sizes, example)
                 failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
@@ -223,7 +223,7 @@ class _Looks:
         for looked, differ in self._looked:
             if looked == sizes:
                 return differ
-        differ = _differs(self.model, self.call, self.trace(self.captured), self.captured, sizes)
+        differ = differs(self.model, self.call, self.trace(self.captured), self.captured, sizes)
         self._looked.append((sizes, differ))
         return differ
 
@@ -267,31 +267,31 @@ def _single(
     known = captured.names.keys()
     ones = {size: spot for size, spot in ones.items() if (of := roots(defined, size)) and of <= known}
     involved = {captured.names[symbol] for size in ones for symbol in roots(defined, size)}
-    example, allowed = _example_sizes(call), _allowed(call)
+    example, allowed = example_sizes(call), allowed_sizes(call)
     for factor in _FACTORS if ones else ():
         sizes = {name: n * factor if name in involved else n for name, n in example.items()}
         values = {symbol: sympy.Integer(sizes[name]) for symbol, name in captured.names.items()}
         if (
             not allowed(sizes)
             or max(sizes.values()) > _LARGEST
-            or _elements(call, sizes) > max(_ELEMENTS, 256 * _elements(call, example))
+            or elements(call, sizes) > max(_ELEMENTS, 256 * elements(call, example))
             or any(evaluated(defined, size, values) == 1 for size in ones)
         ):
             continue
         try:
             # What torch learned of a size that is 1, it may have made a limit of the input's.
             excluded = any(high is not None and sizes[name] > high for name, (_, high) in captured.limits.items())
-            if _differs(model, call, trace(captured), captured, sizes, values) or excluded:
+            if differs(model, call, trace(captured), captured, sizes, values) or excluded:
                 return [OneSided(next(iter(ones.values())), sizes, "right only where a size stays 1 as in the example")]
             return []
-        except _ModelFails:  # at sizes that nobody promised it to take
+        except ModelFails:  # at sizes that nobody promised it to take
             continue
     return []
 
 
 def other_sizes(call: ModelCall, branches: list[OneSided], froze: Frozen) -> Iterator[ModelCall]:
     """The call at sizes that take the other side of every branch; or at others than those that the model fixes."""
-    example = _example_sizes(call)
+    example = example_sizes(call)
     if branches:
         yield _resized(call, {k: n for branch in branches for k, n in branch.sizes.items() if n != example[k]})
         return
@@ -323,9 +323,9 @@ def left_open(
     call = _resized(call, {})  # a description forgets optional dimensions that a program fixes
     try:
         captured = describe(program, call)
-        if _differs(model, call, trace(captured), captured, _example_sizes(call)):
+        if differs(model, call, trace(captured), captured, example_sizes(call)):
             return None
-    except (TonnxError, _ModelFails):
+    except (TonnxError, ModelFails):
         return None
     return unsettled(model, call, program, froze, [], trace)
 
@@ -337,7 +337,7 @@ def _otherwise(
 
     One that differs; one that is a multiple or half, for a model that takes no others; and all of them so.
     """
-    example, allowed, thresholds = _example_sizes(call), _allowed(call), _thresholds(expression)
+    example, allowed, thresholds = example_sizes(call), allowed_sizes(call), _thresholds(expression)
     near = [{**example, name: n} for name in names for n in _near(example[name], thresholds)]
     inside = (sizes for sizes in near if _beyond_the_edge(flips, sizes, names))
     multiples = ({**example, name: int(k * example[name])} for k in (2, 3, 4, 0.5) for name in names)
@@ -366,7 +366,7 @@ def _far(
     """The smallest size that decides otherwise, of those that are many times the example's, up to some elements."""
     low = _TIMES * example[name]
     for high in (2 * low, 4 * low, 8 * low):
-        if _elements(call, {**example, name: high}) > _ELEMENTS:
+        if elements(call, {**example, name: high}) > _ELEMENTS:
             return
         if flips({**example, name: high}):
             while high - low > 1:
@@ -388,13 +388,13 @@ def _together(
         return
     for n in range(2, _LARGEST):
         sizes = {**example, **dict.fromkeys(names, n)}
-        if _elements(call, sizes) > _ELEMENTS:
+        if elements(call, sizes) > _ELEMENTS:
             break
         yield sizes
     for product in _thresholds(expression):
         factors = [n for n in range(2, min(product, _LARGEST)) if product % n == 0]
         pairs = [{**example, one: n, other: product // n} for n in factors for one, other in permutations(names, 2)]
-        yield from (sizes for sizes in pairs if _elements(call, sizes) <= _ELEMENTS)
+        yield from (sizes for sizes in pairs if elements(call, sizes) <= _ELEMENTS)
 
 
 def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:
@@ -414,7 +414,7 @@ def _is_shape(shape: tuple[int, ...], said: list[Any]) -> bool:
     return len(shape) == len(said) and all(size in (None, n) for n, size in zip(shape, said, strict=True))
 
 
-def _allowed(call: ModelCall) -> Callable[[dict[str, int]], bool]:
+def allowed_sizes(call: ModelCall) -> Callable[[dict[str, int]], bool]:
     """Whether sizes are within the limits that the user gave."""
     limits = {dim.name: dim.limits for leaf in call.leaves for dim in leaf.dynamic.values()}
 
@@ -424,11 +424,11 @@ def _allowed(call: ModelCall) -> Callable[[dict[str, int]], bool]:
     return allowed
 
 
-def _example_sizes(call: ModelCall) -> dict[str, int]:
+def example_sizes(call: ModelCall) -> dict[str, int]:
     return {dim.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, dim in leaf.dynamic.items()}
 
 
-def _elements(call: ModelCall, sizes: dict[str, int]) -> int:
+def elements(call: ModelCall, sizes: dict[str, int]) -> int:
     shapes = [{**dict(enumerate(leaf.tensor.shape)), **{a: sizes[d.name] for a, d in leaf.dynamic.items()}}
               for leaf in call.leaves]  # fmt: skip
     return sum(math.prod(shape.values()) for shape in shapes)
@@ -446,11 +446,11 @@ def _near(size: int, thresholds: list[int]) -> Iterator[int]:
     yield from (1, 0)
 
 
-class _ModelFails(Exception):
+class ModelFails(Exception):
     """The model itself does not run at sizes that were invented for it."""
 
 
-def _differs(
+def differs(
     model: torch.nn.Module,
     call: ModelCall,
     trace: ShapedTrace,
@@ -458,13 +458,13 @@ def _differs(
     sizes: dict[str, int],
     symbols: dict[sympy.Symbol, sympy.Integer] | None = None,
 ) -> bool:
-    """Whether model and program give something else at these sizes. Raises _ModelFails where the model does not run.
+    """Whether model and program give something else at these sizes. Raises ModelFails where the model does not run.
 
     With ``symbols``, their values there, also whether the program has tensors of other shapes than it says: a file is
     written by what it says.
     """
     if any(dim.size(sizes) < 0 for leaf in call.leaves for dim in leaf.dynamic.values()):  # a size less others
-        raise _ModelFails("a size would be negative there")
+        raise ModelFails("a size would be negative there")
     tensors = [tensor.detach().clone() for tensor in resized(call, sizes)]
     feeds = {leaf.name: to_numpy(tensor) for leaf, tensor in zip(call.leaves, tensors, strict=True)}
     args, kwargs = call.with_tensors([tensor.clone() for tensor in tensors])
@@ -474,7 +474,7 @@ def _differs(
             results = pytree.tree_leaves(called(model, args, kwargs))
             draws = not torch.equal(chance, torch.get_rng_state())
     except Exception as error:  # the user's code, at a size that it may not be made for
-        raise _ModelFails(f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")) from error
+        raise ModelFails(f"{type(error).__name__}: {' '.join(str(error).split())}"[:120].rstrip(": ")) from error
     wanted = [to_numpy(result) for result in results if isinstance(result, torch.Tensor)]
     outputs = list(captured.program.graph.nodes)[-1].args[0]
     count = len(outputs) - len(results)  # the buffers that it changes come first

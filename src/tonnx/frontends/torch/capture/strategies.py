@@ -118,6 +118,12 @@ class Task:
     def by_export(self) -> bool:
         return self.asked in ("auto", "export") and self.packed is None
 
+    def by_samples(self) -> bool:
+        """Whether captures at fixed sizes may come further: what they cannot do is answer what only the run knows."""
+        if self.asked != "auto" or self.packed is not None or not any(leaf.dynamic for leaf in self.call.leaves):
+            return False
+        return not any(error.data_dependent for error in self.errors.values())
+
 
 Result = Captured | Scripted | None
 
@@ -190,6 +196,10 @@ STRATEGIES = (
         "torch.jit.script", "torch.export stops, and the model itself takes other sizes",
         lambda task: task.asked == "auto" and not task.by_script() and not task.failure_elsewhere, _script_after_all,
         telling=False,
+    ),
+    Strategy(
+        "several sizes", "torch.export stops, and the control flow depends on no values",
+        lambda task: task.by_samples(), lambda task: task.exports.from_samples(), telling=False,
     ),
 )  # fmt: skip
 """Read from top to bottom: the first that applies and does is taken."""

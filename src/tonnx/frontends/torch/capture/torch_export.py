@@ -29,9 +29,11 @@ from tonnx.frontends.torch.capture.python_flow.replace_code import Rewrites
 from tonnx.frontends.torch.capture.python_flow.scope_analysis import Unsuitable
 from tonnx.frontends.torch.capture.python_flow.sites import ITERATES
 from tonnx.frontends.torch.capture.record import Declined, Recording, record
+from tonnx.frontends.torch.capture.sampled_sizes import at_sizes, sampled, sampled_note, with_symbols
 from tonnx.frontends.torch.capture.size_branches import (
     OneSided,
     Tracer,
+    differs,
     empty_notes,
     left_open,
     other_sizes,
@@ -77,6 +79,8 @@ class Exports:
         self._trace, self._may_record = trace, may_record
         self._model, self._call = plain(model, call)
         self._dropped = _drop_broadcast(self._model, self._call)
+        self._other_sides: list[dict[str, int]] = []
+        """Sizes at which branches are known to go another way than at those of the example."""
         self._begin()
 
     def _begin(self, loops: Iterable[Spot] = (), branches: Iterable[Spot] = ()) -> None:
@@ -114,8 +118,13 @@ class Exports:
     def _recorded(self, call: ModelCall, froze: Frozen, rewrites: Rewrites | None = None) -> _Exported:
         calls, notes, open_questions = list[FunctionCall](), list[str](), list[str]()
         program: Any = _record(self._model, call, froze, rewrites or Rewrites(), calls, notes)
-        one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
+        one_sided = self._unsettled(call, program, froze, open_questions)
         return _Exported(program, froze, list(dict.fromkeys(notes)), calls, one_sided, open_questions)
+
+    def _unsettled(self, call: ModelCall, program: Any, froze: Frozen, open_questions: list[str]) -> list[OneSided]:
+        one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
+        self._other_sides += [branch.sizes for branch in one_sided if not branch.is_empty]
+        return one_sided
 
     def rewritten(self) -> Captured:
         """Captures until nothing more is to be rewritten."""
@@ -167,6 +176,24 @@ class Exports:
         assert self._first is not None and failed is not None
         raise rewrites.explained(self._first, failed) from failed.__cause__
 
+    def from_samples(self) -> Captured:
+        """One capture, made of several at fixed sizes."""
+        recorded_at, judged_at = sampled(self._model, self._call)
+        recordings, calls, notes, froze = list[Recording](), list[FunctionCall](), list[str](), Frozen()
+        for sizes in recorded_at:
+            recordings.append(_record(self._model, at_sizes(self._call, sizes), Frozen(), Rewrites(), calls, []))
+        if calls:
+            raise Declined("the model calls autograd functions of its own")
+        program: Any = _record(with_symbols(self._model, recordings), self._call, froze, Rewrites(), calls, notes)
+        if froze.spots:
+            raise Declined("sizes become plain numbers where numbers follow sizes, too")
+        captured = describe(program, self._call)
+        for sizes in [*judged_at, *self._other_sides]:
+            if differs(self._model, self._call, self._trace(captured), captured, sizes):
+                raise Declined(f"captures at several sizes do not come to one: it does not hold at {sizes}")
+        captured.notes += [*self._dropped, *notes, sampled_note(recorded_at)]
+        return captured
+
     def _from_the_beginning(self) -> Captured | None:
         self._begin()
         return self.attempt()
@@ -186,7 +213,7 @@ class Exports:
                     raise  # torch.export would stop at the same line, later
         calls, open_questions = list[FunctionCall](), list[str]()
         program = _export(self._model, call, froze, self._rewrites, calls)
-        one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
+        one_sided = self._unsettled(call, program, froze, open_questions)
         notes = list(dict.fromkeys(self._rewrites.notes))
         return _Exported(program, froze, notes, calls, one_sided, open_questions)
 
