@@ -67,7 +67,6 @@ def _weight(value: ir.Value) -> list[Any]:
 
 
 def _values(result: ExportResult) -> dict[str, Any]:
-    """What the file computes of the example."""
     from tonnx.run.model import load
 
     if result.path is None or result.not_run or not result.example:
@@ -89,7 +88,6 @@ def _sampled(array: np.ndarray) -> dict[str, Any]:
 
 
 def read_snapshot(file: Path) -> Snapshot | None:
-    """A snapshot that was written; None if there is none."""
     try:
         return dict(json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:

@@ -17,7 +17,6 @@ class Stages:
         self._announce = announce
 
     def announce(self, stage: str) -> None:
-        """A stage begins."""
         if self._announce:
             self._announce(stage)
 

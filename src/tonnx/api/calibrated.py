@@ -179,7 +179,6 @@ def calibrate(model: ir.Model, read: Callable[[], ir.Model], samples: Iterator[d
 
 
 def _equalised(model: ir.Model) -> list[str]:
-    """Notes of what was done."""
     count = equalise(model)
     return [f"channels of {count} values between layers were equalised"]
 
@@ -222,7 +221,6 @@ class _Keeper:
         self._draws, self._bytes = np.random.default_rng(0), 0
 
     def add(self, number: int, feeds: Feeds, outputs: dict[str, np.ndarray]) -> None:
-        """Perhaps keep a sample."""
         if number == 1:
             self.kept.clear()  # the first: it counts in the ranges
             self.wanted.clear()

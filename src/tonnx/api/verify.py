@@ -304,7 +304,6 @@ class _Question:
         return random_examples(self.signature, arrays)
 
     def subject(self) -> Subject:
-        """What the file is compared with."""
         model, args, kwargs, arrays, signature = self.model, self.args, self.kwargs, self.named_arrays, self.signature
         if isinstance(model, (str, os.PathLike)):
             if str(model).endswith(".onnx"):

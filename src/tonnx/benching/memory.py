@@ -36,7 +36,6 @@ def _own_peak() -> int:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Load, run, print the peak."""
     with np.load(arguments[0]) as archive:
         feeds = dict(archive.items())
     if arguments[1] == "onnx":

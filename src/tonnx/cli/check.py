@@ -17,14 +17,12 @@ from tonnx.cli.console import Console, Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx check``."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="the ONNX file")
     specs.add(parser, "--target", "who should take it, such as tensorrt-8.6")
     parser.add_argument("--list", action="store_true", help="list the targets, with their opsets")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Check, report; or list the targets."""
     if options.list:
         return _targets()
     if options.model is None or options.target is None:

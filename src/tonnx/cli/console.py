@@ -103,7 +103,6 @@ class Console:
         self._stage = None
 
     def report(self, report: Report) -> None:
-        """The result of a command that succeeded."""
         try:
             self._print_report(report)
             sys.stdout.flush()
@@ -145,7 +144,6 @@ class Console:
 
 
 def trial_lines(verification: Verification) -> list[str]:
-    """Every size that a proof tried."""
     lines = ["  trials:"]
     for trial in verification.trials:
         mark = "-" if trial.skipped else "✓" if trial.ok else "✗"

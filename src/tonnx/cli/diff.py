@@ -17,7 +17,6 @@ from tonnx.cli.console import Console, Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx diff``."""
     parser.add_argument("a", metavar="A", help="the first ONNX file")
     parser.add_argument("b", metavar="B", help="the second one")
     parser.add_argument("--numeric", action="store_true", help="also run both on the same inputs")
@@ -26,7 +25,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Compare, report."""
     from tonnx.api.diff import diff
     from tonnx.cli.arrays import arrays_for
 

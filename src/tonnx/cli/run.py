@@ -35,7 +35,6 @@ _NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx run``."""
     parser.add_argument(
         "model", metavar="MODEL", help="the ONNX file, or the folder of a package that labels or transcribes"
     )
@@ -228,7 +227,6 @@ class _Results:
         self.failed: list[str] = []
 
     def add(self, path: Path, answer: Answer) -> None:
-        """Take down one answer."""
         import numpy as np
 
         files = []
@@ -259,11 +257,9 @@ class _Results:
             os.replace(self._staging / name, self._folder / name)
 
     def text(self) -> str:
-        """For people."""
         return "\n".join([*self._lines, *(f"[✗] {line}" for line in self.failed)])
 
     def data(self) -> dict[str, Any]:
-        """For programs."""
         return {"results": self._entries, "failed": self.failed}
 
 

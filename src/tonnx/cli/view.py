@@ -17,7 +17,6 @@ from tonnx.errors import InvalidArgument, MissingDependency
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx view``."""
     parser.add_argument("model", metavar="MODEL", help="the ONNX file")
     parser.add_argument("--netron", action="store_true", help="start Netron instead (pip install 'tonnx[view]')")
     parser.add_argument("--port", type=int, default=0, metavar="N", help="Netron's port; any free one if not given")

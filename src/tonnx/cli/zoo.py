@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx zoo``."""
     parser.add_argument("manifest", metavar="MANIFEST", help="a TOML file; docs/zoo.md says what stands in it")
     parser.add_argument("-o", "--output", required=True, metavar="DIR", help="a folder, or a place that fsspec knows")
     which = parser.add_argument_group("which jobs")
@@ -61,7 +60,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Read the manifest, do the jobs, compare."""
     from tonnx.zoo.compare import Allowed, regressions
     from tonnx.zoo.manifest import read_manifest
     from tonnx.zoo.results import read_earlier, read_rows

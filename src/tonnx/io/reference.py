@@ -179,7 +179,6 @@ def _in_order(tensor: ir.TensorProtocol) -> np.ndarray | None:
 
 
 def _is_at(array: np.ndarray, place: Place) -> bool:
-    """Whether a file has these numbers there."""
     flat = array.reshape(-1).view(np.uint8)
     with open(place.file.path, "rb") as file:
         file.seek(place.offset)

@@ -72,7 +72,6 @@ def entries_of(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def is_weight_file(path: Path) -> bool:
-    """Whether `entries_of` knows the format."""
     return path.is_file() and _reader(WeightFile.look_at(path)) is not None
 
 

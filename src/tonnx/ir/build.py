@@ -313,7 +313,6 @@ class Builder(SizeArithmetic):
         return child
 
     def _for_graph(self, graph: ir.Graph, **place: Any) -> Builder:
-        """A builder like this one for a graph of its own."""
         builder = Builder(
             graph, names=self.names, opset=self.opset, widens=self.widens, functions=self.functions, **place
         )

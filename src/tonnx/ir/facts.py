@@ -34,7 +34,6 @@ class Fact(Generic[T]):
         value.meta[self.key] = fact
 
     def get(self, value: Carrier) -> T | None:
-        """The fact, if it is known."""
         return value.meta.get(self.key)
 
     def setdefault(self, value: Carrier, fact: T) -> T:
@@ -42,7 +41,6 @@ class Fact(Generic[T]):
         return value.meta.setdefault(self.key, fact)
 
     def discard(self, value: Carrier) -> None:
-        """It is not known any more."""
         value.meta.pop(self.key, None)
 
 
@@ -56,7 +54,6 @@ class Flag:
         return self.key in value.meta
 
     def add(self, value: ir.Value | ir.Node) -> None:
-        """It is true of this one."""
         value.meta[self.key] = True
 
 

@@ -19,7 +19,6 @@ class History:
     stages: list[dict[str, Any]] = field(default_factory=list)
 
     def record(self, name: str, model: ir.Model) -> None:
-        """A stage is done."""
         self.stages.append({"name": name, "operators": operator_counts(model)})
 
     def store(self, model: ir.Model, notes: list[str]) -> None:
@@ -47,5 +46,4 @@ def read(model: ir.Model) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def others(model: ir.Model) -> dict[str, str]:
-    """The rest of the metadata."""
     return {key: text for key, text in model.metadata_props.items() if key != _KEY}

@@ -22,7 +22,6 @@ class WeightFile:
 
     @classmethod
     def look_at(cls, path: str | os.PathLike[str]) -> WeightFile:
-        """The file as it is now."""
         try:
             status = os.stat(path)
         except OSError as error:

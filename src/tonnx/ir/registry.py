@@ -17,7 +17,6 @@ class Registry(Generic[T]):
         self._frozen = False
 
     def add(self, name: str, entry: T) -> None:
-        """Enter ``entry`` under ``name``."""
         if self._frozen:
             raise RuntimeError(f"the registry of {self.kind}s is frozen; {name!r} came too late")
         if name in self._entries:
@@ -29,7 +28,6 @@ class Registry(Generic[T]):
         self._frozen = True
 
     def get(self, name: str) -> T | None:
-        """The entry of ``name``, or None."""
         return self._entries.get(name)
 
     def __contains__(self, name: object) -> bool:

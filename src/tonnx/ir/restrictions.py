@@ -27,7 +27,6 @@ class OneTextAfterPast:
     past: int | str
 
     def allows(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the operator runs at these sizes."""
         batch, sequence, past = (sizes.get(x, 0) if isinstance(x, str) else x for x in self._sizes)
         return batch <= 1 or sequence <= 1 or past == 0
 

@@ -43,7 +43,6 @@ def rewrite_each(model: ir.Model, op_type: str, rewrite: Callable[[Builder, ir.N
 
 
 def use_instead(old: ir.Value, new: ir.Value) -> None:
-    """Whoever reads ``old`` reads ``new``."""
     for user, index in tuple(old.uses()):
         user.replace_input_with(index, new)
 
@@ -88,7 +87,6 @@ def cast_around(
 
 
 def _cast_back(op: Builder, node: ir.Node, output: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """The node now computes ``dtype``."""
     graph, original = node.graph, output.dtype
     assert graph is not None and original is not None
     output.type = ir.TensorType(dtype)

@@ -69,7 +69,6 @@ def _value(node: ast.expr | None, sizes: Mapping[str, Any]) -> Any:
 
 
 def derived_sizes(names: Collection[str]) -> dict[str, SizeExpression]:
-    """Those of some names that are expressions of the others."""
     plain = [name for name in names if name.isidentifier()]
     expressions = {name: size_expression(name, plain) for name in names}
     return {name: expression for name, expression in expressions.items() if expression is not None}

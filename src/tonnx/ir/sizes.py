@@ -91,7 +91,6 @@ class SizeArithmetic:
             self._named_sizes.setdefault(dim, size)
 
     def sizes(self, x: ir.Value) -> list[Size]:
-        """The sizes of all axes."""
         return [self.size(x, axis) for axis in range(self.rank(x))]
 
     def vector(self, sizes: Sequence[Size]) -> ir.Value:

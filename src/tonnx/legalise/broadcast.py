@@ -123,7 +123,6 @@ def _of_rank(op: Builder, value: ir.Value, rank: int) -> ir.Value:
 
 
 def without_axes(op: Builder, value: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Axes of size 1 go."""
     if not axes:
         return value
     if (array := constant_of(value)) is not None and array.size <= LIMIT:

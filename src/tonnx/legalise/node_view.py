@@ -41,7 +41,6 @@ class NodeView:
         raise KeyError(f"{self.op_type}-{self.signature.since} has no input {name!r}")
 
     def need(self, name: str) -> ir.Value:
-        """An input that must be there."""
         value = self[name]
         if value is None:
             raise Blocked(f"its input {name} is missing")
@@ -76,7 +75,6 @@ class NodeView:
         return array
 
     def ints(self, name: str) -> list[int] | None:
-        """The same as a list of integers."""
         array = self.const(name)
         return None if array is None else [int(v) for v in array.reshape(-1)]
 
@@ -97,7 +95,6 @@ class NodeView:
         return value.dtype
 
     def used(self, index: int) -> bool:
-        """Whether anybody reads the output at ``index``."""
         outputs = self.node.outputs
         return index < len(outputs) and (bool(outputs[index].uses()) or outputs[index].is_graph_output())
 

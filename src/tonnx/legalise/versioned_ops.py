@@ -38,7 +38,6 @@ def unsqueeze(op: Builder, x: ir.Value, *axes: int) -> ir.Value:
 
 
 def squeeze(op: Builder, x: ir.Value, *axes: int) -> ir.Value:
-    """Axes of size 1 go."""
     if op.opset >= 13:
         return op.Squeeze(x, list(axes))
     if x.shape is not None:
@@ -47,7 +46,6 @@ def squeeze(op: Builder, x: ir.Value, *axes: int) -> ir.Value:
 
 
 def split(op: Builder, x: ir.Value, axis: int, sizes: Sequence[int]) -> tuple[ir.Value, ...]:
-    """Parts of fixed sizes along an axis."""
     if op.opset >= 13:
         return op.Split(x, list(sizes), axis=axis, _outputs=len(sizes))
     return op.Split(x, split=list(sizes), axis=axis, _outputs=len(sizes))
@@ -131,7 +129,6 @@ def not_a_number(op: Builder, x: ir.Value) -> ir.Value:
 
 
 def clip(op: Builder, x: ir.Value, low: float, high: float) -> ir.Value:
-    """``x`` between two fixed numbers."""
     if op.opset >= 11:
         return op.Clip(x, number(op, low, x), number(op, high, x))
     return op.Clip(x, min=low, max=high)

@@ -60,7 +60,6 @@ class Settings:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Settings:
-        """From a YAML file."""
         settings = cls()
         for key, value in read_yaml(path).items():
             if key == "open_quant":
@@ -102,7 +101,6 @@ class Settings:
     def config(
         self, skip: Iterable[str], layers: Mapping[str, Mapping[str, Any]], weight_bits: int | None, fold: bool
     ) -> Config:
-        """As a `Config`."""
         own = _translated(self.quant_info)
         if own is None:
             raise InvalidArgument("activations of 32 bits are floats", hint="open_quant: false leaves a model as it is")
@@ -122,7 +120,6 @@ class Settings:
         return Config(power_of_two=True, fold_batch_norm=fold, skip=tuple(alone), layers=by_name, **own)
 
     def limits(self) -> dict[str, Any]:
-        """As arguments of `tonnx.quant.constrain`."""
         info = self.clamp_info
         return {
             "activations": info["clamp_activation_value"],
@@ -131,7 +128,6 @@ class Settings:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """As a YAML file."""
         try:
             import yaml
         except ImportError:

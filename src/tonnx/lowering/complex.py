@@ -41,12 +41,10 @@ _FILLED = frozenset("value fill_value src source values s".split())
 
 
 def is_complex(x: Any) -> bool:
-    """Whether a value holds pairs."""
     return isinstance(x, ir.Value) and x in facts.COMPLEX
 
 
 def any_complex(arguments: Any) -> bool:
-    """Whether there are complex numbers among arguments."""
     if isinstance(arguments, Mapping):
         return any(any_complex(item) for item in arguments.values())
     if isinstance(arguments, (list, tuple)):
@@ -90,12 +88,10 @@ def split(op: Builder, x: ir.Value) -> tuple[ir.Value, ir.Value]:
 
 
 def part(op: Builder, x: ir.Value, which: int) -> ir.Value:
-    """The real (0) or imaginary (1) part."""
     return op.Gather(x, which, axis=op.rank(x) - 1)
 
 
 def join(op: Builder, real: ir.Value, imaginary: ir.Value) -> ir.Value:
-    """Pairs of two tensors of one shape."""
     return marked(op, op.Concat(op.Unsqueeze(real, [-1]), op.Unsqueeze(imaginary, [-1]), axis=-1))
 
 
@@ -140,7 +136,6 @@ def with_pairs(op: Builder, tensors: Sequence[Any]) -> list[Any]:
 
 
 def as_pairs(op: Builder, x: ir.Value) -> ir.Value:
-    """Reals as complex numbers."""
     if is_complex(x):
         return x
     x = x if x.dtype in (T.FLOAT, T.DOUBLE, T.FLOAT16) else op.cast(x, T.FLOAT)

@@ -74,7 +74,6 @@ def result_type(*operands: Operand) -> ir.DataType:
 
 
 def as_value(op: Builder, operand: Operand, dtype: ir.DataType | None) -> ir.Value:
-    """An operand as a value of ``dtype``."""
     if isinstance(operand, ir.Value):
         return op.cast(operand, dtype)
     return op.constant(operand, dtype)

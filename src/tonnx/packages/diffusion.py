@@ -110,7 +110,6 @@ class VaeDecoder(torch.nn.Module):
 
 
 def is_pipeline(folder: Path) -> bool:
-    """Whether it is a folder of diffusers."""
     return (folder / INDEX).is_file()
 
 
@@ -148,7 +147,6 @@ def load_networks(folder: Path) -> dict[str, Any]:
 
 
 def parts_of(components: Mapping[str, Any]) -> Iterator[Part]:
-    """The files that the networks become."""
     encoders = {name: part for name, part in components.items() if name.startswith("text_encoder")}
     for name, encoder in encoders.items():
         longest = getattr(encoder.config, "max_position_embeddings", None)  # without one, any length will do

@@ -38,7 +38,6 @@ class EncoderPart(torch.nn.Module):
         return {"last_hidden_state": self.read(**inputs).last_hidden_state}
 
     def read(self, **inputs: Any) -> Any:
-        """What the encoder gives, as it gives it."""
         return self.encoder(**inputs, return_dict=True)
 
 
@@ -94,7 +93,6 @@ def is_encoder_decoder(model: Any) -> bool:
 
 
 def first_token(model: Any) -> int:
-    """What the decoder begins with."""
     settings = model.generation_config
     for name in ("decoder_start_token_id", "bos_token_id"):
         for said in (settings, model.config, model.config.get_text_config(decoder=True)):

@@ -70,7 +70,6 @@ class PackageResult:
     notes: list[str] = field(default_factory=list)
 
     def data(self) -> dict[str, Any]:
-        """For JSON."""
         proof = vars(self.proof) if isinstance(self.proof, PackageProof) else self.proof
         exports = {file: result.data() for file, result in self.exports.items()}
         return {"folder": str(self.folder), "task": self.task, "proof": proof, "exports": exports}

@@ -70,7 +70,6 @@ class Call:
         return given | ({"use_cache": False} if "use_cache" in taken else {})
 
     def with_texts(self, ids: np.ndarray, mask: np.ndarray) -> dict[str, Any]:
-        """The same with other texts, and as many of the rest as they are if there is one for each."""
         given = self.make({**EXAMPLE, "batch": EXAMPLE["batch"] if self.free_texts else len(ids)})
         texts = {"input_ids": ids, "attention_mask": mask, "token_type_ids": np.zeros_like(ids)}
         return given | {name: torch.from_numpy(array) for name, array in texts.items() if name in given}
@@ -119,7 +118,6 @@ class Call:
 
     @property
     def others(self) -> Iterator[dict[str, Any]]:
-        """Inputs of other sizes."""
         return (self.make(sizes) for sizes in _OTHERS)
 
 
@@ -241,7 +239,6 @@ def _sounds(call: Call, sizes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _points(call: Call, sizes: Mapping[str, int]) -> dict[str, Any]:
-    """Places in a picture."""
     shape = (sizes["batch"], 1, sizes["points"])
     return {"input_points": random_array(*shape, 2).abs() * 9, "input_labels": torch.ones(shape, dtype=torch.long)}
 

@@ -109,7 +109,6 @@ def picture_token(model: Any) -> int:
 
 
 def needed(function: Any) -> list[str]:
-    """The arguments that must be given."""
     kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     parameters = inspect.signature(function).parameters.values()
     return [each.name for each in parameters if each.default is inspect.Parameter.empty and each.kind in kinds]

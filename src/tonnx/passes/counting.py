@@ -67,7 +67,6 @@ def _reshaped(counting: Counting, before: Sequence[Dim] | None, after: Sequence[
 
 
 def _size_in(value: ir.Value | None) -> Dim | None:
-    """The size that a number is."""
     squeezed = made_by(value, "Squeeze")
     sizes = sizes_in(squeezed.inputs[0] if squeezed is not None else value)
     return sizes[0] if sizes is not None and len(sizes) == 1 and constant(value) is None else None

@@ -37,7 +37,6 @@ def is_private(value: ir.Value) -> bool:
 
 
 def number_in(value: ir.Value | None) -> float | None:
-    """The one number that a constant holds."""
     array = constant(value)
     return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 

@@ -50,7 +50,6 @@ def store_nibbles(model: ir.Model) -> int:
 
 
 def _stored(value: ir.Value | None) -> np.ndarray | None:
-    """What an initializer of 8 bits holds."""
     if value is None or value.dtype not in (T.UINT8, T.INT8) or not value.is_initializer() or value.is_graph_input():
         return None
     return None if value.const_value is None else value.const_value.numpy()

@@ -136,6 +136,5 @@ def list_statistics(model: ir.Model) -> None:
 
 
 def list_initializers(model: ir.Model) -> None:
-    """List the initializers among the inputs."""
     graph = model.graph
     graph.inputs.extend(value for value in graph.initializers.values() if not value.is_graph_input())

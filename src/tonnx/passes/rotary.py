@@ -151,7 +151,6 @@ def _of_parts(joined: ir.Node) -> _Match | None:
 
 
 def _factor(product: ir.Node | None, table: ir.Value | None) -> ir.Value | None:
-    """What is multiplied by a table."""
     return None if product is None else next((other for own, other in orders(product) if own is table), None)
 
 

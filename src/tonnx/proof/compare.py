@@ -222,7 +222,6 @@ def _tolerance(expected: np.ndarray, rtol: float | None, atol: float | None, low
 
 
 def _largest(values: np.ndarray) -> float:
-    """The largest finite magnitude."""
     largest = 0.0
     for start in range(0, values.size, BLOCK):
         size = np.abs(values[start : start + BLOCK].astype(np.complex128 if values.dtype.kind == "c" else np.float64))

@@ -105,7 +105,6 @@ class PartedSession(Session):
         return {name: values[name] if name in values else self._weight(name) for name in self.outputs}
 
     def _weight(self, name: str) -> np.ndarray:
-        """An output that is a weight."""
         tensor = self._cutter.weights[name].const_value
         assert tensor is not None
         return np.asarray(tensor.numpy())

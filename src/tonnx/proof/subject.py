@@ -127,7 +127,6 @@ class Subject:
         )
 
     def expected(self, feeds: Arrays) -> dict[str, np.ndarray]:
-        """What the model gives, by name."""
         assert self.reference is not None
         results = self.reference(copies(feeds))
         if len(results) != len(self.outputs):

@@ -75,7 +75,6 @@ def shapes_of(proto: onnx.ModelProto) -> dict[str, list[int | str | None]]:
 
 
 def metadata_of(proto: onnx.ModelProto) -> dict[str, str]:
-    """The model's metadata."""
     return {entry.key: entry.value for entry in proto.metadata_props}
 
 

@@ -129,7 +129,6 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """The mapping that a YAML file holds."""
     try:
         import yaml
     except ImportError:

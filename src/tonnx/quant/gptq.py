@@ -33,7 +33,6 @@ def by_moments(array: np.ndarray, axis: int, form: Form, moments: np.ndarray) ->
 
 
 def _lost(stored: Stored, array: np.ndarray, axis: int, moments: np.ndarray) -> float:
-    """The mean square error of the products."""
     error = np.moveaxis(stored.floats().astype(np.float32) - array.astype(np.float32), axis, 0)
     error = error.reshape(len(error), -1)
     return float(np.einsum("ij,ij->", moments.astype(np.float32) @ error, error))

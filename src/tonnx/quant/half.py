@@ -345,7 +345,6 @@ class Emulation:
             ours[:, 2] = np.maximum(ours[:, 2], numbers[:, 2])
 
     def by_node(self) -> dict[str, Emulated]:
-        """What came of each node."""
         judged = {}
         for name, numbers in self._sums.items():
             with np.errstate(divide="ignore", invalid="ignore"):

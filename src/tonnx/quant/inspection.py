@@ -97,7 +97,6 @@ def is_quantised(model: ir.Model) -> bool:
 
 
 def originals_of(model: ir.Model) -> list[Original]:
-    """The weights of a float network."""
     pairs: list[Original] = []
     layers = [layer.node for layer in candidates(model)]
     for node in layers:
@@ -323,7 +322,6 @@ def ir_limits(dtype: ir.DataType) -> tuple[int, int]:
 
 
 def _dequantised(node: ir.Node) -> np.ndarray | None:
-    """What DequantizeLinear makes of stored integers."""
     integers, scale, zero = (_array(value) for value in (*node.inputs, None)[:3])
     if integers is None or scale is None or scale.dtype.kind not in "fV":
         return None

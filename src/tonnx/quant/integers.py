@@ -31,12 +31,10 @@ class Form:
 
     @property
     def dtype(self) -> ir.DataType:
-        """Of the integers."""
         return ir.DataType.from_numpy(np.dtype(_DTYPES[self.bits, self.symmetric]))
 
     @property
     def limits(self) -> tuple[int, int]:
-        """The least and the largest integer."""
         count = 1 << self.bits
         return (-count // 2, count // 2 - 1) if self.symmetric else (0, count - 1)
 
@@ -69,7 +67,6 @@ class Stored:
         return np.broadcast_to(scale, self.integers.shape), np.broadcast_to(points, self.integers.shape)
 
     def _spread(self, by_block: np.ndarray) -> np.ndarray:
-        """One number for each of the integers."""
         if not self.block:
             return by_block.reshape([-1 if i == self.axis else 1 for i in range(self.integers.ndim)])
         whole = np.repeat(by_block, self.block, axis=self.axis)
@@ -77,7 +74,6 @@ class Stored:
 
     @property
     def nbytes(self) -> int:
-        """As a file holds it."""
         bits = 4 if self.integers.dtype in (ml_dtypes.int4, ml_dtypes.uint4) else 8
         points = 0 if self.zero_point is None else self.zero_point.size
         return self.scale.nbytes + (self.integers.size * bits + 7) // 8 + (points * bits + 7) // 8

@@ -48,7 +48,6 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Of the node."""
         return str(self.node.name)
 
     @property
@@ -58,7 +57,6 @@ class Candidate:
 
     @property
     def weight(self) -> ir.Value:
-        """The weight."""
         return _present(self.node.inputs[1])
 
     @property
@@ -177,7 +175,6 @@ def candidates(model: ir.Model) -> list[Candidate]:
 
 
 def candidate_of(node: ir.Node) -> Candidate | None:
-    """The node as a layer, if it is one."""
     if node.domain != "" or (node.op_type not in KINDS and node.op_type not in _ELSEWHERE):
         return None
     if node.op_type in _ELSEWHERE:

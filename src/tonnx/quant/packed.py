@@ -58,7 +58,6 @@ class _Steps:
         return None if integers is None or scale is None or zero is None else _Steps(integers, scale, zero, self.dtype)
 
     def values(self) -> np.ndarray:
-        """As plain numbers."""
         return np.asarray((self.integers - self.zero).astype(self.dtype) * self.scale.astype(self.dtype))
 
 

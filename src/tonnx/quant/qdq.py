@@ -46,7 +46,6 @@ class Step:
         return np.asarray(self.scale), np.asarray(self.zero_point, _LIMITS[self.bits][2])
 
     def rounded(self, array: np.ndarray) -> np.ndarray:
-        """What is left of floats."""
         least, most, _ = _LIMITS[self.bits]
         steps = np.clip(np.rint(array / self.scale) + self.zero_point, least, most)
         return np.asarray((steps - self.zero_point) * self.scale, np.float32)

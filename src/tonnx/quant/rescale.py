@@ -47,7 +47,6 @@ class _Constant:
         return value.const_value.numpy()
 
     def scaled(self, op: Builder, factors: np.ndarray) -> None:
-        """Multiply its channels."""
         array = self.array
         wide = factors.reshape([-1 if i == self.axis % array.ndim else 1 for i in range(array.ndim)])
         _store(op, self.node, self.index, array * wide)

@@ -65,7 +65,6 @@ class Trial:
     """The scale and the zero point of each value, by its name."""
 
     def feeds(self, steps: Mapping[str, Step]) -> dict[str, np.ndarray]:
-        """What it takes beside a sample."""
         pairs = ((ports, steps[name].parts()) for name, ports in self.inputs.items())
         return {port: part for ports, parts in pairs for port, part in zip(ports, parts, strict=True)}
 

@@ -95,7 +95,6 @@ class _Walk:
 
 
 def _label(node: ir.Node, number: int) -> str:
-    """Short, and of this node only."""
     last = (node.name or "").rpartition("/")[2]
     return last or f"{node.op_type} #{number}"
 

@@ -41,11 +41,9 @@ class Answer:
     """To be written as ``.npy``."""
 
     def names(self, labels: Any) -> list[str] | None:
-        """The labels of the classes, if there are any."""
         return None if labels is None else read_labels(labels, self.folder)
 
     def original(self, step: str) -> Prepared:
-        """The picture that went in."""
         if self.prepared is None:
             raise InvalidArgument(f"{step} needs a picture as input, not arrays")
         return self.prepared
@@ -75,7 +73,6 @@ def output(answer: Answer, name: str) -> None:
 
 
 def named(answer: Answer, name: str) -> np.ndarray:
-    """An output by name."""
     if name not in answer.outputs:
         raise InvalidArgument(f"the model has no output {name!r}", why=f"it has {', '.join(answer.outputs)}")
     return answer.outputs[name]
@@ -98,7 +95,6 @@ def sigmoid(answer: Answer) -> None:
 
 @step
 def top_k(answer: Answer, k: int = 5, labels: Any = None) -> None:
-    """The ``k`` best classes with their scores."""
     scores = real(answer, "top_k").reshape(-1)
     names = answer.names(labels)
     if names is not None and len(names) != scores.size:
@@ -112,7 +108,6 @@ def top_k(answer: Answer, k: int = 5, labels: Any = None) -> None:
 
 @step
 def argmax(answer: Answer, axis: int = 0) -> None:
-    """The best class along an axis."""
     array = real(answer, "argmax")
     answer.array = array.argmax(axis=_axis(array, axis, "argmax"))
 

@@ -165,7 +165,6 @@ def resized(
     factor: float | None,
     multiple_of: int = 1,
 ) -> tuple[int, int]:
-    """The height and width that a resize gives."""
     asked = [value for value in (size, short, long, height, factor) if value is not None]
     if len(asked) != 1:
         raise InvalidArgument(NOT_ONE_SIZE)

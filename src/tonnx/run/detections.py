@@ -28,11 +28,9 @@ class Detection:
     box: tuple[float, float, float, float]
 
     def data(self) -> dict[str, Any]:
-        """For programs."""
         return {"class": self.kind, "score": self.score, "box": list(self.box)}
 
     def where(self) -> str:
-        """For people."""
         return ", ".join(f"{side:.1f}" for side in self.box)
 
 
@@ -133,7 +131,6 @@ def on_original(detections: Sequence[Detection], state: Prepared, pixels: str) -
 
 
 def drawn(picture: Image, detections: Sequence[Detection], labels: Sequence[str] | None) -> Image:
-    """The picture with the boxes and their labels on it."""
     from PIL import ImageDraw, ImageFont
 
     sheet = picture.convert("RGB")

@@ -36,7 +36,6 @@ def prepared_feeds(model: Model, pictures: Sequence[Any]) -> dict[str, np.ndarra
 
 
 def picture_batch(model: Model, pictures: Sequence[Any]) -> np.ndarray:
-    """Pictures as the batch that the model takes."""
     recipe = recipe_of(model)
     return _stacked([prepare(_opened(picture, MOST_PIXELS), recipe) for picture in pictures])
 

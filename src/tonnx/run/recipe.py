@@ -109,7 +109,6 @@ def read_recipe(source: str | os.PathLike[str] | Mapping[str, Any] | Recipe) -> 
 
 
 def from_json(text: str) -> Recipe:
-    """A recipe from a model's metadata."""
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:

@@ -70,7 +70,6 @@ class Profile:
 
 
 def names() -> list[str]:
-    """All targets."""
     return sorted(file.stem for file in _FOLDER.glob("*.toml"))
 
 

@@ -16,7 +16,6 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Watch the parent, and be the module."""
     watched = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)  # a model that asks for input gets none, in the place of waiting for ever

@@ -26,7 +26,6 @@ class Options:
 
     @property
     def names(self) -> list[str]:
-        """How they are called."""
         return sorted(self._actions)
 
     def words(self, name: str, value: Any) -> list[str]:

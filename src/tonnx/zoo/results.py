@@ -65,7 +65,6 @@ class Journal:
         self._begun = True
 
     def write(self, rows: Iterable[Row]) -> None:
-        """Write all of them anew."""
         self._store.write(NAME, "".join(map(_line, rows)))
         self._written = time.monotonic()
 

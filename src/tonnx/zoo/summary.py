@@ -37,7 +37,6 @@ def summary(result: dict[str, Any], folder: str) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """Print it."""
     text = Path(arguments[0]).read_text(encoding="utf-8").strip().splitlines()
     print(summary(json.loads(text[-1]) if text else {"error": {"what": "tonnx zoo gave no result"}}, arguments[1]))
 

@@ -38,7 +38,6 @@ PICTURES = (64, 224, 320, 640)
 
 
 def convert(request: ModelRequest, stages: Stages) -> Converted:
-    """Read and lower a saved model."""
     with stages("read"):
         loaded = load(request.model, request.params)
     original = Original(lambda renamed: predictor(loaded, renamed), partial(_trace, loaded))

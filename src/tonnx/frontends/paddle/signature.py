@@ -39,7 +39,6 @@ class LayerCall:
         return [_mapped(argument, change) for argument in self.arguments]
 
     def with_shapes(self, shapes: Mapping[str, Sequence[int]]) -> LayerCall:
-        """The same call with other shapes for some of the tensors."""
         return LayerCall(self.mapped(lambda leaf: replace(leaf, shape=tuple(shapes.get(leaf.name, leaf.shape)))))
 
 

@@ -55,7 +55,6 @@ from tonnx.stages import Stages
 
 
 def convert(request: ModelRequest, stages: Stages) -> Converted:
-    """Capture and lower."""
     table = checked_table(request.custom_translation_table)
     settings = Settings(request.target.opset, request.training, request.operator_export_type, table)
     late_compiler.prepare()

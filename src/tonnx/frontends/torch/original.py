@@ -75,7 +75,6 @@ def _state(module: torch.nn.Module) -> dict[str, np.ndarray]:
 
 
 def has_example(model: Any) -> bool:
-    """Whether the model brings its own."""
     return isinstance(model, ExportedProgram) and model.example_inputs is not None
 
 
@@ -131,7 +130,6 @@ def _arguments_of(model: Any, arrays: Mapping[str, np.ndarray]) -> tuple[tuple[A
 
 
 def _takes_names(model: Any, names: Iterable[str]) -> bool:
-    """Whether these are parameters of the model."""
     if isinstance(model, ExportedProgram):
         return False
     return set(names) <= set(inspect.signature(as_module(model).forward).parameters)

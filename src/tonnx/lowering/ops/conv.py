@@ -37,7 +37,6 @@ def _kernel(weight: ir.Value) -> list[int] | None:
 
 
 def _pads(padding: Ints | str, weight: ir.Value, stride: list[int], dilation: list[int]) -> list[int]:
-    """ONNX's pads: all begins, then all ends."""
     axes = len(stride)
     if padding == "valid":
         return [0] * 2 * axes

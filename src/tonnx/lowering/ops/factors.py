@@ -21,7 +21,6 @@ def _below(op: Builder, i: ir.Value, count: Size) -> ir.Value:
 
 
 def _column(op: Builder, m: ir.Value, i: ir.Value) -> ir.Value:
-    """The i-th column: (matrices, rows, 1)."""
     return op.Unsqueeze(op.Gather(m, i, axis=2), [2])
 
 

@@ -89,7 +89,6 @@ def take_along_dim(op: Builder, x: ir.Value, indices: ir.Value, dim: int | None 
 
 
 def flat_mask(op: Builder, mask: ir.Value) -> ir.Value:
-    """A mask as a bool vector."""
     return op.cast(op.reshape(mask, [-1]), T.BOOL)
 
 

@@ -89,7 +89,6 @@ def batch_norm(
 
 
 def instance_norm(op: Builder, x: ir.Value, weight: Parameter, bias: Parameter, eps: float) -> ir.Value:
-    """Every channel of every sample by itself."""
     channels = [op.size(x, 1)]
     scale, shift = parameter(op, weight, 1, channels, x.dtype), parameter(op, bias, 0, channels, x.dtype)
     return op.InstanceNormalization(x, scale, shift, epsilon=eps)

@@ -15,7 +15,6 @@ from tonnx.lowering.values import Operand, as_value
 
 
 def _by_axis(rank: int, pad: Sequence[Size]) -> tuple[list[Size], list[Size]]:
-    """The amounts before and after each axis."""
     before: list[Size] = [0] * rank
     after: list[Size] = [0] * rank
     for i in range(len(pad) // 2):

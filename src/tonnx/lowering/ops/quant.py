@@ -123,12 +123,10 @@ class Step:
 
     @property
     def low(self) -> int:
-        """The smallest integer."""
         return _RANGES.get(self.dtype, _INT32)[0]
 
     @property
     def high(self) -> int:
-        """The largest integer."""
         return _RANGES.get(self.dtype, _INT32)[1]
 
     def moved(self, scale: Operand, zero: Operand) -> Step:
@@ -147,7 +145,6 @@ def quantised(x: ir.Value) -> Step | None:
 
 
 def step_of(x: ir.Value) -> Step:
-    """How a value is quantised, which it has to be."""
     step = quantised(x)
     if step is None:
         raise UnsupportedArgument(

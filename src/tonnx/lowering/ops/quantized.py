@@ -35,7 +35,6 @@ class Pack:
     cell: list[Pack]
 
     def real(self, op: Builder) -> ir.Value:
-        """The weight as real numbers."""
         if self.scale is None:
             return self.weight
         per_channel = {"axis": self.axis} if op.rank(self.scale) else {}

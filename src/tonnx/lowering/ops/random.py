@@ -35,7 +35,6 @@ def _draw(op: Builder, op_type: str, sizes: Sequence[Size], **parameters: float)
 
 
 def uniform(op: Builder, sizes: Sequence[Size], low: float = 0.0, high: float = 1.0) -> ir.Value:
-    """Evenly distributed over [low, high)."""
     return _draw(op, "RandomUniform", sizes, low=low, high=high)
 
 

@@ -115,7 +115,6 @@ def _resize(op: Builder, x: ir.Value, axes: Sequence[_Axis], **attributes: objec
 
 
 def resize_to(op: Builder, x: ir.Value, targets: Sequence[Size], **attributes: object) -> ir.Value:
-    """Resize the spatial axes to these sizes."""
     lead = op.sizes(x)[:2]
     if all(isinstance(size, int) for size in lead) or behind_transpose(x):
         return op.Resize(x, None, None, op.vector([*lead, *targets]), **attributes)

@@ -173,7 +173,6 @@ def expand(op: Builder, x: ir.Value, size: Sequence[Size]) -> ir.Value:
 
 
 def broadcast_sizes(op: Builder, *tensors: ir.Value) -> list[Size]:
-    """The sizes of what these tensors broadcast to."""
     rank = max(op.rank(tensor) for tensor in tensors)
     result: list[Size] = []
     for i in range(-rank, 0):

@@ -17,13 +17,11 @@ Kind = tuple[ir.TypeProtocol, Sequence[Dim] | None]
 
 
 def tensor(dtype: ir.DataType | None, dims: Sequence[Dim] | None) -> Kind:
-    """The kind of a tensor."""
     assert dtype is not None
     return ir.TensorType(dtype), dims
 
 
 def kind_like(value: ir.Value) -> Kind:
-    """The kind of a value that is there."""
     dims = None if value.shape is None else value.shape.dims
     return tensor(dtype_of(value), dims[:-1] if dims and value in facts.COMPLEX else dims)
 

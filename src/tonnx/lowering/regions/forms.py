@@ -131,7 +131,6 @@ class Rules:
         return False
 
     def dtype(self, one: ir.DataType, other: ir.DataType) -> ir.DataType:
-        """The dtype of what is one or the other."""
         if one == other:
             return one
         raise Unjoinable(
@@ -313,7 +312,6 @@ def kinds(form: Form) -> Iterator[Kind]:
 
 
 def pack(op: Builder, snapshot: Snapshot, form: Form) -> list[ir.Value]:
-    """The values that hand a snapshot over."""
     if isinstance(form, Same):
         return []
     if isinstance(form, OptionalForm):

@@ -43,7 +43,6 @@ class DynamicList:
         return size if isinstance(size, int) else None
 
     def length(self, op: Builder) -> Size:
-        """How many elements there are."""
         return op.size(self.value, 0) if self.stacked else op.Unsqueeze(op.SequenceLength(self.value), [0])
 
     def element(self, op: Builder, index: Size) -> ir.Value:
@@ -56,7 +55,6 @@ class DynamicList:
         return op.Gather(self.value, op.scalar(index), axis=0, _shape=list(self.dims or ()))
 
     def append(self, op: Builder, item: Any) -> DynamicList:
-        """One more element at the end."""
         new = self._entry(op, item)
         if self.stacked:
             return self._with(op.Concat(self.value, new, axis=0))
@@ -71,7 +69,6 @@ class DynamicList:
         return self._with(op.Concat(head, new, tail, axis=0), None if self.count is None else self.count + 1)
 
     def replace(self, op: Builder, index: Size, item: Any) -> DynamicList:
-        """Another element at ``index``."""
         new = self._entry(op, item)
         if self.stacked:
             at = _from_front(op, index, self.length(op))
@@ -119,7 +116,6 @@ class DynamicList:
         return self._with(_cut(op, self.value, start, end, step))
 
     def extend(self, op: Builder, more: DynamicList) -> DynamicList:
-        """This list, and then another."""
         if not (self.stacked and more.stacked):
             raise LoweringError(
                 "two lists of tensors of different shapes are put together, of lengths known only at run time"
@@ -145,7 +141,6 @@ class DynamicList:
         return op.reshape(moved, [*sizes[:axis], op.product(sizes[axis : axis + 2]), *sizes[axis + 2 :]])
 
     def as_sequence(self, op: Builder) -> DynamicList:
-        """The same elements as a sequence."""
         if not self.stacked:
             return self
         split = op.SplitToSequence(self.value, axis=0, keepdims=0)
@@ -198,7 +193,6 @@ def as_number(value: ir.Value) -> ir.Value:
 
 
 def number_value(op: Builder, item: Any, dtype: ir.DataType) -> ir.Value:
-    """A number as a value of shape [1]."""
     return op.cast(item, dtype) if isinstance(item, ir.Value) else op.constant([item], dtype)
 
 
@@ -241,7 +235,6 @@ def zeros(op: Builder, dtype: ir.DataType, dims: Sequence[Dim]) -> ir.Value:
 
 
 def sequence(value: ir.Value, dtype: ir.DataType) -> ir.Value:
-    """A value that is a sequence of tensors."""
     value.type, value.shape = ir.SequenceType(ir.TensorType(dtype)), None
     return value
 
@@ -253,7 +246,6 @@ def _sequence_node(op: Builder, op_type: str, inputs: Sequence[ir.Value], dtype:
 
 
 def empty_sequence(op: Builder, dtype: ir.DataType) -> ir.Value:
-    """A sequence without elements."""
     return _sequence_node(op, "SequenceEmpty", [], dtype)
 
 

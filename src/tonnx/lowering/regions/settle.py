@@ -63,7 +63,6 @@ def settle(
 
 
 def loop_body(op: Builder, carried: Carried[Key]) -> LoopBody:
-    """The body of a loop, to be filled."""
     return LoopBody(op, [kind for _, form in carried.values() for kind in kinds(form)])
 
 

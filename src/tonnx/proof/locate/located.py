@@ -88,7 +88,6 @@ class Located:
         return last[0] if last else _first(node.origin.source for node in reversed(self.nodes))
 
     def headline(self) -> str:
-        """The place in one line."""
         became = ", ".join(str(node) for node in self.nodes[:3]) + (", …" if len(self.nodes) > 3 else "")
         parts = [self.operator or "the value", self.module and f"in {self.module}", self.source and f"({self.source})"]
         return " ".join(part for part in (*parts, "→", became or f"value {self.value!r}") if part)

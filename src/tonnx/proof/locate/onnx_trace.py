@@ -27,7 +27,6 @@ def original_file(
     examples: Callable[[], Iterable[dict[str, np.ndarray]]],
     signature: Signature,
 ) -> Subject:
-    """The other file in ONNX Runtime."""
     reading.reader(path)  # is it there?
     session = dependable(path)
     places = match_inputs(signature.inputs, session.inputs, "the other file")

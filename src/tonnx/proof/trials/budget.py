@@ -38,7 +38,6 @@ class Budget:
         return False
 
     def told(self) -> list[str]:
-        """What has to be said of it."""
         if not self.left_out:
             return []
         trials = "1 trial was" if self.left_out == 1 else f"{self.left_out} trials were"

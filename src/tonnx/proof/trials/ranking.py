@@ -161,7 +161,6 @@ def _groups(comparisons: Sequence[Comparison], ranked: Sequence[int]) -> Iterato
 
 
 def _rows(array: np.ndarray, depth: int) -> np.ndarray:
-    """An array as batch, rows and columns."""
     batch, count = int(np.prod(array.shape[:depth])), array.shape[depth]
     return array.reshape(batch, count, -1)
 

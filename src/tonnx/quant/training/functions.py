@@ -84,7 +84,6 @@ def kinds() -> dict[Callable[..., Any], str]:
 
 
 def kind_of(function: Callable[..., Any]) -> str | None:
-    """What a function is; None: it is none of ours."""
     kind = kinds().get(function)
     if kind is None and (original := getattr(function, "__wrapped__", None)) is not None:
         return kind_of(original)  # what stands in for it during a capture, under its name

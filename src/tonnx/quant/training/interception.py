@@ -53,11 +53,9 @@ class Naming:
         self._counts.clear()
 
     def push(self, path: str, is_layer: bool) -> None:
-        """A module begins."""
         self.stack.append((path, is_layer))
 
     def pop(self) -> None:
-        """And ends."""
         if self.stack:
             self.stack.pop()
 
@@ -295,7 +293,6 @@ class Interception(TorchFunctionMode):
 
 
 def _earlier(name: str) -> str:
-    """The call before a call."""
     base, _, number = name.partition("#")
     return base if number == "1" else f"{base}#{int(number) - 1}"
 

@@ -142,13 +142,11 @@ def freeze(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def is_prepared(model: torch.nn.Module) -> bool:
-    """Whether a model is one of `prepare`."""
     holder = holder_of(model)
     return holder is not None and holder.config is not None
 
 
 def holder_of(model: torch.nn.Module) -> Quantisation | None:
-    """What was put on a model."""
     holder = model._modules.get(HOLDER)
     return holder if isinstance(holder, Quantisation) else None
 

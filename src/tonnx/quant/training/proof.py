@@ -42,17 +42,14 @@ class Integers:
 
     @property
     def numbers(self) -> int:
-        """How many were compared."""
         return sum(row.numbers for row in self.rows)
 
     @property
     def off_by_one(self) -> int:
-        """How many are one step away."""
         return sum(row.off_by_one for row in self.rows)
 
     @property
     def off_by_more(self) -> int:
-        """How many are further away."""
         return sum(row.off_by_more for row in self.rows)
 
     @property

@@ -49,7 +49,6 @@ class Quantiser(torch.nn.Module):
         )
 
     def steps(self, x: torch.Tensor) -> torch.Tensor:
-        """The integers themselves."""
         scale, zero = self.scale, self.zero_point
         from_zero = integers(x, scale, zero, self.low, self.high, self.axis or 0, self.half_up)
         return (from_zero + zero.reshape([-1] + [1] * (x.dim() - 1 - (self.axis or 0)) if zero.dim() else ())).int()
@@ -176,6 +175,5 @@ class Quantiser(torch.nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *rest)  # type: ignore[arg-type]
 
     def extra_repr(self) -> str:
-        """For ``print(model)``."""
         per = "" if self.axis is None else f", axis {self.axis}"
         return f"{self.low} to {self.high}{per}, {self.scales}"

@@ -94,8 +94,6 @@ def quantised_rnn(
     highs: Sequence[int],
     half_up: bool,
 ) -> list[torch.Tensor]:
-    """The same in evaluation."""
-
     def quantise(number: int, state: torch.Tensor) -> torch.Tensor:
         step = (scales[number], zero_points[number], lows[number], highs[number], 0, half_up)
         return fake_quantise(state, *step)

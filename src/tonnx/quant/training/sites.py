@@ -30,7 +30,6 @@ class Constraint:
     skip: tuple[str, ...] = ()
 
     def data(self) -> dict[str, Any]:
-        """As plain data."""
         return {**vars(self), "skip": list(self.skip)}
 
 
@@ -72,17 +71,14 @@ class Quantisation(torch.nn.Module):
     # Sites
 
     def site(self, name: str) -> Site | None:
-        """The site of a name."""
         return self.sites._modules.get(_key(name))  # type: ignore[return-value]
 
     def add(self, name: str, kind: str) -> Site:
-        """A new site."""
         site = Site(name, kind)
         self.sites[_key(name)] = site
         return site
 
     def settings(self, site: Site) -> Config:
-        """Those of a site."""
         assert self.config is not None
         own = self.config.of(site.name)
         assert own is not None

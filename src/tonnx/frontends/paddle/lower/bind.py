@@ -161,7 +161,6 @@ def constant(value: Any) -> np.ndarray | None:
 
 
 def elements(value: Any, name: str) -> list[Any]:
-    """The elements of a constant."""
     array = constant(value)
     if array is None:
         if isinstance(value, (int, float)):

@@ -60,7 +60,6 @@ def picture_of_rows(op: Builder, counts: ir.Value | None, rows: Size, pictures: 
 
 
 def rows_of_pictures(op: Builder, picture: ir.Value, pictures: Size) -> ir.Value:
-    """How many rows each picture has, from the picture of each row."""
     own = op.Equal(op.Unsqueeze(picture, [1]), op.Unsqueeze(sizes.arange(op, pictures), [0]))
     return op.ReduceSum(op.cast(own, T.INT32), [0], keepdims=0)
 

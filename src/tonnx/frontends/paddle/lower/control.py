@@ -74,7 +74,6 @@ def _side(walk: ProgramWalk, op: Op, side: int, kept: Sequence[int]) -> list[Thi
 
 
 def declared(value: Value | None) -> Type:
-    """What the program says of a value."""
     return value.type if value is not None else Type()
 
 

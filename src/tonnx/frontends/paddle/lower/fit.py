@@ -43,7 +43,6 @@ def is_channels_last(data_format: str) -> bool:
 
 
 def channels_first(op: Builder, x: ir.Value, data_format: str) -> ir.Value:
-    """``x`` with its channels on axis 1."""
     rank = op.rank(x)
     if not is_channels_last(data_format) or rank < 3:
         return x

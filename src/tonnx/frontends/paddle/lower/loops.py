@@ -133,7 +133,6 @@ def _first(walk: ProgramWalk, variable: _Variable) -> CarriedForm:
 
 
 def _pass(walk: ProgramWalk, body: Block, kept: Sequence[int], things: Sequence[Thing]) -> list[Thing]:
-    """One pass, lowered where we are."""
     for i, thing in zip(kept, things, strict=True):
         walk.define(body.arguments[i], thing)
     walk.block(body)
@@ -211,7 +210,6 @@ class _Loop:
         return wider, loop.inner, (loop, results)
 
     def _pass(self, loop: LoopBody, forms: Forms, begun: Mapping[_Variable, tuple[Form, Any]]) -> Results:
-        """Lower the body for these forms."""
         walk = self._walk
         with walk.building(loop.inner):
             for variable, form in forms.items():

@@ -37,7 +37,6 @@ def assigned_value(thing: Thing, declared: Type) -> Thing:
 
 
 def snapshot(thing: Any) -> Snapshot:
-    """Note what a thing is."""
     if thing is None:
         return Snapshot(UNSET)
     if isinstance(thing, Growing):

@@ -21,7 +21,6 @@ def _real(op: Builder, size: Size, dtype: ir.DataType) -> ir.Value:
 
 
 def _steps(op: Builder, count: Size, dtype: ir.DataType) -> ir.Value:
-    """0, 1, 2 … as real numbers."""
     return op.cast(sizes.arange(op, count), dtype)
 
 

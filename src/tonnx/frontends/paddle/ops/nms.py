@@ -71,7 +71,6 @@ class _Kept:
     key: ir.Value | None = None
 
     def only(self, op: Builder, rows: ir.Value) -> _Kept:
-        """Some of the rows."""
         return _Kept(*(op.Gather(v, rows, axis=0) for v in (self.picture, self.label, self.box, self.score)))
 
 

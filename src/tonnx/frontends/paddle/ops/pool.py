@@ -72,7 +72,6 @@ class _Windows:
     """None: those of SAME on dynamic sizes, which rounds up by itself."""
 
     def maximum(self, ceil_mode: bool) -> ir.Value:
-        """The largest element of each."""
         up = ceil_mode and self._rounds_up()
         if up and self.leaves():
             assert self.x.dtype is not None

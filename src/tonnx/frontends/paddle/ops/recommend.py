@@ -13,7 +13,6 @@ from tonnx.lowering import sizes
 
 
 def _parts(op: Builder, x: Values, start: int, length: int) -> list[ir.Value]:
-    """Some columns of each."""
     end: Size = sizes.END if length < 0 else start + length
     return [sizes.cut(op, part, 1, start, sizes.END if start < 0 and end == 0 else end) for part in x]
 

@@ -17,7 +17,6 @@ from tonnx.lowering.ops.vision import Bins, largest, mean_of_points
 
 
 def _pictures(op: Builder, x: ir.Value, boxes: ir.Value, counts: ir.Value | None) -> ir.Value:
-    """The picture that each region lies in."""
     rows, pictures = op.size(boxes, 0), op.size(x, 0)
     if counts is None and pictures != 1:
         raise UnsupportedArgument(

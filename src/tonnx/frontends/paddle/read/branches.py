@@ -27,7 +27,6 @@ class _Group:
 
 
 def join_branches(root: Block) -> None:
-    """Join them in all blocks."""
     for block in reached([root], Block.inside):
         for group in _groups(block):
             _join(block, group)
@@ -142,7 +141,6 @@ def _inner(side: Op | None, value: Value | None) -> Value | None:
 
 
 def _renamed(block: Block, names: dict[Value, Value]) -> Block:
-    """A block that reads other values."""
     if not names or not any(value in names for op in block.ops for value in _read(op)):
         return block
 

@@ -65,7 +65,6 @@ class Value:
 
     @property
     def dtype(self) -> DataType | None:
-        """The element type."""
         return self.type.dtype
 
     @property
@@ -75,7 +74,6 @@ class Value:
 
     @property
     def kind(self) -> Kind:
-        """What the value holds."""
         return self.type.kind
 
 
@@ -112,12 +110,10 @@ class Op:
 
     @property
     def operands(self) -> list[Value | None]:
-        """The positional inputs."""
         return self.inputs.get(POSITIONAL, [])
 
     @property
     def results(self) -> list[Value | None]:
-        """The positional outputs."""
         return self.outputs.get(POSITIONAL, [])
 
 
@@ -132,7 +128,6 @@ class Block:
     parent: Block | None = None
 
     def inside(self) -> Iterator[Block]:
-        """The blocks that its operators have."""
         return (block for op in self.ops for block in op.blocks)
 
     def walk(self) -> Iterator[Op]:

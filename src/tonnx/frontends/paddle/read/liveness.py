@@ -52,7 +52,6 @@ class Needed:
         ]
 
     def reads(self, value: Value | None) -> bool:
-        """Whether something that is needed reads a value."""
         return value in self._values
 
     def counters(self, loop: Op) -> Counters | None:

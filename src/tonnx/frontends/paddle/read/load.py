@@ -55,7 +55,6 @@ def load(path: str | os.PathLike[str], params: str | os.PathLike[str] | None = N
 
 
 def find_program(path: Path) -> Path:
-    """The program's file."""
     if path.suffix in _WEIGHTS and path.is_file():
         raise InvalidArgument(
             f"{path} holds the weights of a Paddle model, not its program",

@@ -73,7 +73,6 @@ class _Reader:
         self._count = 0
 
     def region(self, region: Any, depth: int) -> RawBlock:
-        """The one block of a region."""
         if depth > MAX_DEPTH:
             raise damaged(f"regions are nested more than {MAX_DEPTH} deep")
         blocks = item(region, "blocks", list)

@@ -95,7 +95,6 @@ class Predictor:
         return [answer[str(i)] for i in range(len(answer))]
 
     def close(self) -> None:
-        """End the process."""
         end(self._process)
 
 

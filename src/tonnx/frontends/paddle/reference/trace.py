@@ -147,7 +147,6 @@ class _Process:
             raise CaptureError("Paddle stopped while its values were looked at", why="its process ended") from error
 
     def close(self) -> None:
-        """End the process."""
         end(self._process)
 
 

@@ -84,7 +84,6 @@ class Node:
 
 
 def tree_of(value: Any) -> Node:
-    """A value taken apart."""
     return _node(value, ())
 
 

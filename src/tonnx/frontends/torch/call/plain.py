@@ -48,7 +48,6 @@ def original_of(module: torch.nn.Module) -> torch.nn.Module:
 
 
 def plain(model: torch.nn.Module, call: ModelCall) -> tuple[torch.nn.Module, ModelCall]:
-    """The model and its call with tensors only."""
     parameters = [
         inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         for name in _identifiers([leaf.name for leaf in call.leaves])

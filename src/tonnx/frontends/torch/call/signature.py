@@ -35,7 +35,6 @@ class DimSpec:
         return self.minimum or 0, self.maximum
 
     def size(self, sizes: Mapping[str, int]) -> int:
-        """Its size, where the names have these."""
         return sizes[self.name] if self.expression is None else int(self.expression.of(sizes))
 
 
@@ -68,7 +67,6 @@ class ModelCall:
 
     @cached_property
     def tree(self) -> Node:
-        """The arguments, taken apart."""
         return tree_of((self.args, self.kwargs))
 
     def leaves_of_arguments(self) -> dict[str, list[Leaf]]:
@@ -176,7 +174,6 @@ def _leaves(call: ModelCall) -> list[Leaf]:
 
 
 def _check_tensors(leaves: Sequence[Leaf]) -> None:
-    """What no file can take."""
     for leaf in leaves:
         if leaf.tensor.layout != torch.strided:
             raise InvalidArgument(

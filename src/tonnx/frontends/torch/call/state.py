@@ -107,7 +107,6 @@ def memory(module: torch.nn.Module) -> Memory:
 
 
 def exchanged(before: Memory) -> Memory:
-    """The weights that have other memory now."""
     return [
         (one, data)
         for one, data in before

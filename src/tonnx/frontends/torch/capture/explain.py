@@ -241,7 +241,6 @@ def user_line(error: BaseException) -> str | None:
 
 
 def user_frame(error: BaseException) -> tuple[FrameType, int] | None:
-    """That frame, and its line."""
     at = None
     for frame, line in traceback.walk_tb(error.__traceback__):
         if is_users(frame.f_code.co_filename):
@@ -279,7 +278,6 @@ def asking_frame() -> FrameType | None:
 
 
 def spot_of(frame: FrameType) -> Spot:
-    """A frame's file, line and function."""
     return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
 
 

@@ -172,7 +172,6 @@ class Fakes:
         return _Form((largest.key[0], dtype, device), largest.shape, largest.stride, dtype, device)
 
     def _at_example(self, argument: Any) -> Any:
-        """An argument as it is at the sizes of the example."""
         if isinstance(argument, torch.Tensor):
             sizes, strides = self._at_example(list(argument.shape)), self._at_example(list(argument.stride()))
             with torch._C._DisableTorchDispatch():

@@ -50,7 +50,6 @@ def _keep_call(graph: Any, node: Any) -> None:
 
 
 def nodes_of(block: Any) -> Iterator[Any]:
-    """All nodes of a block and of the blocks inside."""
     for node in block.nodes():
         yield node
         for inner in node.blocks():

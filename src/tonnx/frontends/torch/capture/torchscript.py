@@ -44,12 +44,10 @@ class Scripted:
 
 
 def is_script(model: Any) -> bool:
-    """Whether it is a TorchScript program already."""
     return isinstance(model, (torch.jit.ScriptModule, torch.jit.ScriptFunction))
 
 
 def script(module: torch.nn.Module) -> Scripted:
-    """``torch.jit.script`` of a whole module."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -145,7 +143,6 @@ def _differences(program: Any, other: Any) -> list[tuple[str, str]]:
 
 
 def _literal(node: Any) -> Any:
-    """What a constant holds."""
     if node.kind() != "prim::Constant" or node.outputsSize() != 1:
         return None
     value = node.output().toIValue()

@@ -172,8 +172,6 @@ def _rows(loop: LoopBody, tensors: Sequence[ir.Value], first: int = 0) -> list[i
 
 
 def _over_rows(walk: FxWalk, body: GraphModule, states: Any, tensors: Any, others: Any) -> list[ir.Value]:
-    """A pass for each row of tensors."""
-
     def run(loop: LoopBody) -> list[Any]:
         return walk.inlined(body, [*loop.carried, *_rows(loop, tensors), *others], loop.inner)
 

@@ -135,26 +135,21 @@ class Memory:
         return node
 
     def define(self, node: Node, value: Any) -> None:
-        """``node`` was just computed."""
         self._values[node] = (value, self._versions.get(self.root(node), 0))
 
     def written(self, node: Node) -> bool:
-        """Whether somebody has written to ``node``."""
         return self._versions.get(self.root(node), 0) > 0
 
     def state(self) -> tuple[dict[Node, Any], dict[Node, int]]:
-        """What every tensor holds now."""
         return dict(self._values), dict(self._versions)
 
     def restore(self, state: tuple[dict[Node, Any], dict[Node, int]]) -> None:
-        """Go back to an earlier state."""
         self._values, self._versions = dict(state[0]), dict(state[1])
 
     def __contains__(self, node: Node) -> bool:
         return node in self._values
 
     def read(self, node: Node) -> Any:
-        """What ``node`` holds now."""
         if node not in self._values and gives_what_it_wrote(node):
             return self.read(written_arguments(node)[0])  # on the other side of a branch: there it did not happen
         value, version = self._values[node]

@@ -31,7 +31,6 @@ class Inside:
         self._wanted, self._take = wanted, take
 
     def note(self, name: str, node: Node, value: Any, inputs: Sequence[str]) -> None:
-        """One value of one pass."""
         if not isinstance(value, torch.Tensor):
             return
         self.steps.append(Step(name, operator_name(node.target), module_of(node), source_of(node), tuple(inputs)))

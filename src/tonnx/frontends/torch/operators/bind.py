@@ -57,7 +57,6 @@ _IGNORED = frozenset(
 
 
 def to_onnx_dtype(dtype: torch.dtype) -> ir.DataType:
-    """The ONNX element type of a torch dtype."""
     if dtype not in DTYPES:
         raise UnsupportedArgument(f"ONNX has no element type for {dtype}")
     return DTYPES[dtype]

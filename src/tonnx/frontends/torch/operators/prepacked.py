@@ -56,7 +56,6 @@ def _kind(value: Any) -> str:
 
 
 def unpacked(value: Any) -> Packed:
-    """What a pack holds."""
     kind = _kind(value)
     if kind == "quantized.LinearPackedParamsBase":
         return _linear(value)

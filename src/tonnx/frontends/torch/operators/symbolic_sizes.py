@@ -45,11 +45,9 @@ class DimNames:
         return text
 
     def of_tensor(self, tensor: torch.Tensor) -> list[Dim]:
-        """The dimensions of a fake tensor."""
         return [self.of_size(size) for size in tensor.shape]
 
     def of_size(self, size: int | torch.SymInt) -> Dim:
-        """One dimension."""
         if isinstance(size, int):
             return size
         constant = size.node.maybe_as_int()

@@ -189,6 +189,5 @@ def _split(op: Builder, proto: Any, args: Sequence[tuple[str, Any]]) -> tuple[li
 
 
 def _with_callees(function: Any) -> list[ir.Function]:
-    """The function, and those that it calls."""
     called = function.function_ir.get_called_functions().values()
     return [ir.from_proto(each.to_function_proto()) for each in (function, *called)]

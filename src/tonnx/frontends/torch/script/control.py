@@ -64,7 +64,6 @@ def _changed(frame: Frame) -> dict[Cell, None]:
 
 
 def lower_if(walk: ScriptWalk, node: Any, condition: Any) -> list[Any]:
-    """The results of prim::If."""
     then, other = node.blocks()
     condition = numbers.as_constant(condition)
     if not isinstance(condition, ir.Value):

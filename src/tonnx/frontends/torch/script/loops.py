@@ -29,7 +29,6 @@ Carried = dict[int | Cell, tuple[Snapshot, Form]]
 
 
 def lower_loop(walk: ScriptWalk, node: Any, trips: Any, condition: Any, carried: Sequence[Any]) -> list[Any]:
-    """The results of prim::Loop."""
     (body,) = node.blocks()
     trips, condition = numbers.as_constant(trips), numbers.as_constant(condition)
     if condition is False or (isinstance(trips, int) and trips <= 0):

@@ -76,7 +76,6 @@ class Operator:
 
 @cache
 def operator_of(schema_text: str) -> Operator:
-    """The operator of a node's schema."""
     head = schema_text.partition("(")[0]
     qualified, _, overload = head.partition(".")
     namespace, _, name = qualified.partition("::")

@@ -134,7 +134,6 @@ def count_of(walk: ScriptWalk, cell: Any, item: Any) -> Any:
 
 
 def equal(walk: ScriptWalk, node: Any, one: Any, other: Any) -> Any:
-    """Two lists or strings."""
     if isinstance(one, str) or isinstance(other, str):
         return one == other
     a, b = elements_of(walk, one, "comparing lists"), elements_of(walk, other, "comparing lists")

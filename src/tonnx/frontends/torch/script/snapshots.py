@@ -15,7 +15,6 @@ from tonnx.lowering.regions.lists import DynamicList, as_number
 
 
 def snapshot(op: Builder, store: Store, thing: Any) -> Snapshot:
-    """Note what a value is now."""
     if isinstance(thing, (Tensor, List, Dict)):
         held = contents(op, store, thing)
         return Snapshot(thing, held.held, held.parts, held.container)

@@ -21,7 +21,6 @@ class Frame:
         self.before: dict[Cell, Any] = {}
 
     def outer(self) -> list[Cell]:
-        """Those that are older than the frame."""
         return [cell for cell in self.before if cell.born < self.start]
 
 
@@ -58,7 +57,6 @@ class Store:
 
     @property
     def frame(self) -> Frame:
-        """The innermost frame."""
         return self._frames[-1]
 
     def is_older(self, cell: Cell) -> bool:
@@ -66,14 +64,12 @@ class Store:
         return bool(self._frames) and cell.born < self._frames[-1].start
 
     def touch(self, cell: Cell) -> None:
-        """A cell is about to change."""
         if self._frames and cell not in self._frames[-1].before:
             self._frames[-1].before[cell] = cell.state()
 
     # Tensors
 
     def read(self, op: Builder, tensor: Tensor) -> ir.Value:
-        """The value that a tensor has now."""
         root = tensor.root
         self.check(root)
         if tensor is root or tensor.version == root.version:

@@ -43,11 +43,9 @@ class Cell:
         """Why the content is not known any more: somebody wrote to one of the kin."""
 
     def state(self) -> Any:
-        """What a write changes."""
         raise NotImplementedError
 
     def restore(self, state: Any) -> None:
-        """Make it as it was when ``state`` was taken."""
         raise NotImplementedError
 
 

@@ -54,7 +54,6 @@ _kept: ContextVar[list[FunctionCall] | None] = ContextVar("_kept", default=None)
 
 
 def has_symbolic(function: Any) -> bool:
-    """Whether a class describes itself in ONNX."""
     return callable(getattr(function, "symbolic", None))
 
 

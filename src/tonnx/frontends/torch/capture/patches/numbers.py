@@ -31,7 +31,6 @@ def _extreme(choose: Callable[[Any, Any], Any], original: Any, *args: Any, **kwa
 
 
 def _of_one(symbolic: Callable[[Any], Any], original: Any, *args: Any) -> Any:
-    """A function of `math` with one argument."""
     return symbolic(args[0]) if len(args) == 1 and isinstance(args[0], _SYMBOLIC) else original(*args)
 
 

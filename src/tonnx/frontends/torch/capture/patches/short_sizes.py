@@ -42,7 +42,6 @@ def definitions(env: ShapeEnv) -> Definitions:
 
 
 def define(env: ShapeEnv, symbol: sympy.Symbol, expression: sympy.Expr) -> None:
-    """Let a symbol stand for an expression."""
     definitions(env)[symbol] = expression
 
 

@@ -107,7 +107,6 @@ class _Known:
         self._limits: dict[Any, _Limits] = {}
 
     def limits(self, expression: Any) -> _Limits:
-        """What an expression may be."""
         if (limits := self._limits.get(expression)) is None:
             limits = self._limits[expression] = self._computed(expression)
         return limits
@@ -135,7 +134,6 @@ class _Known:
         return _sum([terms, {product: -factor for product, factor in others.items()}])
 
     def of_terms(self, terms: _Terms) -> _Limits:
-        """What a polynomial may be."""
         each = []
         for product, factor in terms.items():
             limits: _Limits = (factor, factor)

@@ -101,7 +101,6 @@ class _Watched:
         return self.owners[key][1] if key[0] == "attribute" else side.objects[key[1]]
 
     def label(self, key: Any) -> str:
-        """What to call it in a message."""
         if key[0] == "name":
             return "the result" if key[1] == "tonnx_result" else str(key[1])
         if key[0] == "attribute":
@@ -111,7 +110,6 @@ class _Watched:
         return names[0] if names else f"a {type(owner).__name__}"
 
     def set(self, key: Any, value: Any) -> None:
-        """After the branch."""
         if key[0] == "name":
             self.variables.set(key[1], value)
         elif key[0] == "attribute":

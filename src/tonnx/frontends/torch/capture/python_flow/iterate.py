@@ -50,7 +50,6 @@ class Items:
         return Items(self.length - first, lambda k: self.item(k + first), self.is_arithmetic) if first else self
 
     def numbers(self) -> NumbersListed:
-        """The items of a range as a list."""
         return NumbersListed(self.item(torch.arange(self.length)))
 
 

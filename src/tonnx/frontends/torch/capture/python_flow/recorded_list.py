@@ -38,15 +38,12 @@ class RecordedList(list):  # type: ignore[type-arg]
         super().__init__([_Element()])  # a list for C++, which does not ask `__iter__`
 
     def size(self) -> Any:
-        """The length, symbolic."""
         raise NotImplementedError
 
     def element(self, index: Any) -> Any:
-        """One of them."""
         raise NotImplementedError
 
     def copied(self) -> RecordedList:
-        """What it is now."""
         other = RecordedList()
         other.become(self)
         return other
@@ -56,7 +53,6 @@ class RecordedList(list):  # type: ignore[type-arg]
         self.__class__, self.__dict__ = type(other), dict(vars(other))
 
     def is_as(self, other: RecordedList) -> bool:
-        """Whether both hold the very same."""
         return type(self) is type(other) and all(map(operator.is_, vars(self).values(), vars(other).values()))
 
     def padded(self, value: float, side: str) -> torch.Tensor:
@@ -128,7 +124,6 @@ class Listed(RecordedList):
         self.tensor = self.tensor.index_put((as_tensor(index).reshape(1),), value)
 
     def takes(self, element: Any) -> bool:
-        """Whether it is of the kind of the elements."""
         one = stacked([element])
         same_rank = one.dim() == self.tensor.dim() and one.dtype == self.tensor.dtype
         return same_rank and statically_known_true(sym_eq(one.shape[1:], self.tensor.shape[1:]))
@@ -138,21 +133,17 @@ class Listed(RecordedList):
         raise Unsuitable("the list that it fills has tensors of different shapes or dtypes")
 
     def append(self, element: Any) -> None:
-        """Add one at the end."""
         self.tensor = _together(self, [element])
 
     def extend(self, other: Any) -> None:
-        """Add several at the end."""
         self.tensor = _together(self, other)
 
     def insert(self, index: Any, element: Any) -> None:
-        """Add one at the beginning."""
         if index != 0:
             raise Unsuitable("an element is inserted into the list that it fills, not at its beginning")
         self.tensor = _together([element], self)
 
     def reverse(self) -> None:
-        """Turn the order round."""
         self.tensor = self.tensor.flip(0)
 
 
@@ -165,7 +156,6 @@ class Ragged(RecordedList):
 
     @property
     def held(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """What it is made of."""
         return self.joined, self.sizes
 
     def size(self) -> Any:
@@ -185,12 +175,10 @@ class Ragged(RecordedList):
         return self.element(index)
 
     def append(self, element: Any) -> None:
-        """Add one at the end."""
         self.joined = torch.cat([self.joined, *tensors([self.joined, element])[1:]], self.axis)
         self.sizes = torch.cat([self.sizes, torch.full((1,), element.shape[self.axis], dtype=torch.int64)])
 
     def extend(self, other: Any) -> None:
-        """Add several at the end."""
         if isinstance(other, RecordedList):
             raise Unsuitable("two lists of tensors of different sizes are joined")
         for element in other:

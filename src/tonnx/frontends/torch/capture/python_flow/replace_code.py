@@ -58,7 +58,6 @@ class Rewrites:
         self._numbers: dict[Any, Line | None] = {}
 
     def __bool__(self) -> bool:
-        """Whether there is anything to rewrite."""
         return bool(self._files)
 
     def add(self, file: str, line: int, name: str, only: tuple[type[ast.AST], ...] = (ast.AST,)) -> bool:
@@ -148,7 +147,6 @@ class Rewrites:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """What rewritten code looks at while it is recorded."""
         self.notes, self._numbers = [], {}
         told = NOTES.set(self.notes)
         tried, numbers = UNSPLIT.set(frozenset([None, *self._tried])), NUMBERS.set(self._numbers)

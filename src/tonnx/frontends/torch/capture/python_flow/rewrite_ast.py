@@ -144,7 +144,6 @@ class Rewriter(ast.NodeTransformer):
     def _body(
         self, statements: Sequence[ast.stmt], bound: Iterable[str], at: ast.stmt, item: ast.expr | None
     ) -> ast.stmt:
-        """A function of the statements of a body."""
         assert self._scope is not None
         self._count += 1
         scope, names = self._scope, set(bound)
@@ -389,7 +388,6 @@ class Rewriter(ast.NodeTransformer):
         return call
 
     def _call(self, function: str, at: ast.AST, *arguments: Any) -> ast.Call:
-        """A call of one of `runtime`'s functions."""
         assert self._scope is not None
         text = CONTROL
         if self._scope.function is None:  # a lambda, which cannot import

@@ -50,7 +50,6 @@ class Names:
 
 
 def analyse(loop: ast.For | ast.While, function: Function) -> Names:
-    """Sort the names of a loop's body."""
     rebound = {name for part in _parts(loop) for name in stored(part, augmented=False)}
     grows = list(growths(loop))
     # A list that the body itself makes is another one in each pass.

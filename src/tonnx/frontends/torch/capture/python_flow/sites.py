@@ -64,7 +64,6 @@ def function_at(tree: ast.AST, line: int) -> list[Function]:
 
 
 def lambdas_at(tree: ast.AST, line: int) -> list[ast.Lambda]:
-    """The lambdas on a line."""
     lambdas = [node for node in ast.walk(tree) if isinstance(node, ast.Lambda)]
     return [node for node in lambdas if node.lineno <= line <= (node.end_lineno or 0)]
 

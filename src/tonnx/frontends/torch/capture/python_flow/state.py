@@ -78,7 +78,6 @@ class Learned:
         return self.count() > before
 
     def count(self) -> int:
-        """How much there is."""
         return sum(len(getattr(self, part.name)) for part in fields(self))
 
 
@@ -126,7 +125,6 @@ class _Carried:
         self._given = (value, [leaf.copied() if isinstance(leaf, Listed) else leaf for leaf in leaves])
 
     def states(self) -> list[torch.Tensor]:
-        """What is carried, as tensors."""
         return [leaf.tensor if isinstance(leaf, Listed) else as_tensor(leaf) for leaf in map(self._leaf, self.places)]
 
     def _leaf(self, place: int) -> Any:

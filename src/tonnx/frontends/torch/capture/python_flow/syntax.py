@@ -53,7 +53,6 @@ def as_appends(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def copy_of(node: ast.expr) -> ast.expr:
-    """A tree of its own."""
     return copy.deepcopy(node)
 
 
@@ -66,7 +65,6 @@ def statement_of(value: ast.expr) -> ast.stmt:
 
 
 def place(node: ast.expr | ast.stmt) -> Place:
-    """Where a node stands."""
     return node.lineno, node.col_offset
 
 

@@ -152,12 +152,10 @@ def shape_env() -> Any:
 
 
 def symbols() -> set[Any]:
-    """All symbols so far."""
     return set(shape_env().var_to_range)
 
 
 def within(sizes: Sequence[Any], outer_symbols: set[Any]) -> bool:
-    """Whether sizes depend on known symbols only."""
     return not any(size.node.expr.free_symbols - outer_symbols for size in sizes if isinstance(size, SYMBOLIC))
 
 

@@ -43,7 +43,6 @@ class Variables:
         return name
 
     def has(self, owner: Any, attribute: str) -> bool:
-        """Whether an attribute is one of them."""
         return any(known is owner and attribute == name for known, name, _ in self._attributes.values())
 
     def get(self, name: str) -> Any:
@@ -68,11 +67,9 @@ class Variables:
             del self._cells[name].cell_contents
 
     def values(self) -> Snapshot:
-        """The values of all of them."""
         return Snapshot({name: self.get(name) for name in (*self._cells, *self._attributes)})
 
     def restore(self, values: dict[str, Any]) -> None:
-        """Set several of them."""
         for name, value in values.items():
             self.set(name, value)
 
@@ -170,11 +167,9 @@ class Attributes:
         """By the id of an object and the name: the object, and the value before."""
 
     def values(self) -> dict[tuple[int, str], Any]:
-        """What they are now."""
         return {key: getattr(owner, key[1], UNBOUND) for key, (owner, _) in self.before.items()}
 
     def undo(self) -> None:
-        """Set them to what they were."""
         for (_, name), (owner, value) in self.before.items():
             put_attribute(owner, name, value)
 
@@ -195,7 +190,6 @@ class Objects:
         self._before = [(owner, dict(vars(owner))) for owner in plain if not callable(owner)]
 
     def changed(self) -> list[tuple[Any, str]]:
-        """The attributes that have another value now."""
         return [
             (owner, name)
             for owner, before in self._before
@@ -204,13 +198,11 @@ class Objects:
         ]
 
     def undo(self) -> None:
-        """Set them to what they were."""
         for owner, name in self.changed():
             put_attribute(owner, name, next(b for o, b in self._before if o is owner).get(name, UNBOUND))
 
 
 def put_attribute(owner: Any, name: str, value: Any) -> None:
-    """Set an attribute, or take it away."""
     if value is not UNBOUND:
         setattr(owner, name, value)
     elif hasattr(owner, name):
