@@ -31,6 +31,29 @@ class _Late(ModuleType):
         return getattr(self, name)
 
 
+class _Executed:
+    """Finds the parts of a package that were imported while it was executed.
+
+    An import asks the package for its ``__path__``, which executes it, and would then execute the part a second time.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._spec: ModuleSpec | None = None
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name.rpartition(".")[0] != self._package or name not in sys.modules or target is not None:
+            return None
+        return ModuleSpec(name, self)  # type: ignore[arg-type]
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        self._spec = sys.modules[spec.name].__spec__
+        return sys.modules[spec.name]
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec
+
+
 def _execute(module: _Late) -> None:
     spec, around = module.__spec__, vars(module).pop("_around")
     vars(module).update(vars(module_from_spec(spec)), _as_it_is=True)
@@ -53,6 +76,8 @@ def late(
     module = _Late(spec.name)
     vars(module).update(attributes, __spec__=spec, __file__=spec.origin, _around=around)
     sys.modules[spec.name] = module
+    if spec.submodule_search_locations is not None:
+        sys.meta_path.insert(0, _Executed(spec.name))  # type: ignore[arg-type]
     return module
 
 

@@ -55,6 +55,13 @@ assert len(result.model.graph) < 60, len(result.model.graph)
 export()
 torch.export.export(net, (x,), strict=False)
 """,
+    "a part of it is imported": """
+export()
+from torch._dynamo.variables.builder import TrackedFake
+assert torch._dynamo.variables is sys.modules["torch._dynamo.variables"]
+assert torch._dynamo.variables.lazy is sys.modules["torch._dynamo.variables.lazy"]
+assert torch._dynamo.variables.__spec__.origin.endswith("__init__.py")
+""",
     "torch.compile afterwards": """
 export()
 assert late_compiler._not_disabled
