@@ -16,9 +16,8 @@ import pytest
 import torch
 
 import tonnx
-from tonnx.proof.trials.prove import BEYOND
 from tonnx.proof.trials.values import WIDE_DRAW
-from tonnx.proof.trials.verification import Verification
+from tonnx.proof.trials.verification import BEYOND, Verification
 from tonnx.versions import release
 
 

@@ -16,7 +16,8 @@ import tonnx
 from tonnx.proof.subject import Subject
 from tonnx.proof.trials import prove as proving
 from tonnx.proof.trials.budget import Budget, budget_of
-from tonnx.proof.trials.prove import PLAIN, prove
+from tonnx.proof.trials.judging import PLAIN
+from tonnx.proof.trials.prove import prove
 from tonnx.proof.trials.thresholds import around, thresholds
 from tonnx.proof.trials.values import wide_values
 

@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tonnx.proof.session import Session
 from tonnx.proof.subject import Subject
+from tonnx.proof.trials import judging, rounding, saturation
 from tonnx.proof.trials import prove as trials
-from tonnx.proof.trials import rounding, saturation
 from tonnx.proof.trials.prove import prove
 from tonnx.proof.trials.verification import Verification
 
@@ -109,7 +109,7 @@ def test_values_that_cannot_be_brought_into_range() -> None:
 @pytest.fixture
 def cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trials, "open_session", Cut)
-    for module in (trials, saturation):
+    for module in (judging, saturation):
         monkeypatch.setattr(module, "runtime_saturates", lambda: True)
 
 
