@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import onnx_ir as ir
@@ -131,6 +133,34 @@ def test_normalised_sums_are_not_fused(rows: str, others: str, runtime: str | No
     np.testing.assert_allclose(
         _run(model, feeds, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL), expected, atol=1e-5
     )
+
+
+POOLED = """(float[1, 4, 8, 8] x) => (float[1, 4, 4, 4] y) <float step = {{0.05}}, uint8 zero = {{128}}> {{
+    {before}
+    pooled = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> ({read})
+    steps = QuantizeLinear (pooled, step, zero)
+    y = DequantizeLinear (steps, step, zero)
+}}"""
+ROUNDED = "first = QuantizeLinear (x, step, zero)\nfloats = DequantizeLinear (first, step, zero)"
+
+
+@pytest.mark.parametrize(
+    "before, read, runtime, changed",
+    [("", "x", ORT_CPU, 1), ("", "x", ORT, 0), ("", "x", None, 0), (ROUNDED, "floats", ORT_CPU, 0)],
+)
+def test_floats_are_pooled_before_they_are_rounded(
+    before: str, read: str, runtime: str | None, changed: int, tmp_path: Path
+) -> None:
+    """A pool of integers whose channels come first has a slow kernel."""
+    model = ir.from_proto(onnx.parser.parse_model(HEAD + POOLED.format(before=before, read=read)))
+    assert keep_from_fusing(model, runtime) == changed
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimised.onnx")
+    onnxruntime.InferenceSession(ir.to_proto(model).SerializeToString(), options)
+    nodes = onnx.load(tmp_path / "optimised.onnx").graph.node
+    makers = {name: node for node in nodes for name in node.output}
+    (pool,) = (node for node in nodes if "MaxPool" in node.op_type)
+    assert (pool.input[0] in makers) != bool(changed)  # else what was rounded
 
 
 def _run(model: ir.Model, feeds: dict[str, np.ndarray], level: onnxruntime.GraphOptimizationLevel) -> np.ndarray:

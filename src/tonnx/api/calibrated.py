@@ -15,7 +15,7 @@ from onnx_ir.passes.common import LiftConstantsToInitializersPass
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io import read as reading
 from tonnx.ir import provenance
-from tonnx.ir.rewrite import no_collection
+from tonnx.ir.rewrite import drop_unread, no_collection
 from tonnx.ir.target import CANON, ORT_CPU, Target
 from tonnx.legalise import legalise
 from tonnx.passes import clean_up, fit_runtime, keep_from_fusing, optimise
@@ -249,6 +249,7 @@ def _rows(feeds: Feeds) -> int:
 def _opened(model: ir.Model, *, fused_integers: bool = True) -> Run:
     """What runs a copy of a network, which nobody else needs, on this processor."""
     widen_rows(model)
+    drop_unread(model)
     return run_of(model, fused_integers=fused_integers)
 
 

@@ -138,6 +138,14 @@ def names_in(model: ir.Model) -> Iterator[str]:
                 yield output.name or ""
 
 
+def drop_unread(model: ir.Model) -> None:
+    """Take out the initializers that nobody reads any more."""
+    for graph in all_graphs(model):
+        for name, value in list(graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
+                del graph.initializers[name]
+
+
 @contextmanager
 def no_collection() -> Iterator[None]:
     """Python's cycle collector waits: in a graph that grows it would look at every node again and again."""

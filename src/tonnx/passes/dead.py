@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.rewrite import all_graphs
+from tonnx.ir.rewrite import all_graphs, drop_unread
 
 
 def remove_dead(model: ir.Model) -> int:
@@ -15,8 +15,5 @@ def remove_dead(model: ir.Model) -> int:
             if not any(output.uses() or output.is_graph_output() for output in node.outputs):
                 graph.remove(node, safe=True)
                 removed += 1
-    for graph in all_graphs(model):
-        for name, value in list(graph.initializers.items()):
-            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
-                del graph.initializers[name]
+    drop_unread(model)
     return removed

@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import all_graphs, inner_graphs, names_in
+from tonnx.ir.rewrite import all_graphs, drop_unread, inner_graphs, names_in
 from tonnx.ir.schema import signature
 from tonnx.quant.layers import HANDED_ON
 
@@ -116,7 +116,7 @@ class _Conversion:
             self._outputs(self.model.graph, T.FLOAT)
         for graph in graphs:
             graph.sort()
-        _drop_unread(self.model)
+        drop_unread(self.model)  # weights that are now read in half precision only
         return sum(bool(variables) for _, variables, _ in plans)
 
     def _wants(self, plans: Sequence[_Plan]) -> Iterator[tuple[tuple[ir.Node, int], ir.DataType]]:
@@ -203,14 +203,6 @@ def _between(model: ir.Model, staying: Collection[ir.Node]) -> set[ir.Node]:
         if makers and readers and floats and all(other in staying for other in (*makers, *readers)):
             among.add(node)
     return among
-
-
-def _drop_unread(model: ir.Model) -> None:
-    """Weights that are now read in half precision only need not be stored twice."""
-    for graph in all_graphs(model):
-        for name, value in list(graph.initializers.items()):
-            if not value.uses() and not value.is_graph_output() and not value.is_graph_input():
-                graph.initializers.pop(name)
 
 
 def to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], keep_io: bool, target: int) -> int:
