@@ -68,6 +68,20 @@ def substitute(op_type: str | tuple[str, ...]) -> Callable[[RuleFunction], RuleF
     return enter
 
 
+def formula(step: Callable[[RuleFunction], RuleFunction], summary: str, function: Any, **attributes: float) -> None:
+    """Enter a function of the node's first input and of its attributes, which have these defaults.
+
+    formula(down("Cosh", 9), "(eˣ + e⁻ˣ)/2.", lambda op, x: (op.Exp(x) + op.Exp(-x)) * 0.5)
+    """
+
+    def rule(op: Any, node: Any) -> Any:
+        x = node.need(node.signature.inputs[0].name)
+        return function(op, x, *(node.attr(name, default) for name, default in attributes.items()))
+
+    rule.__doc__ = summary
+    step(rule)
+
+
 def attributes_go(op: Any, node: Any) -> None:
     """What the other version does not say is left out."""
 

@@ -8,15 +8,10 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import NodeView
-from tonnx.legalise.table import down, up
+from tonnx.legalise.table import down, formula, up
 from tonnx.legalise.versioned_ops import FLOATS, number, reduce, select, squeeze, unsqueeze
 
-
-@down("Swish", 24)
-def swish(op: Builder, node: NodeView) -> ir.Value:
-    """x·σ(αx)."""
-    x, alpha = node.need("X"), node.attr("alpha", 1.0)
-    return x * op.Sigmoid(x if alpha == 1.0 else x * alpha)
+formula(down("Swish", 24), "x·σ(αx).", lambda op, x, alpha: x * op.Sigmoid(x if alpha == 1.0 else x * alpha), alpha=1.0)
 
 
 @down("Gelu", 20)
@@ -29,11 +24,7 @@ def gelu(op: Builder, node: NodeView) -> ir.Value:
     return x * (op.Erf(x / math.sqrt(2)) + 1.0) * 0.5
 
 
-@down("Mish", 18)
-def mish(op: Builder, node: NodeView) -> ir.Value:
-    """x·tanh(ln(1 + eˣ))."""
-    x = node.need("X")
-    return x * op.Tanh(op.Softplus(x))
+formula(down("Mish", 18), "x·tanh(ln(1 + eˣ)).", lambda op, x: x * op.Tanh(op.Softplus(x)))
 
 
 @down("HardSwish", 14)

@@ -11,7 +11,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
-from tonnx.legalise.table import down
+from tonnx.legalise.table import down, formula
 from tonnx.legalise.versioned_ops import FLOATS, clip, fixed, not_a_number, number, reduce, rounded, unsqueeze
 
 _SAME_BITS = ({T.INT8, T.UINT8}, {T.INT16, T.UINT16}, {T.INT32, T.UINT32}, {T.INT64, T.UINT64})
@@ -121,10 +121,11 @@ def determinant(op: Builder, node: NodeView) -> ir.Value:
     return reduce(op, "ReduceSum", terms * op.constant(signs, node.dtype("X")), [rank - 2], keepdims=False)
 
 
-@down("Round", 11)
-def half_to_even(op: Builder, node: NodeView) -> ir.Value:
-    """The whole number below, plus one where the rest is more than a half, or is a half and that number odd."""
-    return rounded(op, node.need("X"))
+formula(
+    down("Round", 11),
+    "The whole number below, plus one where the rest is more than a half, or is a half and that number odd.",
+    rounded,
+)
 
 
 @down("IsInf", 10)
@@ -174,10 +175,7 @@ def sign(op: Builder, node: NodeView) -> ir.Value:
     return above - op.Cast(op.Less(x, zero), to=int(dtype))
 
 
-@down("IsNaN", 9)
-def is_nan(op: Builder, node: NodeView) -> ir.Value:
-    """Neither below 1 nor above 0."""
-    return not_a_number(op, node.need("X"))
+formula(down("IsNaN", 9), "Neither below 1 nor above 0.", not_a_number)
 
 
 # atanh(erf(x)) = x·(c₀ + c₁x² + … + c₆x¹²), fitted so that erf is right to 2.5e-7 of itself for all float32 numbers.
@@ -206,18 +204,12 @@ def error_function(op: Builder, node: NodeView) -> ir.Value:
     return op.Tanh(polynomial * x)
 
 
-@down("Cosh", 9)
-def cosh(op: Builder, node: NodeView) -> ir.Value:
-    """(eˣ + e⁻ˣ)/2."""
-    x = node.need("input")
-    return (op.Exp(x) + op.Exp(-x)) * 0.5
-
-
-@down("Sinh", 9)
-def sinh(op: Builder, node: NodeView) -> ir.Value:
-    """tanh(x/2)·(cosh(x) + 1): no cancellation near 0."""
-    x = node.need("input")
-    return op.Tanh(x * 0.5) * ((op.Exp(x) + op.Exp(-x)) * 0.5 + 1.0)
+formula(down("Cosh", 9), "(eˣ + e⁻ˣ)/2.", lambda op, x: (op.Exp(x) + op.Exp(-x)) * 0.5)
+formula(
+    down("Sinh", 9),
+    "tanh(x/2)·(cosh(x) + 1): no cancellation near 0.",
+    lambda op, x: op.Tanh(x * 0.5) * ((op.Exp(x) + op.Exp(-x)) * 0.5 + 1.0),
+)
 
 
 @down("Asinh", 9)
@@ -230,18 +222,8 @@ def asinh(op: Builder, node: NodeView) -> ir.Value:
     return op.Log(size + op.Sqrt(x * x + 1.0)) * signs
 
 
-@down("Acosh", 9)
-def acosh(op: Builder, node: NodeView) -> ir.Value:
-    """ln(x + √(x − 1)·√(x + 1))."""
-    x = node.need("input")
-    return op.Log(x + op.Sqrt(x - 1.0) * op.Sqrt(x + 1.0))
-
-
-@down("Atanh", 9)
-def atanh(op: Builder, node: NodeView) -> ir.Value:
-    """½·ln((1 + x)/(1 − x))."""
-    x = node.need("input")
-    return op.Log((x + 1.0) / (number(op, 1, x) - x)) * 0.5
+formula(down("Acosh", 9), "ln(x + √(x − 1)·√(x + 1)).", lambda op, x: op.Log(x + op.Sqrt(x - 1.0) * op.Sqrt(x + 1.0)))
+formula(down("Atanh", 9), "½·ln((1 + x)/(1 − x)).", lambda op, x: op.Log((x + 1.0) / (number(op, 1, x) - x)) * 0.5)
 
 
 @down("MatMul", 9)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -57,35 +59,24 @@ same(_CONSUMING, 6, "consumed_inputs is optional, and types are the type rule's"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-def _written_down(node: NodeView, defaults: dict[str, float]) -> None:
-    """What is not said is what the other version has as its default."""
-    for name, value in defaults.items():
-        if name not in node.node.attributes:
-            node.node.attributes.add(ir.AttrFloat32(name, value))
+def _written_down(step: Callable[[Any], Any], summary: str, **defaults: float) -> None:
+    """Enter a rule that says what is not said, since the other version has another default."""
+
+    def rule(op: Builder, node: NodeView) -> None:
+        for name, value in defaults.items():
+            if name not in node.node.attributes:
+                node.node.attributes.add(ir.AttrFloat32(name, value))
+
+    rule.__doc__ = summary
+    step(rule)
 
 
-@down("Clip", 6)
-def clip_without_defaults(op: Builder, node: NodeView) -> None:
-    """Version 1 has no defaults: a bound that is not given is written down."""
-    _written_down(node, {"min": -_LARGEST, "max": _LARGEST})
-
-
-@up("Clip", 6)
-def clip_without_bound(op: Builder, node: NodeView) -> None:
-    """A bound that is not given is infinite."""
-    _written_down(node, {"min": -math.inf, "max": math.inf})
-
-
-@down("Selu", 6)
-def selu_new_defaults(op: Builder, node: NodeView) -> None:
-    """The defaults had fewer digits."""
-    _written_down(node, {name: schema_default("Selu", 6, name) for name in ("alpha", "gamma")})
-
-
-@up("Selu", 6)
-def selu_old_defaults(op: Builder, node: NodeView) -> None:
-    """The defaults had fewer digits."""
-    _written_down(node, {name: schema_default("Selu", 1, name) for name in ("alpha", "gamma")})
+_BOUNDS = "Version 1 has no defaults: a bound that is not given is written down."
+_written_down(down("Clip", 6), _BOUNDS, min=-_LARGEST, max=_LARGEST)
+_written_down(up("Clip", 6), "A bound that is not given is infinite.", min=-math.inf, max=math.inf)
+for _step, _opset in ((down, 6), (up, 1)):
+    _selu = {name: schema_default("Selu", _opset, name) for name in ("alpha", "gamma")}
+    _written_down(_step("Selu", 6), "The defaults had fewer digits.", **_selu)
 
 
 # PRelu
@@ -198,10 +189,17 @@ _HALVINGS = 3
 _AS_GOOD_AS_INFINITE = 1e15
 
 
-def _wide(op: Builder, node: NodeView) -> ir.Value:
-    if node.dtype("input") == T.DOUBLE:
-        raise Blocked(f"{node.op_type} can be written out with the precision of float32, not of float64")
-    return op.cast(node.need("input"), T.DOUBLE)
+def _in_double(op_type: str, summary: str, function: Callable[[Builder, ir.Value], ir.Value]) -> None:
+    """Enter a function of float64, for an operator on float32."""
+
+    def rule(op: Builder, node: NodeView) -> ir.Value:
+        dtype = node.dtype("input")
+        if dtype == T.DOUBLE:
+            raise Blocked(f"{op_type} can be written out with the precision of float32, not of float64")
+        return op.cast(function(op, op.cast(node.need("input"), T.DOUBLE)), dtype)
+
+    rule.__doc__ = summary
+    down(op_type, 7)(rule)
 
 
 def _polynomial(op: Builder, x: ir.Value, coefficients: list[float]) -> ir.Value:
@@ -226,24 +224,13 @@ def _sine(op: Builder, x: ir.Value) -> ir.Value:
     return op.Mul(_polynomial(op, rest, series), sign)
 
 
-@down("Sin", 7)
-def sine(op: Builder, node: NodeView) -> ir.Value:
-    """What is left after whole multiples of π, and the sine's series."""
-    return op.cast(_sine(op, _wide(op, node)), node.dtype("input"))
+def _cosine(op: Builder, x: ir.Value) -> ir.Value:
+    return _sine(op, with_number(op, "Add", x, math.pi / 2))
 
 
-@down("Cos", 7)
-def cosine(op: Builder, node: NodeView) -> ir.Value:
-    """sin(x + π/2)."""
-    x = _wide(op, node)
-    return op.cast(_sine(op, with_number(op, "Add", x, math.pi / 2)), node.dtype("input"))
-
-
-@down("Tan", 7)
-def tangent(op: Builder, node: NodeView) -> ir.Value:
-    """sin(x) / cos(x)."""
-    x = _wide(op, node)
-    return op.cast(op.Div(_sine(op, x), _sine(op, with_number(op, "Add", x, math.pi / 2))), node.dtype("input"))
+_in_double("Sin", "What is left after whole multiples of π, and the sine's series.", _sine)
+_in_double("Cos", "sin(x + π/2).", _cosine)
+_in_double("Tan", "sin(x) / cos(x).", lambda op, x: op.Div(_sine(op, x), _cosine(op, x)))
 
 
 def _arcus_tangent(op: Builder, x: ir.Value, halvings: int) -> ir.Value:
@@ -272,14 +259,5 @@ def _arcus_sine(op: Builder, x: ir.Value) -> ir.Value:
     return with_number(op, "Mul", _arcus_tangent(op, tangent_of_half, _HALVINGS - 1), 2.0)
 
 
-@down("Asin", 7)
-def arcus_sine(op: Builder, node: NodeView) -> ir.Value:
-    """2·atan(x / (1 + √(1 − x²)))."""
-    return op.cast(_arcus_sine(op, _wide(op, node)), node.dtype("input"))
-
-
-@down("Acos", 7)
-def arcus_cosine(op: Builder, node: NodeView) -> ir.Value:
-    """π/2 − asin(x)."""
-    angle = op.Neg(_arcus_sine(op, _wide(op, node)))
-    return op.cast(with_number(op, "Add", angle, math.pi / 2), node.dtype("input"))
+_in_double("Asin", "2·atan(x / (1 + √(1 − x²))).", _arcus_sine)
+_in_double("Acos", "π/2 − asin(x).", lambda op, x: with_number(op, "Add", op.Neg(_arcus_sine(op, x)), math.pi / 2))

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
-from tonnx.legalise.table import substitute
+from tonnx.legalise.table import formula, substitute
 from tonnx.legalise.versioned_ops import clip, cut, number, reduce, squeeze, unsqueeze
 
 _EXACT_IN_FLOAT32 = 2**24
@@ -35,10 +35,7 @@ def exclusive_or(op: Builder, node: NodeView) -> ir.Value:
     return op.Not(op.Equal(node.need("A"), node.need("B")))
 
 
-@substitute("Not")
-def logical_not(op: Builder, node: NodeView) -> ir.Value:
-    """The same as false."""
-    return op.Equal(node.need("X"), op.constant(False))
+formula(substitute("Not"), "The same as false.", lambda op, x: op.Equal(x, op.constant(False)))
 
 
 @substitute("Clip")
@@ -58,18 +55,12 @@ def hard_sigmoid(op: Builder, node: NodeView) -> ir.Value:
     return clip(op, node.need("X") * node.attr("alpha", 0.2) + node.attr("beta", 0.5), 0.0, 1.0)
 
 
-@substitute("Softsign")
-def softsign(op: Builder, node: NodeView) -> ir.Value:
-    """x / (1 + |x|)."""
-    x = node.need("input")
-    return x / (op.Abs(x) + 1.0)
-
-
-@substitute("Softplus")
-def softplus(op: Builder, node: NodeView) -> ir.Value:
-    """ln(1 + eˣ), as max(x, 0) + ln(1 + e⁻ˡˣˡ), which does not overflow."""
-    x = node.need("X")
-    return op.Relu(x) + op.Log(op.Exp(op.Abs(x) * -1.0) + 1.0)
+formula(substitute("Softsign"), "x / (1 + |x|).", lambda op, x: x / (op.Abs(x) + 1.0))
+formula(
+    substitute("Softplus"),
+    "ln(1 + eˣ), as max(x, 0) + ln(1 + e⁻ˡˣˡ), which does not overflow.",
+    lambda op, x: op.Relu(x) + op.Log(op.Exp(op.Abs(x) * -1.0) + 1.0),
+)
 
 
 @substitute("Selu")
@@ -85,31 +76,12 @@ def prelu(op: Builder, node: NodeView) -> ir.Value:
     return op.Where(op.Less(x, number(op, 0, x)), x * slope, x)
 
 
-@substitute("Reciprocal")
-def reciprocal(op: Builder, node: NodeView) -> ir.Value:
-    """1 / x."""
-    x = node.need("X")
-    return op.Div(number(op, 1, x), x)
+formula(substitute("Reciprocal"), "1 / x.", lambda op, x: op.Div(number(op, 1, x), x))
+formula(substitute("Neg"), "-1 times x.", lambda op, x: op.Mul(x, number(op, -1, x)))
 
 
-@substitute("Neg")
-def negative(op: Builder, node: NodeView) -> ir.Value:
-    """-1 times x."""
-    x = node.need("X")
-    return op.Mul(x, number(op, -1, x))
-
-
-@substitute("Abs")
-def absolute(op: Builder, node: NodeView) -> ir.Value:
-    """The larger of x and -x."""
-    x = node.need("X")
-    return op.Max(x, op.Mul(x, number(op, -1, x)))
-
-
-@substitute("Ceil")
-def ceiling(op: Builder, node: NodeView) -> ir.Value:
-    """The floor, seen from the other side."""
-    return op.Floor(node.need("X") * -1.0) * -1.0
+formula(substitute("Abs"), "The larger of x and -x.", lambda op, x: op.Max(x, op.Mul(x, number(op, -1, x))))
+formula(substitute("Ceil"), "The floor, seen from the other side.", lambda op, x: op.Floor(x * -1.0) * -1.0)
 
 
 @substitute(("Sum", "Mean"))
