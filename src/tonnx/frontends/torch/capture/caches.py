@@ -13,6 +13,7 @@ import gc
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -133,7 +134,7 @@ class _Scope:
 
     def __post_init__(self) -> None:
         self._before = dict(self._variables())
-        self._contents = {name: _copied(value) for name, value in self._before.items() if type(value) in (dict, list)}
+        self._contents = {name: copy(value) for name, value in self._before.items() if type(value) in (dict, list)}
 
     def _variables(self) -> Any:
         return self.owner if isinstance(self.owner, dict) else vars(self.owner)
@@ -155,10 +156,6 @@ class _Scope:
             setattr(self.owner, name, self._before[name])
         else:
             delattr(self.owner, name)
-
-
-def _copied(value: Any) -> Any:
-    return dict(value) if isinstance(value, dict) else list(value)
 
 
 def _clean_functions() -> None:

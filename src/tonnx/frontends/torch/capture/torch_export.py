@@ -284,7 +284,8 @@ def _export(
     model: torch.nn.Module, call: ModelCall, froze: Frozen, rewrites: Rewrites, calls: list[FunctionCall]
 ) -> ExportedProgram:
     # torch.export leaves marks on the tensors that it is given, which the next one reads.
-    args, kwargs = call.with_tensors([_alias(tensor) for tensor in grown_example(call)])
+    aliases = [tensor.detach().requires_grad_(tensor.requires_grad) for tensor in grown_example(call)]
+    args, kwargs = call.with_tensors(aliases)
     with (
         shapes_known(),
         calls_kept(calls),
@@ -300,10 +301,6 @@ def _export(
             raise
         except (Exception, Unsuitable) as error:  # whatever goes wrong in the user's forward or in torch.export
             raise explain(error, model, call, froze) from error
-
-
-def _alias(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.detach().requires_grad_(tensor.requires_grad)
 
 
 def _drop_broadcast(model: torch.nn.Module, call: ModelCall) -> list[str]:

@@ -17,24 +17,16 @@ from torch.utils._sympy.functions import FloorDiv, IntTrueDiv, Mod, PythonMod, T
 
 from tonnx.frontends.patching import Patch
 
+_SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 _REMAINDERS = (Mod, PythonMod)
 
 
 def multiples() -> Iterator[Patch]:
     for name in ("add", "sub"):
-        yield Patch(
-            "torch.fx.experimental.sym_node.SymNode", name, _computed, "sizes of padded tensors stay short",
-            optional=True,
-        )  # fmt: skip
-    yield Patch(
-        "torch.fx.experimental.sym_node.SymNode", "int_floordiv", _divided, "a number of equal parts is a plain one",
-        optional=True,
-    )  # fmt: skip
+        yield Patch(_SYM_NODE, name, _computed, "sizes of padded tensors stay short", optional=True)
+    yield Patch(_SYM_NODE, "int_floordiv", _divided, "a number of equal parts is a plain one", optional=True)
     for name in ("floor", "ceil", "trunc"):
-        yield Patch(
-            "torch.fx.experimental.sym_node.SymNode", name, partial(_whole, name), "a rounded quotient of sizes is one",
-            optional=True,
-        )  # fmt: skip
+        yield Patch(_SYM_NODE, name, partial(_whole, name), "a rounded quotient of sizes is one", optional=True)
 
 
 def _whole(name: str, original: Any, node: Any) -> Any:

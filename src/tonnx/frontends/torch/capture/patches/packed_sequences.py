@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import PackedSequence
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.capture.patches.library import operator
 from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
+from tonnx.frontends.torch.capture.patches.recurrent import layers
 from tonnx.frontends.torch.capture.python_flow.recorded_list import RecordedList, ragged
 
 _SCHEMA = (
@@ -24,23 +25,7 @@ _SCHEMA = (
 )
 
 
-def _packed(
-    x: torch.Tensor,
-    lengths: torch.Tensor,
-    hx: list[torch.Tensor],
-    params: list[torch.Tensor],
-    kind: str,
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-) -> list[torch.Tensor]:
-    width = hx[0].shape[-1] * (2 if bidirectional else 1)
-    return [x.new_empty([*x.shape[:-1], width]), *[torch.empty_like(state) for state in hx]]
-
-
-def pack(
-    original: Any, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def pack(original: Any, x: torch.Tensor, lengths: torch.Tensor, batch_first: bool) -> tuple[torch.Tensor, torch.Tensor]:
     """``torch._VF._pack_padded_sequence``."""
     return (x.transpose(0, 1) if batch_first else x), lengths
 
@@ -86,7 +71,7 @@ def layer_forward(original: Any, module: Any, input: Any, hx: Any = None) -> Any
         hx = module.permute_hidden(hx, order)
         states = list(hx) if isinstance(hx, tuple) else [hx]
     kind = module.mode.lower()
-    output, *last = operator(_SCHEMA, _packed)(
+    output, *last = operator(_SCHEMA, lambda x, _, hx, params, kind, *rest: layers(x, hx, params, *rest))(
         data, lengths, states, module._flat_weights, kind, module.bias, module.num_layers, module.bidirectional
     )
     hidden = tuple(last) if module.mode == "LSTM" else last[0]

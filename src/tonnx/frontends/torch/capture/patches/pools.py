@@ -29,20 +29,10 @@ def _each(value: Any, rank: int) -> list[Any]:
     return values * rank if len(values) == 1 else values
 
 
-def _average(rank: int, original: Any, *args: Any, **options: Any) -> Any:
-    return (_windows if _asks_sizes(args, options) else _as_it_is)(rank, original, *args, **options)
-
-
-def _largest(rank: int, original: Any, *args: Any, **options: Any) -> Any:
-    return (_maxima if _asks_sizes(args, options) else _as_it_is)(rank, original, *args, **options)
-
-
-def _as_it_is(rank: int, original: Any, *args: Any, **options: Any) -> Any:
-    return original(*args, **options)
-
-
-def _asks_sizes(args: Any, options: Any) -> bool:
-    return any(map(is_dynamic, pytree.tree_leaves((args, options))))
+def _where_dynamic(compute: Any, rank: int, original: Any, *args: Any, **options: Any) -> Any:
+    """By our own way where the window, its step or its padding is a dynamic size."""
+    asks = any(map(is_dynamic, pytree.tree_leaves((args, options))))
+    return compute(rank, original, *args, **options) if asks else original(*args, **options)
 
 
 def _windows(
@@ -143,6 +133,6 @@ def pools() -> Iterator[Patch]:
     """Averages and maxima of one to three dimensions."""
     yield Patch("torch.nn.functional", "adaptive_avg_pool1d", _adaptive_average, _REASON)
     for rank in (1, 2, 3):
-        yield Patch("torch.nn.functional", f"avg_pool{rank}d", partial(_average, rank), _REASON)
-        yield Patch("torch.nn.functional", f"max_pool{rank}d", partial(_largest, rank), _REASON)
+        yield Patch("torch.nn.functional", f"avg_pool{rank}d", partial(_where_dynamic, _windows, rank), _REASON)
+        yield Patch("torch.nn.functional", f"max_pool{rank}d", partial(_where_dynamic, _maxima, rank), _REASON)
         yield Patch("torch.nn.functional", f"adaptive_max_pool{rank}d", partial(_adaptive_largest, rank), _REASON)

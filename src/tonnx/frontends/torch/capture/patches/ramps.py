@@ -38,20 +38,12 @@ def _logspace(original: Any, start: Any, end: Any, steps: Any = None, base: floa
     return torch.pow(base, torch.linspace(start, end, steps, **_options(kwargs)))
 
 
-def _hann(phase: torch.Tensor) -> torch.Tensor:
-    return 0.5 - 0.5 * phase.cos()
-
-
-def _hamming(phase: torch.Tensor, alpha: float = 0.54, beta: float = 0.46) -> torch.Tensor:
-    return alpha - beta * phase.cos()
-
-
-def _blackman(phase: torch.Tensor) -> torch.Tensor:
-    return 0.42 - 0.5 * phase.cos() + 0.08 * (2 * phase).cos()
-
-
-def _bartlett(phase: torch.Tensor) -> torch.Tensor:
-    return 1 - (phase / math.pi - 1).abs()
+_SHAPES: dict[str, Callable[..., torch.Tensor]] = {
+    "hann": lambda phase: 0.5 - 0.5 * phase.cos(),
+    "hamming": lambda phase, alpha=0.54, beta=0.46: alpha - beta * phase.cos(),
+    "blackman": lambda phase: 0.42 - 0.5 * phase.cos() + 0.08 * (2 * phase).cos(),
+    "bartlett": lambda phase: 1 - (phase / math.pi - 1).abs(),
+}
 
 
 def _window(
@@ -71,5 +63,5 @@ def ramps() -> Iterator[Patch]:
     """``linspace`` and windows."""
     yield Patch("torch", "linspace", _linspace, _REASON)
     yield Patch("torch", "logspace", _logspace, _REASON)
-    for name, shape in (("hann", _hann), ("hamming", _hamming), ("blackman", _blackman), ("bartlett", _bartlett)):
+    for name, shape in _SHAPES.items():
         yield Patch("torch", f"{name}_window", partial(_window, shape), _REASON)

@@ -14,21 +14,15 @@ from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.torch.capture.patches.library import operator
 
 
-def _layers(
-    x: torch.Tensor,
-    hx: list[torch.Tensor],
-    params: list[torch.Tensor],
-    has_biases: bool,
-    num_layers: int,
-    bidirectional: bool,
-    batch_first: bool,
+def layers(
+    x: torch.Tensor, hx: list[torch.Tensor], params: Any, biases: bool, count: int, bidirectional: bool, *_: Any
 ) -> list[torch.Tensor]:
-    # A projected LSTM has states of two widths; its result is as wide as the first.
+    """The shapes of the results. A projected LSTM has states of two widths; its output is as wide as the first."""
     width = hx[0].shape[-1] * (2 if bidirectional else 1)
     return [x.new_empty([*x.shape[:-1], width]), *[torch.empty_like(state) for state in hx]]
 
 
-def _recurrent(kind: str, original: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
+def recurrent(kind: str, original: Any, x: Any, *rest: Any, **kwargs: Any) -> Any:
     # Packed sequences come as (data, batch_sizes, hx, ...): those keep PyTorch's own way.
     if kwargs or len(rest) != 8 or not isinstance(rest[1], (tuple, list)):
         return original(x, *rest, **kwargs)
@@ -38,29 +32,12 @@ def _recurrent(kind: str, original: Any, x: Any, *rest: Any, **kwargs: Any) -> A
             f"dropout between the layers of a recurrent network (dropout={dropout}) cannot be written for training",
             hint="use layers of num_layers=1 with torch.nn.Dropout between them, or dropout=0",
         )
-    layers = operator(
+    schema = (
         f"{kind}(Tensor input, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, "
-        "bool bidirectional, bool batch_first) -> Tensor[]",
-        _layers,
+        "bool bidirectional, bool batch_first) -> Tensor[]"
     )
     states = list(hx) if isinstance(hx, (tuple, list)) else [hx]
-    return tuple(layers(x, states, list(params), has_biases, num_layers, bidirectional, batch_first))
-
-
-def lstm(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return _recurrent("lstm", original, *args, **kwargs)
-
-
-def gru(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return _recurrent("gru", original, *args, **kwargs)
-
-
-def rnn_tanh(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return _recurrent("rnn_tanh", original, *args, **kwargs)
-
-
-def rnn_relu(original: Any, *args: Any, **kwargs: Any) -> Any:
-    return _recurrent("rnn_relu", original, *args, **kwargs)
+    return tuple(operator(schema, layers)(x, states, list(params), has_biases, num_layers, bidirectional, batch_first))
 
 
 def is_causal(original: Any, mask: Any, is_causal: bool | None = None, size: int | None = None) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 from types import BuiltinFunctionType, ModuleType
 
 import torch
@@ -48,10 +49,8 @@ _BYTES = "a mask of bytes is one for the kernel, but not where PyTorch finds the
 _NESTED = "torch.export sets it, and forgets it in the middle of another one that is around it"
 
 FOREIGN = (
-    Patch("torch._VF", "lstm", recurrent.lstm, _UNROLLED),
-    Patch("torch._VF", "gru", recurrent.gru, _UNROLLED),
-    Patch("torch._VF", "rnn_tanh", recurrent.rnn_tanh, _UNROLLED),
-    Patch("torch._VF", "rnn_relu", recurrent.rnn_relu, _UNROLLED),
+    *(Patch("torch._VF", kind, partial(recurrent.recurrent, kind), _UNROLLED)
+      for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")),
     Patch(
         "torch.nn.modules.transformer", "_detect_is_causal_mask", recurrent.is_causal,
         "it looks into the mask for a hint that is for speed only", optional=True,

@@ -66,7 +66,6 @@ class Unmerged:
         self.__dict__["branch"] = branch
 
     def refusal(self) -> Unsuitable:
-        """The error for whoever uses it."""
         return Unsuitable(self.__dict__["reason"], self.__dict__["branch"])
 
     def __getattr__(self, name: str) -> Any:
@@ -105,7 +104,6 @@ class Side:
     """Numbers and lists as tensors, by their id: made while the side is recorded, in case they are needed."""
 
     def prepare(self) -> None:
-        """Make the tensors."""
         for value in (*self.values.values(), *self.objects.values()):
             for leaf in pytree.tree_leaves(value):
                 if isinstance(leaf, SYMBOLIC):
@@ -119,13 +117,8 @@ def _uniform(elements: list[Any]) -> bool:
     kinds = {e.dtype if isinstance(e, torch.Tensor) else DTYPES.get(type(e)) for e in elements}
     if len(kinds) > 1 or None in kinds:
         return False
-    first, *others = [as_shape(element) for element in elements]
+    first, *others = [tuple(e.shape) if isinstance(e, torch.Tensor) else () for e in elements]
     return all(len(shape) == len(first) and statically_known_true(sym_eq(shape, first)) for shape in others)
-
-
-def as_shape(element: Any) -> Sequence[Any]:
-    """The shape of a tensor or number."""
-    return tuple(element.shape) if isinstance(element, torch.Tensor) else ()
 
 
 class Merge:

@@ -12,22 +12,6 @@ from typing import Any
 Run = Callable[[], Any]
 
 
-def branch(test: Any, one: Run, other: Run, kept: tuple[str, ...] = ()) -> None:
-    (one if test else other)()
-
-
-def chosen(test: Any, one: Run, other: Run) -> Any:
-    return one() if test else other()
-
-
-def compared(sign: str, a: Any, b: Any) -> Any:
-    return getattr(operator, sign)(a, b)
-
-
-def negated(value: Any) -> bool:
-    return not value
-
-
 def joined(word: str, harmless: bool, *parts: Run) -> Any:
     value = None
     for part in parts:
@@ -35,18 +19,6 @@ def joined(word: str, harmless: bool, *parts: Run) -> Any:
         if bool(value) is (word == "or"):
             return value
     return value
-
-
-def contained(item: Any, container: Any) -> bool:
-    return item in container
-
-
-def assumed(test: Any, expected: bool, line: int) -> bool:
-    return bool(test)
-
-
-def same(a: Any, b: Any) -> bool:
-    return a is b
 
 
 def while_(test: Run, body: Run, **kinds: tuple[str, ...]) -> None:
@@ -65,38 +37,30 @@ def listed(source: Iterable[Any], each: Callable[[Any], Any], wanted: Callable[[
     return [each(item) for item in source if wanted is None or wanted(item)]
 
 
-def yielded(values: list[Any]) -> Any:
-    return iter(values)
-
-
-def mapped(function: Any, *args: Any) -> Any:
-    return function(*args)
-
-
-def items(source: Any) -> Any:
-    return source
-
-
-def call(function: Any, *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
-
-
-def picked(owner: Any, index: Any) -> Any:
-    return owner[index]
-
-
-def put(target: Any, index: Any, value: Any, owned: bool) -> None:
-    target[index] = value
-
-
 def spread(as_tuple: bool, *parts: Iterable[Any]) -> Any:
     whole = [item for part in parts for item in part]
     return tuple(whole) if as_tuple else whole
 
 
-def set_attribute(owner: Any, name: str, value: Any) -> None:
-    setattr(owner, name, value)
-
-
-def repeated(one: Any, other: Any) -> Any:
-    return one * other
+MEANINGS: dict[str, Callable[..., Any]] = {
+    "assumed": lambda test, expected, line: bool(test),
+    "branch": lambda test, one, other, kept=(): (one if test else other)(),
+    "call": lambda function, *args, **kwargs: function(*args, **kwargs),
+    "chosen": lambda test, one, other: one() if test else other(),
+    "compared": lambda sign, a, b: getattr(operator, sign)(a, b),
+    "contained": lambda item, container: item in container,
+    "for_": for_,
+    "items": lambda source: source,
+    "joined": joined,
+    "listed": listed,
+    "mapped": lambda function, *args: function(*args),
+    "negated": operator.not_,
+    "picked": operator.getitem,
+    "put": lambda target, index, value, owned: operator.setitem(target, index, value),
+    "repeated": operator.mul,
+    "same": operator.is_,
+    "set_attribute": setattr,
+    "spread": spread,
+    "while_": while_,
+    "yielded": iter,
+}

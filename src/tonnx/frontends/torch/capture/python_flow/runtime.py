@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import Any
 
 from tonnx.frontends.patching import patched_here
-from tonnx.frontends.torch.capture.python_flow import plain
 from tonnx.frontends.torch.capture.python_flow.branch import branch, chosen
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed, compared, negated, same
 from tonnx.frontends.torch.capture.python_flow.dynamic_index import picked
 from tonnx.frontends.torch.capture.python_flow.iterate import call, items, put, repeated, spread
 from tonnx.frontends.torch.capture.python_flow.loop import for_, listed, mapped, while_, yielded
+from tonnx.frontends.torch.capture.python_flow.plain import MEANINGS
 from tonnx.frontends.torch.capture.python_flow.short_circuit import contained, joined
 from tonnx.frontends.torch.capture.python_flow.variables import set_attribute
 
@@ -31,7 +31,7 @@ class _Control:
     def __getattr__(self, name: str) -> Any:
         if name not in _RECORDING:
             raise AttributeError(name)
-        return _RECORDING[name] if patched_here() else getattr(plain, name)
+        return _RECORDING[name] if patched_here() else MEANINGS[name]
 
 
 control = _Control()

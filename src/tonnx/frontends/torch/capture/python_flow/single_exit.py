@@ -70,7 +70,7 @@ class _Exits:
             rest = statements[i + 1 :]
             if isinstance(statement, (ast.Return, ast.Break, ast.Continue)):
                 return [*done, *self._left(statement)]
-            leaves = bool(_leaving(statement))
+            leaves = any(_leaving_body([statement]))
             if isinstance(statement, ast.If) and leaves:
                 one, other = falls(statement.body), falls(statement.orelse)
                 if not (one and other):
@@ -103,7 +103,6 @@ class _Exits:
         return statements + [_flag(name, True, statement) for name in names]
 
     def _inside(self, statement: ast.stmt) -> list[ast.stmt]:
-        """The blocks of a statement."""
         if isinstance(statement, (ast.For, ast.While)):
             return self._loop(statement)
         if isinstance(statement, ast.If):
@@ -140,11 +139,6 @@ class _Exits:
             test = _at(ast.UnaryOp(_at(ast.Not(), loop), _name(names.stop, loop)), loop)
             statements.append(_at(ast.If(test, self._full(after, loop), []), loop))
         return statements
-
-
-def _leaving(node: ast.AST) -> set[type]:
-    """How a statement may leave the block that it stands in."""
-    return {type(statement) for statement in _leaving_body([node])}
 
 
 def _leaving_body(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
