@@ -93,7 +93,7 @@ def half_subject(subject: Subject, halved: Halved, to: str) -> Subject:
     example = {name: array.astype(inputs[name]) for name, array in subject.example.items()}
 
     def narrowed(original: Reference, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        floats = {name: _widened(array, subject.example[name].dtype) for name, array in feeds.items()}
+        floats = {name: array.astype(subject.example[name].dtype, copy=False) for name, array in feeds.items()}
         results = zip(subject.outputs, original(floats), strict=True)
         return [np.asarray(array, outputs[name] or array.dtype) for name, array in results]
 
@@ -120,7 +120,3 @@ def _magnitude(array: np.ndarray) -> float:
 
 def _dtype(value: ir.Value) -> Any:
     return None if value.dtype is None or value.dtype == ir.DataType.STRING else value.dtype.numpy()
-
-
-def _widened(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    return array if array.dtype == dtype else array.astype(dtype)

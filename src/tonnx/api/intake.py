@@ -55,8 +55,11 @@ def _paddle_file(request: ModelRequest, stages: Stages) -> Converted:
 def _paddle_layer(request: ModelRequest, stages: Stages) -> Converted:
     hint = "its inputs are described by input_spec, dynamic_axes and input_shapes"
     _refuse("a Paddle layer", request, (*_TORCH_ONLY, "params"), hint)
-    from tonnx.frontends.paddle.layer import convert_layer
-
+    try:
+        from tonnx.frontends.paddle.layer import convert_layer
+    except ImportError as error:
+        hint = "pip install paddlepaddle==3.3.1"
+        raise MissingDependency("exporting a Paddle layer needs paddle", hint=hint) from error
     return convert_layer(request, stages)
 
 

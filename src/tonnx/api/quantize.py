@@ -137,7 +137,6 @@ class _Request:
 
     @property
     def patterns(self) -> list[str]:
-        """Of names that stay floats."""
         return [self.skip] if isinstance(self.skip, str) else list(self.skip)
 
     @property
@@ -155,11 +154,8 @@ class _Request:
 
 
 def _run(asked: _Request) -> QuantizeResult:
-    """From the request to the proven file."""
     way = _way(asked)
-    check_options(asked.f, asked.external_data, None, None)
-    if asked.report and not isinstance(asked.f, (str, os.PathLike)):
-        raise InvalidArgument("a report is about a file", hint="give a path as f")
+    check_options(asked.f, asked.external_data, None, None, asked.report)
     stages, inputs = Stages(asked.progress), dict(asked.inputs or {})
     with reading.blaming(asked.model):
         with stages("read"):
@@ -285,7 +281,6 @@ class _Way:
 
 
 def _weights(job: _Job, form: Form, by_data: bool) -> Callable[[], Subject]:
-    """Weights alone as integers."""
     rounded, result = job.read(), job.result
     with job.stages("quantise"):
         batches = list(job.asked.feeds(result.model)) if by_data else []

@@ -73,9 +73,7 @@ def read_request(arguments: Mapping[str, Any]) -> ExportRequest:
     saving = {name: classic.pop(name) for name in SAVING if name in classic}
     options |= torch_compat.read(classic, options)
     options |= _fit_target(options, target)
-    check_options(options["f"], options["external_data"], options["rtol"], options["atol"])
-    if options["report"] and not isinstance(options["f"], (str, os.PathLike)):
-        raise InvalidArgument("a report is about a file", hint="give a path as f")
+    check_options(options["f"], options["external_data"], options["rtol"], options["atol"], options["report"])
     options["weights"] = read_weights(options["weights"], options["f"], options["external_data"])
     if options["weights"].stay and not options["export_params"]:
         raise InvalidArgument("a file without weights cannot point at them", hint="leave out export_params, or weights")
@@ -130,8 +128,12 @@ def read_weights(weights: Any, f: Any, external_data: bool | None) -> Weights:
     return Weights(True, names, Path(f))
 
 
-def check_options(f: Any, external_data: bool | None, rtol: float | None, atol: float | None) -> None:
+def check_options(
+    f: Any, external_data: bool | None, rtol: float | None, atol: float | None, report: Any = None
+) -> None:
     """What can be known to be wrong before the long work begins."""
+    if report and not isinstance(f, (str, os.PathLike)):
+        raise InvalidArgument("a report is about a file", hint="give a path as f")
     for name, tolerance in (("rtol", rtol), ("atol", atol)):
         if tolerance is not None and (not isinstance(tolerance, (int, float)) or not tolerance >= 0):
             raise InvalidArgument(f"{name} must be a number that is at least 0, not {tolerance!r}")

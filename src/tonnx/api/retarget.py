@@ -60,7 +60,6 @@ class RetargetResult(Result):
         return "\n".join([*lines, *signature_lines(self.model), *self._change_lines(), *self._proof_lines()])
 
     def _change_lines(self) -> list[str]:
-        """The operators whose number changed."""
         changes = self.changes()
         if not changes:
             return []
@@ -117,9 +116,7 @@ def retarget(
         if external_data or weights != "copy":
             raise InvalidArgument(f"{profile.name} reads one file", hint="leave out external_data and weights")
         external_data = False
-    check_options(f, external_data, rtol, atol)
-    if report and not isinstance(f, (str, os.PathLike)):
-        raise InvalidArgument("a report is about a file", hint="give a path as f")
+    check_options(f, external_data, rtol, atol, report)
     kept = read_weights(weights, f, external_data)
     arrays, stages = dict(inputs or {}), Stages(progress)
     with reading.blaming(model):

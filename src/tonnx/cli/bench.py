@@ -17,7 +17,6 @@ from tonnx.errors import InvalidArgument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx bench``."""
     parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
     parser.add_argument("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
     parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; by default what a file fixes, or 1")
@@ -33,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Measure, report."""
     from tonnx.benching import bench
     from tonnx.cli.arrays import arrays_for
 
@@ -41,13 +39,10 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         raise InvalidArgument(f"cannot write {options.plot}", why=f"there is no folder {Path(options.plot).parent}")
     result = bench(
         *options.models,
-        against=options.against,
+        **specs.same(options, "against threads seconds warmup"),
         batches=options.batch,
-        threads=options.threads,
         sizes=dict(options.size),
         inputs=arrays_for(options.models[0], options.inputs),
-        seconds=options.seconds,
-        warmup=options.warmup,
         memory=not options.no_memory,
         progress=console.stage,
     )

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx generate``."""
     parser.add_argument("package", metavar="PACKAGE", help="the folder that `tonnx export FOLDER` wrote")
     help = "texts to continue or to rewrite; one is shown as it comes"
     parser.add_argument("prompts", nargs="+", metavar="PROMPT", help=help)
@@ -40,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Load, generate."""
     console.stage("load")
     from tonnx.errors import InvalidArgument
     from tonnx.run.model import load
@@ -50,13 +48,9 @@ def run(options: argparse.Namespace, console: Console) -> Report:
     if not isinstance(package, Package):
         raise InvalidArgument(f"{options.package} is a file, not a package", hint="tonnx run runs a file")
     asked: dict[str, Any] = {
-        "max_new_tokens": options.max_new_tokens,
+        **specs.same(options, "max_new_tokens temperature top_k top_p seed"),
         "do_sample": options.sample,
-        "temperature": options.temperature,
-        "top_k": options.top_k,
-        "top_p": options.top_p,
         "num_beams": options.beams,
-        "seed": options.seed,
         "images": options.image,
     }
     if len(options.prompts) == 1 and options.beams == 1 and not options.json and not options.quiet:

@@ -17,7 +17,6 @@ from tonnx.cli.console import Console, Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx optimise``."""
     specs.add_files(parser)
     specs.add(parser, "--size", "a dynamic dimension that gets a fixed size; x.2=224 is the axis 2 of x")
     specs.add(parser, "--rtol")
@@ -25,7 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Optimise, report."""
     from tonnx.api.optimise import optimise
     from tonnx.cli.arrays import of_two_files
 
@@ -33,8 +31,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         options.model,
         options.output,
         sizes=dict(options.size),
-        rtol=options.rtol,
-        atol=options.atol,
+        **specs.same(options, "rtol atol"),
         **of_two_files(options, console),
     )
     return Report(str(result), result.data)

@@ -66,7 +66,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Convert and report."""
     if options.version:
         return Report(f"tonnx {__version__}, with the flags of paddle2onnx 2.1.0", lambda: {"version": __version__})
     if options.model_dir is None and options.save_file is None:
@@ -124,12 +123,9 @@ def _program(options: argparse.Namespace) -> Path:
 
 def _configs(options: argparse.Namespace) -> dict[str, Any]:
     """The flags as `tonnx.paddle.options_of` takes them."""
-    same = (
-        "enable_onnx_checker", "enable_verbose", "optimize_tool", "enable_optimization", "enable_dist_prim_all",
-        "enable_dev_version", "enable_paddle_fallback", "export_fp16_model", "custom_ops",
-    )  # fmt: skip
-    configs = {name: getattr(options, name) for name in same}
-    configs["deploy_backend"] = options.deploy_backend
+    same = """enable_onnx_checker enable_verbose optimize_tool enable_optimization enable_dist_prim_all
+        enable_dev_version enable_paddle_fallback export_fp16_model custom_ops deploy_backend"""
+    configs = specs.same(options, same)
     configs["calibration_file"] = options.save_calibration_file
     configs["external_file"] = options.external_filename
     return configs

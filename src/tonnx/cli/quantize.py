@@ -19,7 +19,6 @@ from tonnx.ir.target import ORT_CPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx quantize``."""
     specs.add_files(parser)
     parser.add_argument("--to", choices=("int8", "int4", "fp16", "bf16"), default="int8", help="the smaller numbers")
     parser.add_argument(
@@ -67,32 +66,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Quantise, report."""
     from tonnx.api.quantize import quantize
     from tonnx.cli.arrays import of_two_files
 
     result = quantize(
         options.model,
         options.output,
-        to=options.to,
-        block=options.block,
         symmetric=not options.asymmetric,
-        skip=options.skip,
-        rounding=options.rounding,
-        data=options.data,
-        recipe=options.recipe,
-        samples=options.samples,
-        method=options.method,
-        percentile=options.percentile,
         activations=int(options.activations) if options.activations.isdigit() else options.activations,
-        max_loss=options.max_loss,
         correct_bias=not options.no_bias_correction,
-        equalise=options.equalise,
-        smooth=options.smooth,
-        keep_io=options.keep_io,
-        runtime=options.runtime,
         opset_version=options.opset,
-        report=options.report,
+        **specs.same(options, "to block skip rounding data recipe samples method percentile max_loss equalise smooth"),
+        **specs.same(options, "keep_io runtime report"),
         **of_two_files(options, console),
     )
     return Report(str(result), result.data)

@@ -16,7 +16,6 @@ from tonnx.ir.target import CANON, OLDEST
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx retarget``."""
     specs.add_files(parser)
     parser.add_argument("--opset", type=specs.opset, metavar="N", help=f"{OLDEST} to {CANON}; or what the target likes")
     specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
@@ -35,7 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Retarget, report."""
     from tonnx.api.retarget import retarget
     from tonnx.cli.arrays import of_two_files
 
@@ -45,13 +43,8 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         options.model,
         options.opset,
         options.output,
-        target=options.target,
         sizes=dict(options.size),
-        rtol=options.rtol,
-        atol=options.atol,
-        weights=options.weights,
-        runtime=options.runtime,
-        report=options.report,
+        **specs.same(options, "target rtol atol weights runtime report"),
         **of_two_files(options, console),
     )
     return Report(str(result), result.data)

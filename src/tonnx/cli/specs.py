@@ -45,7 +45,6 @@ class InputSpec:
 
     @property
     def dynamic(self) -> dict[int, str]:
-        """The dynamic axes and their names."""
         return {axis: dim.name for axis, dim in enumerate(self.dims) if dim.name is not None}
 
 
@@ -86,7 +85,6 @@ def names(text: str) -> list[str]:
 
 
 def opset(text: str) -> int:
-    """An opset that tonnx writes."""
     from tonnx.errors import InvalidArgument
     from tonnx.ir.target import Target
 
@@ -97,7 +95,6 @@ def opset(text: str) -> int:
 
 
 def runtime(text: str) -> str | None:
-    """A runtime profile, or none."""
     from tonnx.errors import InvalidArgument
     from tonnx.ir.target import Target
 
@@ -108,7 +105,6 @@ def runtime(text: str) -> str | None:
 
 
 def target(text: str) -> str:
-    """A target by name."""
     from tonnx.errors import InvalidArgument
     from tonnx.targets import read_profile
 
@@ -208,6 +204,11 @@ def custom_opset(text: str) -> tuple[str, int]:
     if not equals or not domain or not version.isdigit() or int(version) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not of the form DOMAIN=N")
     return domain, int(version)
+
+
+def same(options: argparse.Namespace, names: str) -> dict[str, Any]:
+    """Options that the function behind a command calls as the command line does."""
+    return {name: getattr(options, name) for name in names.split()}
 
 
 def weights(asked: list[str] | None) -> str | list[str]:

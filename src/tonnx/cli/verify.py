@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx verify``."""
     parser.add_argument("model", metavar="FILE", help="the ONNX file")
     parser.add_argument("--against", required=True, metavar="MODEL", help="what it should compute; see above")
     parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
@@ -57,9 +56,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Load, compare, report."""
     from tonnx.api.verify import verify
-    from tonnx.cli.against import example_for
+    from tonnx.cli.arrays import example_for
     from tonnx.frontends.named import importable, is_python, load_against
 
     path = Path(options.model)
@@ -75,14 +73,9 @@ def run(options: argparse.Namespace, console: Console) -> Report:
             loaded.model,
             args,
             kwargs,
-            params=options.params,
-            rtol=options.rtol,
-            atol=options.atol,
-            strict=options.strict,
+            **specs.same(options, "params rtol atol strict seed locate"),
             sizes=not options.no_sizes,
             values=not options.no_values,
-            seed=options.seed,
-            locate=options.locate,
             reproducer=_reproducer(options, path),
             progress=console.stage,
         )

@@ -65,7 +65,6 @@ def write(model: ir.Model, f: str | os.PathLike[str] | BinaryIO, *, external_dat
 
 
 def to_bytes(model: ir.Model) -> bytes:
-    """The model as the bytes of one file."""
     buffer = io.BytesIO()
     write(model, buffer)
     return buffer.getvalue()
@@ -85,7 +84,7 @@ class Staged(staging.Staging):
     def __init__(self, destination: str | os.PathLike[str], *, refer: bool = False) -> None:
         super().__init__(destination, hidden_file=refer)  # readers want the files in its folder or below
         self._refer = refer
-        self._data = _data_file(self.path)
+        self._data = self.path.with_name(f"{self.path.name}.data")
         self._model: ir.Model | None = None
 
     def write(self, model: ir.Model, external_data: bool | None = None) -> int:
@@ -138,10 +137,6 @@ class Staged(staging.Staging):
         name = str(self.destination.with_name(path.name))
         with staging.writing(name), open(path, "wb") as file:  # open, not mkstemp: permissions follow the umask
             return _emit(pieces, file, name)
-
-
-def _data_file(path: Path) -> Path:
-    return path.with_name(path.name + ".data")
 
 
 def _detach(model: ir.Model, files: set[str]) -> None:

@@ -30,10 +30,6 @@ def _in_training(name: str) -> Callable[[Any], Any]:
     return enter
 
 
-def _drop(op: Builder, x: ir.Value, p: float) -> ir.Value:
-    return op.Dropout(x, op.constant(p, T.FLOAT), op.constant(True, T.BOOL))
-
-
 def _kept(op: Builder, x: ir.Value, p: float, whole_channels: bool) -> ir.Value:
     """1 where a value stays, else 0: drawn for each element, or for each channel of each sample."""
     rank = op.rank(x)
@@ -46,7 +42,7 @@ def _kept(op: Builder, x: ir.Value, p: float, whole_channels: bool) -> ir.Value:
 
 @_in_training("aten.dropout")
 def dropout(op: Builder, x: ir.Value, p: float, train: bool) -> ir.Value:
-    return _drop(op, x, p) if train and p else x
+    return op.Dropout(x, op.constant(p, T.FLOAT), op.constant(True, T.BOOL)) if train and p else x
 
 
 @_in_training("aten.feature_dropout")

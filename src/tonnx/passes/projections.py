@@ -17,6 +17,7 @@ from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.passes.match import only_reader
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,13 @@ def _layers(op: Builder, x: ir.Value) -> Iterator[_Layer]:
         if product.op_type != "MatMul" or place != 0 or product.graph is not op.graph or constant(weight) is None:
             continue
         columns = dims_of(weight)
-        add = _only_reader(product.outputs[0])
-        if columns is None or len(columns) != 2 or add is None or add.op_type != "Add" or add.graph is not op.graph:
+        add = only_reader(product.outputs[0], "Add")
+        if columns is None or len(columns) != 2 or add is None:
             continue
         bias = next(value for value in add.inputs if value is not product.outputs[0])
         reshapes = tuple(use.node for use in add.outputs[0].uses())
         if bias is not None and dims_of(bias) == columns[1:] and _all_reshapes(add.outputs[0], reshapes):
             yield _Layer(product, add, bias, reshapes)
-
-
-def _only_reader(value: ir.Value) -> ir.Node | None:
-    uses = list(value.uses())
-    return uses[0].node if len(uses) == 1 and not value.is_graph_output() else None
 
 
 def _all_reshapes(value: ir.Value, readers: tuple[ir.Node, ...]) -> bool:

@@ -4,7 +4,7 @@ opset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -21,7 +21,6 @@ _COMPUTED = frozenset("Add Mul Div Mod Max".split())
 
 
 def keep_from_fusing(model: ir.Model, runtime: str | None) -> int:
-    """Returns how many nodes were changed."""
     fusions = {None: {}, ORT_CPU: _WRONG | _SLOW_ON_CPU}.get(runtime, _WRONG)
     nodes = [node for graph in all_graphs(model) for node in graph if node.domain == ""]
     fused = [(node, change) for node in nodes for applies, change in fusions.get(node.op_type, ()) if applies(node)]
@@ -49,7 +48,8 @@ def _is_zero_padding_of_pool(node: ir.Node) -> bool:
         return False
     pads = constant(node.inputs[1]) if node.inputs[1] is not None else None
     largest = np.inf if pads is None else pads.max(initial=0)
-    return any(user.op_type == "MaxPool" or largest >= min(_window(user)) for user in readers)
+    windows = (user.attributes["kernel_shape"].as_ints() for user in readers if user.op_type != "MaxPool")
+    return any(user.op_type == "MaxPool" for user in readers) or any(largest >= min(window) for window in windows)
 
 
 def _has_float_weights_alone(node: ir.Node) -> bool:
@@ -78,10 +78,6 @@ def _is_folded(value: ir.Value) -> bool:
             return False
         waiting += [] if node is None else node.inputs
     return True
-
-
-def _window(pool: ir.Node) -> Sequence[int]:
-    return pool.attributes["kernel_shape"].as_ints()
 
 
 def _pad_with_almost_zero(op: Builder, node: ir.Node) -> None:

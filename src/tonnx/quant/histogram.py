@@ -58,7 +58,6 @@ class Histogram:
             self._widen()
 
     def _widen(self) -> None:
-        """Merge bins in pairs."""
         merged = self.counts.reshape(-1, 2).sum(1)
         self.counts = np.zeros(2 * _HALF)
         self.counts[_HALF // 2 : _HALF // 2 + _HALF] = merged
@@ -76,7 +75,6 @@ class Histogram:
 
     @property
     def centres(self) -> np.ndarray:
-        """The values that the bins stand for."""
         return (np.arange(2 * _HALF) - _HALF + 0.5) * self.width
 
     def range(self, method: str, levels: int = 256, percentile: float = 99.99) -> tuple[float, float]:
@@ -134,11 +132,6 @@ class Histogram:
         scale = (high - low) / (levels - 1) or 1.0
         rounded = np.rint(inside / scale) * scale - inside
         return float(cut[0]) + float(np.square(rounded).sum()) * self.counts.sum() / max(self.values.size, 1)
-
-    def clipped(self, ends: tuple[float, float]) -> float:
-        """The share of values outside of a range."""
-        outside = (self.centres < ends[0]) | (self.centres > ends[1])
-        return float(self.counts[outside].sum() / max(self.counts.sum() + self.zeros, 1))
 
     def _informative(self, levels: int) -> tuple[float, float]:
         """The cut that loses the least information (Kullback and Leibler), the same on both sides of zero."""

@@ -89,7 +89,8 @@ def report(
         data["verification"] = verification_data(verification)
     data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
     with replacing(target) as page:
-        page.write_text(render(data), encoding="utf-8")
+        html = fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data)
+        page.write_text(html, encoding="utf-8")
     return target
 
 
@@ -128,11 +129,6 @@ def _described(model: ir.Model) -> bool:
     """Whether the file says the types and shapes of all of its values itself; inferring them takes long."""
     values = (value for node in model.graph.all_nodes() for value in node.outputs if value.name)
     return all(value.shape is not None and value.type is not None for value in values)
-
-
-def render(data: Mapping[str, Any]) -> str:
-    """One HTML file with everything in it."""
-    return fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data)
 
 
 def fill(template: Path, scripts: Sequence[Path], data: Mapping[str, Any]) -> str:

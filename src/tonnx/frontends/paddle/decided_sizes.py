@@ -20,6 +20,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+import paddle
+from paddle.jit.dy2static.program_translator import FunctionCache
 
 from tonnx.errors import TonnxError
 from tonnx.frontends.paddle.lower.walk import ProgramWalk
@@ -49,7 +51,6 @@ class Decision:
     """Of operators that were there when it was asked."""
 
     def is_otherwise(self, answer: np.ndarray | None) -> bool:
-        """Whether other sizes give another answer."""
         return False if answer is None else not np.array_equal(answer, self.answer)
 
 
@@ -69,8 +70,6 @@ class Decisions:
 
     def patches(self) -> list[Patch]:
         """What is replaced while the layer is captured."""
-        import paddle
-
         kind, reason = paddle.pir.Value, "Python asks a size for a number"
         names = {"__bool__": bool, "__int__": int, "__index__": int, "__float__": float}
         # Without __iter__, Python asks for x[0], x[1] and so on, without an end.
@@ -95,8 +94,6 @@ class Decisions:
 
     def ask(self, value: Any) -> np.ndarray | None:
         """What a value is at the example's sizes, which is a decision then; None if it depends on more than sizes."""
-        import paddle
-
         if self.shapes is None:
             return None
         program = paddle.static.default_main_program()
@@ -153,8 +150,6 @@ class Decisions:
         return None
 
     def _decided(self, predicate: Any) -> Any:
-        import paddle
-
         answer = self.ask(predicate) if isinstance(predicate, paddle.pir.Value) else None
         return predicate if answer is None else bool(answer.item())
 
@@ -165,8 +160,6 @@ class Decisions:
 
 def _is_outside(program: Any, value: Any) -> bool:
     """Whether a value stands outside of loops and branches, and what is being captured does, too."""
-    import paddle
-
     block = program.global_block()
     op = value.get_defining_op()
     here = paddle.base.libpaddle.pir.get_current_insertion_point().block()
@@ -175,8 +168,6 @@ def _is_outside(program: Any, value: Any) -> bool:
 
 def _so_far(program: Any, value: Any) -> Program:
     """The program that is being captured, with one value as its output."""
-    import paddle
-
     block = program.global_block()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "program.json"
@@ -326,8 +317,6 @@ def _thresholds(program: Program) -> list[int]:
 @cache
 def _converted() -> Any:
     """The code that Paddle has converted for our captures."""
-    from paddle.jit.dy2static.program_translator import FunctionCache
-
     return FunctionCache()
 
 
@@ -346,8 +335,6 @@ def _call(original: Any, function: Any) -> Any:
         return original(function)
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        import paddle
-
         parts = args[0] if len(args) == 1 and isinstance(args[0], (list, tuple)) else args
         tensors = [part for part in parts if isinstance(part, paddle.pir.Value)]
         return symbolic(*args) if tensors and not kwargs else function(*args, **kwargs)
@@ -357,8 +344,6 @@ def _call(original: Any, function: Any) -> Any:
 
 def _folded(name: str) -> Callable[..., Any]:
     def fold(*args: Any) -> Any:
-        import paddle
-
         parts = list(args[0]) if len(args) == 1 else list(args)
         is_tensor = [isinstance(part, paddle.pir.Value) for part in parts]
         whole = all("int" in str(p.dtype) if t else isinstance(p, int) for p, t in zip(parts, is_tensor, strict=True))
@@ -371,8 +356,6 @@ def _folded(name: str) -> Callable[..., Any]:
 
 def _rounded(name: str) -> Callable[..., Any]:
     def round_to(x: Any) -> Any:
-        import paddle
-
         return paddle.cast(getattr(paddle, name)(x), "int64") if "float" in str(x.dtype) else x
 
     return round_to

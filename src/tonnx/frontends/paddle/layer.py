@@ -1,7 +1,7 @@
 """A Paddle layer, captured by Paddle's own dynamic-to-static and then read like any other saved model.
 
 ``paddle.jit.save`` writes it into a temporary folder: there is one way in, not two. What the file is compared with is
-the layer itself, run eagerly in this process. Paddle is imported late: where a layer is, it is there.
+the layer itself, run eagerly in this process.
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import paddle
+from paddle.jit.dy2static.program_translator import StaticFunction
+from paddle.static import InputSpec
 
-from tonnx.errors import CaptureError, InvalidArgument, MissingDependency, TonnxError
+from tonnx.errors import CaptureError, InvalidArgument, TonnxError
 from tonnx.frontends.dynamic_axes import axis_names, checked_axes
 from tonnx.frontends.paddle.convert import PICTURES, Original, examples, lower
 from tonnx.frontends.paddle.decided_sizes import Decisions, other_ways, split
@@ -99,11 +102,6 @@ def _is_nothing(args: Any) -> bool:
 
 
 def _check(model: Any) -> None:
-    try:
-        import paddle
-    except ImportError as error:
-        hint = "pip install paddlepaddle==3.3.1"
-        raise MissingDependency("exporting a Paddle layer needs paddle", hint=hint) from error
     if not paddle.in_dynamic_mode():
         raise InvalidArgument("paddle is in static mode", hint="call paddle.disable_static() before the export")
     if any(kind.__module__.partition(".")[0] == "torch" for kind in type(model).__mro__):
@@ -116,9 +114,6 @@ def _check(model: Any) -> None:
 
 def _as_layer(model: Any) -> tuple[Any, Any]:
     """The model as a layer without wrappers, and the Python function that is captured."""
-    import paddle
-    from paddle.jit.dy2static.program_translator import StaticFunction
-
     if isinstance(model, paddle.DataParallel):
         model = model._layers
     is_layer = isinstance(model, paddle.nn.Layer)
@@ -130,8 +125,6 @@ def _as_layer(model: Any) -> tuple[Any, Any]:
 
 def _own_spec(model: Any) -> Any:
     """What the model says of its inputs: ``to_static(input_spec=…)``, its last call, or the file it was loaded from."""
-    from paddle.jit.dy2static.program_translator import StaticFunction
-
     if hasattr(model, "_input_spec") and hasattr(model, "program"):  # of paddle.jit.load
         return model._input_spec()
     function = getattr(model, "forward", model)
@@ -147,8 +140,6 @@ def _own_spec(model: Any) -> Any:
 
 def _unnamed(spec: Any) -> Any:
     """Of a call: Paddle has made names up, which say nothing."""
-    from paddle.static import InputSpec
-
     return InputSpec(list(spec.shape), spec.dtype) if isinstance(spec, InputSpec) else spec
 
 
@@ -177,8 +168,6 @@ def _shapes(call: LayerCall, request: ModelRequest) -> dict[str, list[int]]:
 
 
 def _array(leaf: Leaf) -> Any:
-    import paddle
-
     return to_array(leaf.value) if isinstance(leaf.value, paddle.Tensor) else leaf.value
 
 
@@ -203,8 +192,6 @@ def _captured(
 
 def _ways(model: Any, call: LayerCall, saving: Mapping[str, Any]) -> Iterator[Decisions]:
     """As Paddle does it; failing that, with what is asked of sizes answered by the example's, then also branches."""
-    import paddle
-
     yield Decisions()
     if "output_spec" in saving or not paddle.framework.use_pir_api():
         return
@@ -249,9 +236,6 @@ def _empty_recorders() -> list[Patch]:
 def _saved(
     path: Path, model: Any, function: Any, call: LayerCall, saving: Mapping[str, Any], decided: Decisions
 ) -> Loaded:
-    import paddle
-    from paddle.static import InputSpec
-
     def spec(leaf: Leaf) -> Any:
         return InputSpec(list(leaf.shape), leaf.dtype, leaf.name)
 
@@ -279,8 +263,6 @@ def _plain(model: Any, function: Any) -> Iterator[Any]:
 
     A ``forward`` that ``to_static`` has wrapped is unwrapped for the time.
     """
-    from paddle.jit.dy2static.program_translator import StaticFunction
-
     members = (getattr(type(model), name, None) for name in dir(type(model)) if name != "forward")
     if any(isinstance(member, StaticFunction) for member in members):  # Paddle would save those as well
         yield _around(function, [model])
@@ -295,8 +277,6 @@ def _plain(model: Any, function: Any) -> Iterator[Any]:
 
 def _around(function: Any, layers: Sequence[Any]) -> Any:
     """A layer whose forward is ``function``, and whose parameters are those of ``layers``."""
-    import paddle
-
     layer = paddle.nn.Layer()
     for i, part in enumerate(layers):
         layer.add_sublayer(f"layer_{i}", part)
@@ -306,8 +286,6 @@ def _around(function: Any, layers: Sequence[Any]) -> Any:
 
 def _layers_of(function: Any) -> list[Any]:
     """The layers that a function refers to by name."""
-    import paddle
-
     own = getattr(function, "__self__", None)  # of a method
     try:
         names = inspect.getclosurevars(getattr(function, "__func__", function))
@@ -324,7 +302,6 @@ def _apart(layer: Any, decided: Decisions) -> Iterator[None]:
     Paddle 3.3 takes an output that is an input plus a number for the input itself, and a value that is returned twice
     for one output.
     """
-    import paddle
 
     def copied(_: Any, __: Any, outputs: Any) -> Any:
         copies = paddle.utils.map_structure(lambda part: paddle.assign(part) if is_tensor(part) else part, outputs)

@@ -22,7 +22,6 @@ scalar_tensor = lower("aten.scalar_tensor")(lambda op, s, dtype=None: as_value(o
 
 
 def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType | None) -> ir.Value:
-    """``value`` everywhere."""
     if isinstance(value, ir.Value) and value.const_value is None:
         return op.Expand(op.cast(value, dtype), op.vector(sizes)) if sizes else op.cast(value, dtype)
     filler = as_value(op, value, dtype)
@@ -37,7 +36,6 @@ def full(op: Builder, sizes: Sequence[Size], value: Operand, dtype: ir.DataType 
 
 
 def full_like(op: Builder, x: ir.Value, value: Operand, dtype: ir.DataType | None = None) -> ir.Value:
-    """``value`` in the shape of ``x``."""
     return full(op, op.sizes(x), value, dtype or x.dtype)
 
 
@@ -229,9 +227,7 @@ _COPIES = """clone contiguous detach detach_copy alias alias_copy lift lift_fres
     _lazy_clone _to_cpu"""
 
 
-@lower(*(f"aten.{name}" for name in _COPIES.split()))
-def unchanged(op: Builder, x: ir.Value) -> ir.Value:
-    return x
+unchanged = lower(*(f"aten.{name}" for name in _COPIES.split()))(lambda op, x: x)
 
 
 @lower("aten.real", "aten.conj", "aten.conj_physical", "aten._conj", "aten.resolve_conj", "aten.resolve_neg")

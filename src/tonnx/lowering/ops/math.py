@@ -307,9 +307,7 @@ _LARGEST = {
 # Integers
 
 
-@lower("aten.gcd")
-def gcd(op: Builder, x: ir.Value, other: ir.Value) -> ir.Value:
-    return _common_divisor(op, *_wide(op, x, other))
+gcd = lower("aten.gcd")(lambda op, x, other: _common_divisor(op, *_wide(op, x, other)))
 
 
 @lower("aten.lcm")

@@ -243,9 +243,7 @@ def adaptive_max_pool(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> 
     return values, _max_places(op, x, output_size, lead)
 
 
-@lower("tonnx.adaptive_max")
-def adaptive_maxima(op: Builder, x: ir.Value, output_size: Sequence[Size]) -> ir.Value:
-    return adaptive_max_pool(op, x, output_size)[0]
+adaptive_maxima = lower("tonnx.adaptive_max")(lambda op, x, output_size: adaptive_max_pool(op, x, output_size)[0])
 
 
 def _members(op: Builder, size: Size, count: Size) -> ir.Value:

@@ -1,4 +1,4 @@
-"""A Paddle layer as a function on arrays: what the file of a layer is compared with. Imports paddle late."""
+"""A Paddle layer as a function on arrays: what the file of a layer is compared with."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import paddle
+from paddle.jit.dy2static.program_translator import ProgramTranslator
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.paddle.reference.rounded import rounded
@@ -20,8 +22,6 @@ from tonnx.frontends.patching import How, Patch, exclusive, patched, restored
 @contextlib.contextmanager
 def inference(layer: Any) -> Iterator[None]:
     """Inference mode, without gradients; training flags and buffers are put back as they were."""
-    import paddle
-
     layers = [layer, *layer.sublayers()] if isinstance(layer, paddle.nn.Layer) else []
     buffers = [(part, name, value) for part in layers for name, value in part._buffers.items() if value is not None]
     before = [(value, value.clone()) for _, _, value in buffers if value._is_initialized()]
@@ -54,8 +54,6 @@ class Eager:
         self._patches = [*GUARDS, *([] if rounding is None else rounded(rounding))]
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-        import paddle
-
         arrays = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
             with exclusive(), inference(self._model), _without_static(), patched(self._patches):
@@ -73,9 +71,6 @@ class Eager:
 @contextlib.contextmanager
 def _without_static() -> Iterator[None]:
     """Python runs what ``to_static`` has wrapped: the file is compared with the user's code, not with its capture."""
-    import paddle
-    from paddle.jit.dy2static.program_translator import ProgramTranslator
-
     with restored(partial(paddle.jit.enable_to_static, ProgramTranslator().enable_to_static)):
         paddle.jit.enable_to_static(False)
         yield
@@ -116,8 +111,6 @@ GUARDS = (
 
 def to_tensor(array: Any, leaf: Leaf) -> Any:
     """An array as the tensor that the model wants; without one, a tensor of ones."""
-    import paddle
-
     if array is None:
         return paddle.ones([max(d, 1) for d in leaf.shape], "float32").cast(leaf.dtype)
     if isinstance(array, paddle.Tensor):
@@ -129,8 +122,6 @@ def to_tensor(array: Any, leaf: Leaf) -> Any:
 
 def to_array(tensor: Any) -> np.ndarray:
     """A tensor as an array; Paddle gives the bits of bfloat16 as integers."""
-    import paddle
-
     if tensor.dtype == paddle.bfloat16:
         return np.asarray(tensor.cast("float32").numpy()).astype(ml_dtypes.bfloat16)
     return np.asarray(tensor.numpy())

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import paddle
 
 from tonnx.frontends.patching import Patch
 
@@ -41,14 +42,10 @@ def rounded(seed: int) -> list[Patch]:
 
 
 def _run(draw: np.random.Generator, original: Any, *args: Any, **kwargs: Any) -> Any:
-    import paddle
-
     return paddle.utils.map_structure(partial(_moved, draw), original(*args, **kwargs))
 
 
 def _moved(draw: np.random.Generator, value: Any) -> Any:
-    import paddle
-
     kind = str(value.dtype).rpartition(".")[2] if isinstance(value, paddle.Tensor) and value.size else ""
     if kind not in _STEPS:
         return value

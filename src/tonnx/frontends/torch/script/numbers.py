@@ -158,15 +158,9 @@ def _bool(op: Builder, x: Any) -> ir.Value:
 def _logical(op_type: str, bitwise: str) -> Callable[..., ir.Value]:
     def emit(op: Builder, a: Any, b: Any) -> Any:
         if _is_bool(a) and _is_bool(b):
-            for one, other in ((a, b), (b, a)):  # `True and x` is x
-                if one is True and op_type == "And":
-                    return other
-                if one is False and op_type == "Or":
-                    return other
-                if one is False and op_type == "And":
-                    return False
-                if one is True and op_type == "Or":
-                    return True
+            for one, other in ((a, b), (b, a)):  # `True and x` is x, `False and x` is False
+                if isinstance(one, bool) and op_type != "Xor":
+                    return other if one is (op_type == "And") else one
             return getattr(op, op_type)(_bool(op, a), _bool(op, b))
         return getattr(op, bitwise)(_int64(op, a), _int64(op, b))
 
