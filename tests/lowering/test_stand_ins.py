@@ -19,7 +19,7 @@ from tonnx.errors import LoweringError, Occurrence, UnsupportedOp
 from tonnx.frontends.paddle.lower import rules as paddle_rules
 from tonnx.ir.build import Builder, Names
 from tonnx.lowering import rules
-from tonnx.lowering.stand_ins import StandIn, fault_at, hangs_on_stand_in
+from tonnx.lowering.walk import StandIn, fault_at, hangs_on_stand_in
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 X = torch.linspace(0.5, 2, 9).reshape(3, 3)

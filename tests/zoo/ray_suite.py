@@ -26,7 +26,7 @@ from bench.document import write_section
 from tests.zoo.conftest import write_net
 from tonnx.zoo.compare import regressions
 from tonnx.zoo.engines import LocalEngine, RayEngine
-from tonnx.zoo.jobs import Job, Needs
+from tonnx.zoo.manifest import Job, Needs
 from tonnx.zoo.page import page_data, write_page
 from tonnx.zoo.process import Limits
 from tonnx.zoo.results import Journal, read_rows

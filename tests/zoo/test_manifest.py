@@ -8,8 +8,7 @@ import pytest
 
 from tonnx.cli.zoo import _commands
 from tonnx.errors import InvalidArgument
-from tonnx.zoo.jobs import Job
-from tonnx.zoo.manifest import read_manifest
+from tonnx.zoo.manifest import Job, read_manifest
 
 
 def jobs_of(tmp_path: Path, text: str) -> list[Job]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.reporting.test_report import _errors, _open, browser  # noqa: F401 (a fixture)
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.page import write_page
 from tonnx.zoo.store import Store
 from tonnx.zoo.work import empty_row

@@ -16,7 +16,7 @@ from tests.zoo.conftest import write_net
 from tonnx.cli import main
 from tonnx.zoo import compare, process, results, work
 from tonnx.zoo.engines import LocalEngine
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.process import Limits
 from tonnx.zoo.run import run_zoo
 from tonnx.zoo.sources import Sources

@@ -21,12 +21,12 @@ Examples:
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report, trial_lines
-from tonnx.cli.paddle import export_layer, export_paddle
 from tonnx.frontends.named import is_paddle
 from tonnx.ir.target import CANON, DEFAULT, OLDEST, ORT_CPU
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx export``."""
     parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, an archive, or a Paddle model")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
     parser.add_argument(
@@ -145,7 +144,6 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Load, export, report."""
     if _is_checkpoint(options):
         return _export_package(options, console)
     input_specs = [*options.input, *options.input_shapes]
@@ -181,16 +179,10 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
     result = export_package(
         options.model,
         options.output,
-        task=options.task,
         opset_version=options.opset,
-        runtime=options.runtime,
-        layout=options.layout,
         weights=str(weights),
         verify=False if options.no_verify else options.verify,
-        tokens=options.tokens,
-        to=options.to,
-        trust_remote_code=options.trust_remote_code,
-        allow_pickle=options.allow_pickle,
+        **specs.same(options, "task runtime layout tokens to trust_remote_code allow_pickle"),
         progress=console.stage,
     )
     return Report(str(result), result.data, lambda: "\n".join(map(str, result.exports.values())))
@@ -198,26 +190,18 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     return {
-        "output_names": options.output_names,
+        **specs.same(
+            options, "output_names target external_data keep_initializers_as_inputs training"
+        ),
+        **specs.same(options, "strip_doc_string recipe embed_preprocessing runtime report rtol atol"),
         "opset_version": options.opset,
-        "target": options.target,
         "do_constant_folding": not options.no_fold,
         "fuse_conv_bn": not options.no_fuse_conv_bn,
-        "external_data": options.external_data,
         "weights": specs.weights(options.weights),
         "export_params": not options.no_params,
-        "keep_initializers_as_inputs": options.keep_initializers_as_inputs,
-        "training": options.training,
         "operator_export_type": options.operator_export_type.replace("-", "_"),
         "custom_opsets": dict(options.custom_opset),
-        "strip_doc_string": options.strip_doc_string,
-        "recipe": options.recipe,
-        "embed_preprocessing": options.embed_preprocessing,
-        "runtime": options.runtime,
-        "report": options.report,
         "verify": False if options.no_verify else options.verify,
-        "rtol": options.rtol,
-        "atol": options.atol,
         "progress": console.stage,
     }
 
@@ -261,3 +245,86 @@ def _details(result: ExportResult) -> str:
     if result.verification is not None:
         lines += trial_lines(result.verification)
     return "\n".join(lines)
+
+
+# Paddle models; saved ones need neither paddle nor torch
+
+
+def input_shapes(input_specs: list[specs.InputSpec]) -> dict[str, list[int | str | None]]:
+    """What the user said of the inputs, as `tonnx.export` takes it."""
+    shapes: dict[str, list[int | str | None]] = {}
+    for spec in input_specs:
+        if spec.name is None:
+            raise argparse.ArgumentTypeError("an input of a Paddle model is given with its name, as x:1,3,224,224")
+        shapes[spec.name] = [dim.size if dim.name is None else dim.name or None for dim in spec.dims]
+    return shapes
+
+
+def export_paddle(options: argparse.Namespace, input_specs: list[specs.InputSpec], **common: Any) -> ExportResult:
+    """Export the saved model that MODEL names."""
+    from tonnx.api.export import export
+    from tonnx.cli.arrays import read_arrays
+
+    return export(
+        options.model,
+        read_arrays(options.inputs),
+        options.output,
+        params=options.params,
+        input_shapes=input_shapes(input_specs) or None,
+        dynamic_axes=dict(options.dynamic) or None,
+        input_names=options.input_names,
+        **common,
+    )
+
+
+def mentions_paddle(target: str) -> bool:
+    """Whether the file that MODEL names speaks of paddle: only then it is looked into for a layer."""
+    from tonnx.frontends.named import split_target
+
+    try:
+        file, module, _ = split_target(target)
+        if file is None:
+            spec = find_spec(str(module))
+            file = Path(spec.origin or "" if spec is not None else "")
+        return "paddle" in file.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ImportError, ValueError):
+        return False
+
+
+def export_layer(options: argparse.Namespace, input_specs: list[specs.InputSpec], **common: Any) -> ExportResult | None:
+    """Export the Paddle layer that MODEL names; None if it names something else."""
+    from tonnx.frontends.named import importable, load_any
+
+    with importable(options.model):
+        if not mentions_paddle(options.model):
+            return None
+        loaded = load_any(options.model)
+        if not any(kind.__module__.partition(".")[0] == "paddle" for kind in type(loaded.model).__mro__):
+            return None
+        from tonnx.api.export import export
+        from tonnx.cli.arrays import read_arrays
+
+        arrays = read_arrays(options.inputs)
+        axes = {spec.name or "": {a: n for a, n in spec.dynamic.items() if n} for spec in input_specs if spec.name}
+        for name, named in options.dynamic:
+            axes.setdefault(name, {}).update(named)
+        return export(
+            loaded.model,
+            loaded.args if loaded.args is not None and not arrays else (),
+            options.output,
+            kwargs=arrays or loaded.kwargs,
+            input_spec=_specs(input_specs),
+            dynamic_axes={name: named for name, named in axes.items() if named} or None,
+            input_names=options.input_names,
+            **common,
+        )
+
+
+def _specs(input_specs: list[specs.InputSpec]) -> Any:
+    """The inputs as ``paddle.jit.save`` takes them."""
+    from paddle.static import InputSpec as PaddleSpec
+
+    return [
+        PaddleSpec([dim.size if dim.name is None else None for dim in spec.dims], spec.dtype or "float32", spec.name)
+        for spec in input_specs
+    ] or None

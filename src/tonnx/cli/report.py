@@ -18,7 +18,6 @@ from tonnx.cli.console import Console, Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of ``tonnx report``."""
     parser.add_argument("model", metavar="MODEL", help="the ONNX file")
     parser.add_argument("-o", "--output", metavar="FILE", help="the page; MODEL with .html if not given")
     add_page_arguments(parser)
@@ -38,7 +37,6 @@ def add_page_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
-    """Collect, write, say where."""
     path, equal = write_page(options, console, options.output)
     return page_report(path, equal, options)
 
@@ -75,7 +73,7 @@ def write_page(options: argparse.Namespace, console: Console, output: str | Path
 def _compared(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     """The proof and the differences at every value inside, for the page."""
     from tonnx.api.verify import verify
-    from tonnx.cli.against import example_for
+    from tonnx.cli.arrays import example_for
     from tonnx.frontends.named import importable, is_python, load_against
 
     path = Path(options.model)

@@ -11,9 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import onnx_ir as ir
+
 from tonnx.errors import LoweringError, Occurrence, TonnxError
 from tonnx.ir.build import Builder, UnknownRank
-from tonnx.lowering.stand_ins import fault_at, hangs_on_stand_in
 
 FAULTS = (AssertionError, AttributeError, IndexError, KeyError, NotImplementedError, TypeError, ValueError)
 """What a rule raises when it is given something that it was not written for."""
@@ -58,7 +59,6 @@ class GraphWalk:
         raise NotImplementedError
 
     def operands_of(self, node: Any) -> Iterable[Any]:
-        """The values that a node reads."""
         raise NotImplementedError
 
     def stand_in_for(self, node: Any) -> Any:
@@ -110,3 +110,43 @@ class GraphWalk:
             why=f"{type(error).__name__}: {error}",
             hint=f"this is a fault of tonnx; please report it {self.to_report}",
         )
+
+
+class StandIn(ir.Value):
+    """A value that no node makes, and that is no input either."""
+
+    def __init__(self, dtype: ir.DataType, shape: ir.Shape | None) -> None:
+        super().__init__(None, index=None, name="unsupported", type=ir.TensorType(dtype), shape=shape)
+
+
+def hangs_on_stand_in(values: Iterable[Any]) -> bool:
+    pending, seen = list(values), set[int]()
+    while pending:
+        value = pending.pop()
+        if isinstance(value, (list, tuple)):
+            pending += value
+            continue
+        if isinstance(value, StandIn):
+            return True
+        if not isinstance(value, ir.Value) or id(value) in seen:
+            continue
+        seen.add(id(value))
+        maker = value.producer()
+        if maker is None:
+            continue
+        pending += maker.inputs
+        for attribute in maker.attributes.values():
+            if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
+                body = attribute.as_graph()
+                pending += body.outputs
+                pending += [operand for node in body.all_nodes() for operand in node.inputs]
+    return False
+
+
+def fault_at(error: Exception, operator: str, module: str, source: str) -> Occurrence:
+    """A fault of a rule as one more operator that cannot be exported, with the reason."""
+    if isinstance(error, TonnxError):
+        reason = ", ".join(part for part in (error.what, error.why) if part)
+    else:
+        reason = f"{type(error).__name__}: {error}"
+    return Occurrence(operator, module, source, " ".join(reason.split()))

@@ -16,11 +16,10 @@ from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
 from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.before import prepare
 from tonnx.run.decoding import FEATURES, Asked, Decoder, Prompts, decode, padded, token_steps
-from tonnx.run.features import features_of, longest
+from tonnx.run.features import features_of, longest, read_wav
 from tonnx.run.pictures import open_picture
 from tonnx.run.recipe import read_recipe
 from tonnx.run.rules import Rules
-from tonnx.run.sounds import read_wav
 
 MANIFEST = "tonnx_package.json"
 """What is in a package: the task, the files, and which output is which input of the next step."""
@@ -336,11 +335,9 @@ class Package:
         return np.stack([prepare(picture, recipe).pixels() for picture in pictures])
 
     def _sound(self, sound: Any) -> np.ndarray:
-        """One sound as the network takes it."""
         return self._prepared(self._samples(sound))
 
     def _samples(self, sound: Any) -> np.ndarray:
-        """Samples between -1 and 1."""
         rate = int(self._preparation.get("sampling_rate", 16_000))
         return read_wav(sound, rate) if isinstance(sound, (str, os.PathLike)) else np.asarray(sound, np.float32)
 

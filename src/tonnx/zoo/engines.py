@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tonnx.errors import InvalidArgument, MissingDependency, cause_of, first_line
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.process import FAILED
 from tonnx.zoo.store import Store
 from tonnx.zoo.work import Row, do, empty_row
@@ -41,7 +41,6 @@ class LocalEngine:
         self.slots = jobs or max(1, (os.cpu_count() or 1) // 2)
 
     def run(self, tasks: Sequence[Task], store: Store) -> Iterator[Row]:
-        """One row for each task."""
         stop = threading.Event()
         with ThreadPoolExecutor(self.slots) as pool:
             futures = {pool.submit(do, job, store, mark, stop): job for job, mark in tasks}
@@ -76,7 +75,6 @@ class RayEngine:
             import_ray().shutdown()
 
     def run(self, tasks: Sequence[Task], store: Store) -> Iterator[Row]:
-        """One row for each task: Ray gives one result for a task, however often it had to be tried."""
         ray = import_ray()
         waiting, running = list(reversed(tasks)), dict[Any, Task]()
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]

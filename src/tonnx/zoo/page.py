@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tonnx.reporting.page import fill
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.sources import versions
 from tonnx.zoo.store import Store
 from tonnx.zoo.work import Row

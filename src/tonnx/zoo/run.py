@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from tonnx.errors import InvalidArgument, did_you_mean
 from tonnx.zoo.engines import LOST, Engine
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.page import write_page
 from tonnx.zoo.process import MEMORY, OK, TIMEOUT
 from tonnx.zoo.results import Journal, read_rows

@@ -18,7 +18,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 
 import tonnx
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 
 _ALWAYS = ("onnx", "onnx-ir", "onnxruntime", "numpy", "torch", "paddlepaddle")
 _CHUNK = 1 << 20

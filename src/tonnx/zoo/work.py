@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tonnx.zoo.jobs import Job
+from tonnx.zoo.manifest import Job
 from tonnx.zoo.process import FAILED, OK, Ended, Limits, run_limited
 from tonnx.zoo.store import Store
 

@@ -21,9 +21,8 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.ir.provenance import forget
-from tonnx.lowering.stand_ins import StandIn
 from tonnx.lowering.values import is_float, is_integer
-from tonnx.lowering.walk import GraphWalk, Origin
+from tonnx.lowering.walk import GraphWalk, Origin, StandIn
 
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
 _MAIN = ("Out", "Output", "Y", "Result", "out")
@@ -78,7 +77,6 @@ class ProgramWalk(GraphWalk):
         self.ops(self.needed.ops(block))
 
     def ops(self, nodes: Iterable[Op]) -> None:
-        """Lower operators one after another."""
         for node in nodes:
             self._lower(node)
 

@@ -32,8 +32,7 @@ from tonnx.ir.provenance import INSIDE
 from tonnx.ir.reach import reached
 from tonnx.lowering import complex as pairs
 from tonnx.lowering.rules import CAPTURED
-from tonnx.lowering.stand_ins import StandIn
-from tonnx.lowering.walk import GraphWalk, Origin, place
+from tonnx.lowering.walk import GraphWalk, Origin, StandIn, place
 
 DROPPED = frozenset(
     """aten._assert_async aten._assert_scalar aten._assert_tensor_metadata aten._assert_async.msg
@@ -116,7 +115,6 @@ class FxWalk(GraphWalk):
         return [self.resolve(item) for item in (results if isinstance(results, (list, tuple)) else [results])]
 
     def sequence(self, nodes: Sequence[Node]) -> None:
-        """Lower the calls among nodes, in order."""
         for node in nodes:
             if node.op == "get_attr":
                 self.define(node, operator.attrgetter(str(node.target))(self._module))
@@ -330,7 +328,6 @@ class FxWalk(GraphWalk):
 
     @contextlib.contextmanager
     def inside(self, op: Builder) -> Iterator[None]:
-        """Lower into an inner graph."""
         outer = self.op
         with op:
             self.op = op
@@ -350,7 +347,6 @@ class FxWalk(GraphWalk):
                 self._memory.restore(state)
 
     def root(self, node: Node) -> Node:
-        """The tensor whose memory a node shares."""
         return node if self._memory is None else self._memory.root(node)
 
     def write(self, node: Node, value: ir.Value) -> None:

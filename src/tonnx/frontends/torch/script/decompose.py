@@ -23,7 +23,7 @@ from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.script import dtypes
 from tonnx.frontends.torch.script.values import Tensor
 from tonnx.lowering.complex import is_complex
-from tonnx.lowering.stand_ins import hangs_on_stand_in
+from tonnx.lowering.walk import hangs_on_stand_in
 
 if TYPE_CHECKING:
     from tonnx.frontends.torch.script.operators import Operator

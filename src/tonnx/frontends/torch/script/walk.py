@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any
 
@@ -23,8 +22,7 @@ from tonnx.ir.build import Builder
 from tonnx.ir.provenance import SOURCE
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
-from tonnx.lowering.stand_ins import StandIn
-from tonnx.lowering.walk import GraphWalk, Origin, place
+from tonnx.lowering.walk import GraphWalk, Origin, StandIn, place
 
 _IGNORED = frozenset(
     """prim::Print aten::warn prim::Enter prim::Exit aten::manual_seed prim::TimePoint prim::AddStatValue
@@ -69,7 +67,6 @@ class ScriptWalk(GraphWalk):
     # Graphs and blocks
 
     def method(self, module: Object, name: str, arguments: Sequence[Any]) -> Any:
-        """The result of a method of a module."""
         key = (id(module.handle), name)
         if key not in self._graphs:
             self._graphs[key] = graphs.ready(module.handle._get_method(name).graph)
@@ -107,7 +104,7 @@ class ScriptWalk(GraphWalk):
         if kind == graphs.LEAVE:
             self._lines.pop()
             return
-        with self._origin(node):
+        with self.op.origin(self._path, _title(node), self.line(node)):
             self._lower(node)
 
     def _lower(self, node: Any) -> None:
@@ -231,16 +228,12 @@ class ScriptWalk(GraphWalk):
 
     # Where
 
-    def _origin(self, node: Any) -> AbstractContextManager[None]:
-        return self.op.origin(self._path, _title(node), self.line(node))
-
     def origin_of(self, node: Any) -> Origin:
         line = self.line(node)
         return Origin(_title(node), self._path, line, place(line, self._path))
 
     @property
     def _path(self) -> str:
-        """The module of what is lowered now."""
         return self._modules[-1].path if self._modules else ""
 
     def line(self, node: Any) -> str:
@@ -248,7 +241,6 @@ class ScriptWalk(GraphWalk):
         return graphs.line_of(graphs.source_range(node)) or self._lines[-1]
 
     def note_once(self, note: str) -> None:
-        """Tell the user, once."""
         if note not in self.notes:
             self.notes.append(note)
 
