@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument, TonnxError, VerificationFailed
 from tonnx.ir.build import Builder, Names, Size
+from tonnx.ir.rewrite import names_in
 from tonnx.ir.target import CANON, OLDEST_RUN, Target
 from tonnx.proof.subject import Subject
 from tonnx.run.before import NOT_ONE_SIZE, prepare
@@ -32,7 +33,7 @@ def embed(model: ir.Model, subject: Subject, recipe: Recipe, target: Target) -> 
     port = _picture_input(graph)
     image = _image_input(port, recipe)
     first = next(iter(graph))
-    names = Names(_names(graph))
+    names = Names(names_in(model))
     op = Builder(graph, names=names, before=first)
     place = list(graph.inputs).index(port)
     with op, op.origin("preprocessing", "recipe"):
@@ -50,13 +51,6 @@ def embed(model: ir.Model, subject: Subject, recipe: Recipe, target: Target) -> 
 def store(model: ir.Model, recipe: Recipe) -> None:
     """Keep a recipe in the model's metadata: ``tonnx run`` then needs nothing else."""
     model.metadata_props[METADATA_KEY] = recipe.to_json()
-
-
-def _names(graph: ir.Graph) -> list[str]:
-    names = [value.name for value in (*graph.inputs, *graph.initializers.values()) if value.name]
-    for node in graph.all_nodes():
-        names += [node.name or "", *(output.name or "" for output in node.outputs)]
-    return names
 
 
 def _picture_input(graph: ir.Graph) -> ir.Value:
