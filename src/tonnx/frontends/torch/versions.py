@@ -268,6 +268,7 @@ PRIVATE = {
     "torch._C.ScriptList": _SCRIPT,
     "torch._C.ScriptModule": _SCRIPT,
     "torch._C.ScriptObject": _SCRIPT,
+    "torch._C.TensorBase": _RECORDER,
     "torch._C.TensorType": _SCRIPT,
     "torch._C._VariableFunctions": _TRAINING,
     "torch._C._nn": _TRAINING,
