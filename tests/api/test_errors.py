@@ -44,6 +44,12 @@ def t(*shape: int) -> torch.Tensor:
     return torch.randn(shape)
 
 
+def _closed() -> io.BytesIO:
+    buffer = io.BytesIO()
+    buffer.close()
+    return buffer
+
+
 def here(text: str) -> str:
     """``tests/api/test_errors.py:N`` of the line that has the comment ``# text``."""
     lines = Path(__file__).read_text(encoding="utf-8").splitlines()
@@ -103,6 +109,12 @@ WRONG: list[tuple[str, dict[str, Any], list[str]]] = [
     ("f is empty", {"f": ""}, ["path of a file", "''"]),
     ("no such folder", {"f": "no/such/folder/net.onnx"}, ["no/such/folder does not exist", "make the folder first"]),
     ("f is open for text", {"f": io.StringIO()}, ["open for text", "'wb'"]),
+    ("f is open for reading", {"f": open(os.devnull, "rb")}, ["open for reading", "'wb'"]),  # noqa: SIM115
+    ("f is closed", {"f": _closed()}, ["is closed", "give a path"]),
+    ("f ends with a separator", {"f": "net" + os.sep}, ["path of a file", "folder"]),
+    ("f is too long", {"f": "n" * 300 + ".onnx"}, ["cannot write", "too long"]),
+    ("f with a zero", {"f": "a\0b.onnx"}, ["cannot write", "null"]),
+    ("f is no text", {"f": "net\udcff.onnx"}, ["cannot write", "surrogates"]),
     ("external data in an object", {"f": io.BytesIO(), "external_data": True}, ["external data", "give a path"]),
     ("negative tolerance", {"rtol": -1}, ["rtol", "-1"]),
     ("tolerance not a number", {"atol": float("nan")}, ["atol", "nan"]),

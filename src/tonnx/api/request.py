@@ -141,7 +141,8 @@ def check_options(
         return
     if isinstance(f, (str, os.PathLike)):
         path = Path(f)
-        if not os.fspath(f) or path.is_dir():
+        _check_name(path)
+        if not os.fspath(f) or path.is_dir() or os.fspath(f).endswith(_SEPARATORS):
             why = "it is a folder" if os.fspath(f) else None
             raise InvalidArgument(f"f must be the path of a file, not {os.fspath(f)!r}", why=why)
         if not path.parent.is_dir():
@@ -152,7 +153,25 @@ def check_options(
             )
     elif not hasattr(f, "write"):
         raise InvalidArgument(f"f must be a path, a binary file-like object or None, not {f!r}")
-    elif isinstance(f, io.TextIOBase):
-        raise InvalidArgument("the file object is open for text", hint="open it with mode 'wb'")
+    elif getattr(f, "closed", False):
+        raise InvalidArgument("the file object is closed", hint="give it while it is open, or give a path")
+    elif isinstance(f, io.TextIOBase) or (isinstance(f, io.IOBase) and not f.writable()):
+        how = "for text" if isinstance(f, io.TextIOBase) else "for reading"
+        raise InvalidArgument(f"the file object is open {how}", hint="open it with mode 'wb'")
     elif external_data:
         raise InvalidArgument("a file object cannot have external data", hint="give a path")
+
+
+_SEPARATORS = tuple(filter(None, (os.sep, os.altsep)))
+
+
+def _check_name(path: Path) -> None:
+    """A name that no file can have, or that runtimes, which are written in C++, cannot open."""
+    try:
+        os.fspath(path).encode()
+        os.lstat(f"{path}.data")  # the longest that is written
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidArgument(f"cannot write {os.fspath(path)[:200]!r}", why=why, hint="give another name") from error

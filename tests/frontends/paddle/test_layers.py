@@ -222,14 +222,6 @@ def test_functions() -> None:
     assert inputs(tonnx.export(inside, args)) == {"x": [2, 4], "y": [4]}
     assert net.training
     assert inputs(tonnx.export(alone, args)) == {"x": [2, 4], "y": [4]}
-    hidden = {"net": net}
-
-    def cannot(x):
-        return hidden["net"](x)
-
-    with pytest.raises(CaptureError, match="parameters that are not its own") as error:
-        tonnx.export(cannot, args[:1])
-    assert "cannot" in str(error.value) and "forward of a paddle.nn.Layer" in str(error.value)
 
 
 def test_parts_of_the_output() -> None:

@@ -33,8 +33,8 @@ RTOL = 0.0
 The default absolute tolerance is just that; nothing is allowed beyond it."""
 
 
-PICTURES = (64, 224, 320, 640)
-"""Sides of pictures that are tried, until one is large enough for the model."""
+PICTURES = ((64, 8), (224, 8), (320, 8), (640, 8), (224, 64), (224, 1024), (64, 16000))
+"""Sides of pictures, and lengths of all else, that are tried until they are large enough for the model."""
 
 
 def convert(request: ModelRequest, stages: Stages) -> Converted:
@@ -54,6 +54,8 @@ class Original:
     """The values inside of it."""
     rounded: Callable[[Mapping[str, str]], Sequence[Reference]] = lambda _: ()
     """It with its sums rounded otherwise, some times."""
+    redrawn: Callable[[Mapping[str, str]], Reference] | None = None
+    """It with other random numbers; None: every run draws others."""
 
 
 def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Original) -> Converted:
@@ -75,7 +77,7 @@ def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Origi
     notes = _name_outputs(model, dynamic, output_axes)
     subject = Subject(
         None,
-        {renamed[name]: array for name, array in zeros(inputs, _sizes(inputs, taken, 64)).items()},
+        {renamed[name]: array for name, array in zeros(inputs, _sizes(inputs, taken, PICTURES[0])).items()},
         [str(value.name) for value in model.graph.outputs],
         dynamic,
         rtol=None if _has_halves(model) else RTOL,
@@ -86,10 +88,13 @@ def lower(loaded: Loaded, request: ModelRequest, stages: Stages, original: Origi
     with stages("Paddle") if paddle is not None else nullcontext():
         example, problems = first_that_runs(paddle, examples(inputs, taken, renamed, PICTURES))
     # Where nobody can say which sizes the model takes, a large one: on too small pictures runtimes crash.
-    runnable = example if example is not None else next(examples(inputs, taken, renamed, (224,)))
+    runnable = example if example is not None else next(examples(inputs, taken, renamed, ((224, 8),)))
     reference = None if example is None else paddle
     trace, rounded = partial(original.trace, renamed), original.rounded(renamed)
-    compared = replace(subject, reference=reference, example=runnable, trace=trace, rounded=rounded)
+    redrawn = original.redrawn(renamed) if original.redrawn is not None else reference
+    compared = replace(
+        subject, reference=reference, example=runnable, trace=trace, rounded=rounded, redrawn=redrawn
+    )  # fmt: skip
     return Converted(model, compared, [*notes, *problems])
 
 
@@ -145,12 +150,16 @@ def _name_outputs(
 
 
 def examples(
-    inputs: Inputs, taken: Mapping[str, np.ndarray], renamed: Mapping[str, str], images: Sequence[int]
+    inputs: Inputs, taken: Mapping[str, np.ndarray], renamed: Mapping[str, str], tried: Sequence[tuple[int, int]]
 ) -> Iterator[dict[str, np.ndarray]]:
-    """Inputs to run on: the user's arrays, and random ones for the rest, with pictures of each of these sizes."""
-    for image in images if inputs.dynamic() else images[:1]:
-        arrays = example(inputs, _sizes(inputs, taken, image))
-        yield {renamed[name]: taken.get(name, array) for name, array in arrays.items()}
+    """Inputs to run on: the user's arrays, and random ones for the rest, at each of these sizes."""
+    before: list[dict[str, int]] = []
+    for usual in tried:
+        sizes = _sizes(inputs, taken, usual)
+        if sizes not in before:
+            before.append(sizes)
+            arrays = example(inputs, sizes)
+            yield {renamed[name]: taken.get(name, array) for name, array in arrays.items()}
 
 
 def _told_apart(
@@ -244,9 +253,9 @@ def _arrays(args: Any, inputs: Inputs, renamed: Mapping[str, str]) -> dict[str, 
     return taken
 
 
-def _sizes(inputs: Inputs, taken: Mapping[str, np.ndarray], image: int) -> dict[str, int]:
+def _sizes(inputs: Inputs, taken: Mapping[str, np.ndarray], usual: tuple[int, int]) -> dict[str, int]:
     """A size for every dynamic dimension: that of the user's arrays, else a usual one."""
-    sizes = usual_sizes(inputs, image)
+    sizes = usual_sizes(inputs, *usual)
     for name, array in taken.items():
         for dim, size in zip(inputs.shapes[name], array.shape, strict=True):
             if isinstance(dim, ir.SymbolicDim):

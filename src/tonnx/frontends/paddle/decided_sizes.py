@@ -74,6 +74,8 @@ class Decisions:
         names = {"__bool__": bool, "__int__": int, "__index__": int, "__float__": float}
         # Without __iter__, Python asks for x[0], x[1] and so on, without an end.
         patches = [Patch(kind, "__iter__", self._iterator(), "a tensor of unknown length has no end", How.VALUE)]
+        patches.append(Patch(kind, "__len__", _length, "Paddle's own functions ask it of windows", How.VALUE))
+        patches.append(Patch("paddle._C_ops", "pad", _padded, "it takes numbers alone", optional=True))
         # What Paddle makes of code is kept, and is not that which it made before.
         translator, calls = (
             "paddle.jit.dy2static.program_translator",
@@ -156,6 +158,12 @@ class Decisions:
     def values(self) -> list[Any]:
         """What the program has to give beside its outputs, to be asked at other sizes."""
         return [decision.value for decision in self.taken]
+
+
+def _length(value: Any) -> int:
+    if not value.shape or value.shape[0] < 0:
+        raise TypeError("Python asks for the length of a tensor that only the run knows")
+    return int(value.shape[0])
 
 
 def _is_outside(program: Any, value: Any) -> bool:
@@ -340,6 +348,27 @@ def _call(original: Any, function: Any) -> Any:
         return symbolic(*args) if tensors and not kwargs else function(*args, **kwargs)
 
     return called
+
+
+def _padded(original: Any, x: Any, paddings: Any, value: Any) -> Any:
+    """Constant padding; by amounts that only the run knows, it is more of the same number on either side."""
+    import paddle
+
+    if not any(isinstance(amount, paddle.pir.Value) for amount in paddings):
+        return original(x, paddings, value)
+    for axis in range(len(x.shape)):
+        before, after = (_filled(x, axis, amount, value) for amount in paddings[2 * axis : 2 * axis + 2])
+        x = paddle.concat([*before, x, *after], axis) if before or after else x
+    return x
+
+
+def _filled(x: Any, axis: int, amount: Any, value: Any) -> list[Any]:
+    import paddle
+
+    if isinstance(amount, int) and amount == 0:
+        return []
+    own = x.shape if min(x.shape) >= 0 else [paddle.shape(x)[i] for i in range(len(x.shape))]
+    return [paddle.full([*own[:axis], amount, *own[axis + 1 :]], value, x.dtype)]
 
 
 def _folded(name: str) -> Callable[..., Any]:

@@ -7,6 +7,7 @@ the layer itself, run eagerly in this process.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import tempfile
 import warnings
@@ -35,7 +36,7 @@ from tonnx.frontends.paddle.reference.rounded import TIMES
 from tonnx.frontends.paddle.reference.trace import PaddleTrace
 from tonnx.frontends.paddle.signature import LayerCall, Leaf, bind
 from tonnx.frontends.paddle.user_line import blame
-from tonnx.frontends.patching import How, Patch, patched, restored
+from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.request import Converted, ModelRequest
 from tonnx.proof.trials.inputs import symbol_sizes
 from tonnx.stages import Stages
@@ -62,10 +63,10 @@ def convert_layer(request: ModelRequest, stages: Stages) -> Converted:
         again, folder = resaved(model, function, call, decided)
         return PaddleTrace(again, renamed, folder)
 
-    run = partial(Eager, model, call, kept=request.saving.get("output_spec"))
-    rounded = [partial(run, rounding=number) for number in range(TIMES)]
-    original = Original(run, trace, lambda renamed: [start(renamed) for start in rounded])
     loaded, asked = split(loaded, len(decided.taken))
+    run = partial(Eager, model, call, kept=request.saving.get("output_spec"), count=len(loaded.program.outputs))
+    rounded = [partial(run, rounding=number) for number in range(TIMES)]
+    original = Original(run, trace, lambda renamed: [start(renamed) for start in rounded], partial(run, redrawn=True))
     converted = lower(loaded, replace(request, args=examples), stages, original)
     return _suspicious(converted, decided, asked) if decided.taken else converted
 
@@ -226,11 +227,38 @@ def resaved(model: Any, function: Any, call: LayerCall, decided: Decisions | Non
     return loaded, folder
 
 
+def _all_saved(target: Any) -> list[Patch]:
+    """What a layer uses is saved with it, also tensors that are not its own: of globals, lists, other layers."""
+    used: dict[str, Any] = {}
+
+    def popped(original: Any, recorder: Any, program: Any) -> Any:
+        tensors, values = original(recorder, program)
+        used.update((tensor.name, tensor) for tensor in tensors)
+        return tensors, values
+
+    def state(original: Any, *args: Any, **kwargs: Any) -> Any:
+        return {**used, **original(*args, **kwargs)}
+
+    reason = "Paddle saves what the state of the layer holds, and fails at any other tensor"
+    return [
+        *(Patch(module.ParametersRecorder, "pop", popped, reason) for module in _recorders()),
+        Patch(target, "to_static_state_dict", state, reason),
+    ]
+
+
 def _empty_recorders() -> list[Patch]:
     """What a capture that fails leaves with Paddle, another program would take for its own: it goes by id."""
-    owner, reason = "paddle.jit.dy2static.parameter_recorder._global_", "a failed capture leaves parameters there"
-    names = ("parameter_recorder", "inplace_map")
-    return [Patch(owner + name, "params_dict", {}, reason, How.VALUE, optional=True) for name in names]
+    names, reason = ("parameter_recorder", "inplace_map"), "a failed capture leaves parameters there"
+    recorders = [getattr(module, f"_global_{name}", None) for module in _recorders() for name in names]
+    return [Patch(recorder, "params_dict", {}, reason, How.VALUE) for recorder in recorders if recorder is not None]
+
+
+def _recorders() -> list[Any]:
+    """The module in which Paddle notes what tensors a capture uses."""
+    for package in ("dy2static", "pir_dy2static"):  # the latter in 3.0
+        with contextlib.suppress(ImportError):
+            return [importlib.import_module(f"paddle.jit.{package}.parameter_recorder")]
+    return []
 
 
 def _saved(
@@ -247,8 +275,8 @@ def _saved(
             with contextlib.ExitStack() as stack:
                 stack.enter_context(patched([*_empty_recorders(), *decided.patches()]))
                 target = stack.enter_context(_plain(model, function))
-                if "output_spec" not in saving:
-                    stack.enter_context(_apart(target, decided))
+                apart = [] if "output_spec" in saving else [_apart(decided)]
+                stack.enter_context(patched([*apart, *_all_saved(target)]))
                 paddle.jit.save(target, str(path), input_spec=specs, **saving)
         except TonnxError:
             raise
@@ -295,15 +323,15 @@ def _layers_of(function: Any) -> list[Any]:
     return [value for value in candidates if isinstance(value, paddle.nn.Layer)]
 
 
-@contextlib.contextmanager
-def _apart(layer: Any, decided: Decisions) -> Iterator[None]:
+def _apart(decided: Decisions) -> Patch:
     """Every output as a value of its own; after them, what Python was told of sizes.
 
     Paddle 3.3 takes an output that is an input plus a number for the input itself, and a value that is returned twice
     for one output.
     """
 
-    def copied(_: Any, __: Any, outputs: Any) -> Any:
+    def copied(original: Any, *args: Any) -> Any:
+        outputs = original(*args)
         copies = paddle.utils.map_structure(lambda part: paddle.assign(part) if is_tensor(part) else part, outputs)
         asked = [paddle.assign(value) for value in decided.values()]
         return (copies, *asked) if asked else copies
@@ -311,16 +339,12 @@ def _apart(layer: Any, decided: Decisions) -> Iterator[None]:
     def is_tensor(part: Any) -> bool:
         return isinstance(part, (paddle.Tensor, paddle.pir.Value, paddle.static.Variable))
 
-    hook = layer.register_forward_post_hook(copied)
-    with restored(hook.remove):
-        yield
+    helper = "paddle.jit.dy2static.program_translator.HookHelper"
+    return Patch(helper, "apply_post_hooks", copied, "Paddle takes outputs for others")
 
 
 def _failure(model: Any, error: Exception) -> CaptureError:
     where, why = blame(error)
     hint = "write it with paddle operators only, so that paddle.jit.to_static takes it"
-    if isinstance(error, UnboundLocalError) and "state_var_dict" in str(error):
-        why = "it uses parameters that are not its own"
-        hint = "put the function into the forward of a paddle.nn.Layer that has these layers"
     name = getattr(model.__dict__.get("forward"), "__name__", type(model).__name__)
     return CaptureError(f"Paddle cannot turn {name} into a static graph", where=where, why=why, hint=hint)

@@ -179,15 +179,15 @@ def istft(
     # Of a spectrum of both sides PyTorch reads one.
     rows = _real_signal(op, sizes.cut(op, spectra, 2, 0, n_fft // 2 + 1), 2, n_fft)
     rows = op.Div(rows, math.sqrt(n_fft) if normalized else float(n_fft))
-    added = _overlapped(op, op.Mul(rows, shape), n_fft, hop)
+    added = overlapped(op, op.Mul(rows, shape), n_fft, hop)
     weight = op.Expand(op.Mul(shape, shape), op.vector([1, op.size(rows, 1), n_fft]))
-    signal = op.Div(added, _overlapped(op, weight, n_fft, hop))
+    signal = op.Div(added, overlapped(op, weight, n_fft, hop))
     start = n_fft // 2 if center else 0
     signal = _trimmed(op, signal, start, length)
     return op.Squeeze(signal, [0]) if single else signal
 
 
-def _overlapped(op: Builder, rows: ir.Value, length: int, hop: int) -> ir.Value:
+def overlapped(op: Builder, rows: ir.Value, length: int, hop: int) -> ir.Value:
     """[signals, windows, length] → [signals, time]: a transposed convolution that puts each number in its place."""
     place = op.constant(np.eye(length)[:, None, :], rows.dtype)
     added = op.ConvTranspose(op.Transpose(rows, perm=[0, 2, 1]), place, strides=[hop], kernel_shape=[length])

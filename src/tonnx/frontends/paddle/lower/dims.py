@@ -109,13 +109,18 @@ def apart(inputs: Inputs, arrays: Mapping[str, np.ndarray]) -> Inputs:
     return replace(inputs, shapes=shapes)
 
 
-def usual_sizes(inputs: Inputs, image: int) -> dict[str, int]:
-    """A size for every dynamic dimension that most models accept; ``image`` for the sides of pictures."""
+def usual_sizes(inputs: Inputs, image: int, length: int) -> dict[str, int]:
+    """A size for every dynamic dimension that most models accept; ``image`` for the sides of pictures.
+
+    What is longest is meant for signals: rows of numbers, with a channel at most.
+    """
     sizes = dict(inputs.own_sizes)
-    for shape in inputs.shapes.values():
+    for name, shape in inputs.shapes.items():
+        is_signal = inputs.dtypes[name].is_floating_point() and (len(shape) == 2 or (len(shape) == 3 and shape[1] == 1))
+        most = length if is_signal else 1024
         for axis, dim in enumerate(shape):
             if isinstance(dim, ir.SymbolicDim):
-                usual = 2 if axis == 0 else image if len(shape) >= 4 and axis >= 2 else 8
+                usual = 2 if axis == 0 else image if len(shape) >= 4 and axis >= 2 else min(length, most)
                 sizes.setdefault(str(dim.value), usual)
     return sizes
 

@@ -270,7 +270,7 @@ class _Loop:
         raise error  # it belongs to a loop around
 
     def _rules(self, declared: Type) -> PaddleRules:
-        return PaddleRules(self._outer, declared)
+        return PaddleRules(self._outer, declared, sums=True)
 
     # The node
 

@@ -81,11 +81,14 @@ class PaddleMaker:
 
 
 class PaddleRules(forms.Rules):
-    """Where two values of one variable meet, of which the program says ``declared``."""
+    """Where two values of one variable meet, of which the program says ``declared``.
 
-    def __init__(self, op: Builder, declared: Type) -> None:
+    ``sums``: an integer that it begins with may become what a pass makes of it, as in a sum of floats from 0 on.
+    """
+
+    def __init__(self, op: Builder, declared: Type, *, sums: bool = False) -> None:
         super().__init__(op)
-        self._declared = declared
+        self._declared, self._sums = declared, sums
 
     def is_inner(self, thing: Any) -> bool:
         return isinstance(thing, Array)
@@ -95,6 +98,8 @@ class PaddleRules(forms.Rules):
             return one
         if (is_integer(one) and is_integer(other)) or (is_float(one) and is_float(other)):
             return max(one, other, key=lambda dtype: dtype.itemsize)
+        if self._sums and is_integer(one) and is_float(other):
+            return other
         raise LoweringError(
             f"a variable holds {one.name.lower()} here and {other.name.lower()} there",
             why="a loop or branch of ONNX gives one type, whichever way it goes",

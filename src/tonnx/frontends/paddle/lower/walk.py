@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError, UnsupportedOp
@@ -21,10 +23,17 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
 from tonnx.ir.provenance import forget
+from tonnx.lowering.complex import part
 from tonnx.lowering.values import is_float, is_integer
 from tonnx.lowering.walk import GraphWalk, Origin, StandIn
 
 _COMPLEX = (ir.DataType.COMPLEX64, ir.DataType.COMPLEX128)
+_COMPONENTWISE = frozenset(
+    """assign stack unstack unbind split split_with_num sum mean mean_all cumsum roll flip reverse pad expand expand_as
+    tile gather gather_nd index_select index_sample take_along_axis where tril triu diagonal diag_embed flatten
+    strided_slice broadcast_tensors repeat_interleave trace masked_select""".split()
+)
+"""Operators for which the real and the imaginary part go the same way, each for itself."""
 _MAIN = ("Out", "Output", "Y", "Result", "out")
 """Output slots of old operators that hold their only result, the most usual first."""
 
@@ -117,7 +126,7 @@ class ProgramWalk(GraphWalk):
                     f"the parameter {value.name!r} is used, but it is not in the weights file",
                     hint="save the model again with paddle.jit.save",
                 )
-            weight = self._root.initializer(value.name, tensor)  # everywhere in reach
+            weight = self._root.initializer(value.name, _as_pairs(tensor))  # everywhere in reach
             facts.WEIGHT.add(weight)
             self._values[value] = weight
         return self._values[value]
@@ -171,10 +180,24 @@ class ProgramWalk(GraphWalk):
         rule = (self._rules.get(f"{name}@array") if self._takes_array(node) else None) or self._rules.get(name)
         called = node.name
         if _takes_complex(node):  # pairs of reals, on which the same formula would mean something else
+            if name in _COMPONENTWISE and rule is not None:
+                return self._by_parts(node, rule)
             rule, called = self._rules.get(f"{name}@complex"), f"{node.name} of complex numbers"
         if rule is None:
             return self.refuse(node, called)
         return rule.function(self.op, **bind(node, rule, self.op, self.resolve))
+
+    def _by_parts(self, node: Op, rule: rules.Rule) -> Any:
+        """What the rule for reals gives for the real and for the imaginary part, side by side."""
+
+        def resolve(which: int, raw: Any) -> Any:
+            made = self.resolve(raw)
+            if not _is_complex(raw):
+                return made
+            return [part(self.op, v, which) for v in made] if isinstance(made, list) else part(self.op, made, which)
+
+        halves = [rule.function(self.op, **bind(node, rule, self.op, partial(resolve, which))) for which in (0, 1)]
+        return _side_by_side(self.op, *halves)
 
     def _takes_array(self, node: Op) -> bool:
         operands = (value for values in node.inputs.values() for value in values if value is not None)
@@ -266,7 +289,25 @@ _MISDECLARED = frozenset(("yolo_box",))
 
 
 def _takes_complex(node: Op) -> bool:
-    return any(value is not None and value.dtype in _COMPLEX for values in node.inputs.values() for value in values)
+    return any(_is_complex(value) for values in node.inputs.values() for value in values)
+
+
+def _is_complex(value: Any) -> bool:
+    types = (value.type, *value.type.elements) if isinstance(value, Value) else ()
+    return any(one.dtype in _COMPLEX for one in types)
+
+
+def _as_pairs(weight: ir.Tensor) -> ir.Tensor:
+    if weight.dtype not in _COMPLEX:
+        return weight
+    numbers = weight.numpy()
+    return ir.Tensor(np.stack([numbers.real, numbers.imag], -1))
+
+
+def _side_by_side(op: Builder, real: Any, imaginary: Any) -> Any:
+    if isinstance(real, (list, tuple)):
+        return type(real)(_side_by_side(op, *pair) for pair in zip(real, imaginary, strict=True))
+    return None if real is None else op.Concat(op.Unsqueeze(real, [-1]), op.Unsqueeze(imaginary, [-1]), axis=-1)
 
 
 def _same_kind(inferred: ir.DataType | None, declared: ir.DataType) -> bool:

@@ -6,15 +6,20 @@ A rule ``name@complex`` is the one for operands that are such pairs; what has no
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, direct, lower
+from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.lower.rules import Ints, Number, Sizes, Value, Values, direct, lower
+from tonnx.frontends.paddle.ops.linear import matmul
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering import sizes
 from tonnx.lowering.complex import part, split
 from tonnx.lowering.ops import fft as torch_fft
+from tonnx.lowering.ops import linear as like_torch
 from tonnx.lowering.ops import special as torch_special
 from tonnx.lowering.values import axis_of
 
@@ -44,6 +49,10 @@ direct("imag@complex(x)", lambda op, x: part(op, x, 1))
 direct("abs@complex(x)", lambda op, x: op.ReduceL2(x, [-1], keepdims=0))
 direct("angle@complex(x)", lambda op, x: torch_special.atan2(op, part(op, x, 1), part(op, x, 0)))
 direct("angle(x)", torch_special.angle)
+
+
+def joined(op: Builder, real: ir.Value, imaginary: ir.Value) -> ir.Value:
+    return op.Concat(op.Unsqueeze(real, [-1]), op.Unsqueeze(imaginary, [-1]), axis=-1)
 
 
 @lower("complex")
@@ -109,6 +118,35 @@ def slice_(op: Builder, input: Value, starts: Sizes, ends: Sizes, *, axes: Ints,
     return op.Squeeze(cut, [_axis(op, input, a) for a in decrease_axis]) if len(decrease_axis) else cut
 
 
+# Products
+
+direct(
+    "matmul@complex(x, y, *, transpose_x: bool = False, transpose_y: bool = False)",
+    lambda op, x, y, x_too, y_too: _products(op, x, y, partial(matmul, op, transpose_x=x_too, transpose_y=y_too)),
+)
+direct("bmm@complex(x, y)", lambda op, x, y: _products(op, x, y, op.MatMul))
+direct("mv@complex(x, vec)", lambda op, x, vec: _products(op, x, vec, op.MatMul))
+
+
+@lower("einsum@complex")
+def einsum(op: Builder, operands: Values, *, equation: str) -> ir.Value:
+    if len(operands) != 2:
+        raise UnsupportedArgument(f"einsum of {len(operands)} complex tensors", hint="write it as several of two")
+    return _products(op, operands[0], operands[1], lambda a, b: like_torch.einsum(op, equation, [a, b]))
+
+
+def _products(op: Builder, x: ir.Value, y: ir.Value, multiply: Callable[..., ir.Value]) -> ir.Value:
+    """(a + ib)(c + id), each product that of reals."""
+    (a, b), (c, d) = ((part(op, v, 0), part(op, v, 1)) for v in (x, y))
+    return joined(op, op.Sub(multiply(a, c), multiply(b, d)), op.Add(multiply(a, d), multiply(b, c)))
+
+
+@lower("exp@complex")
+def exp(op: Builder, x: Value) -> ir.Value:
+    angle, length = part(op, x, 1), op.Exp(part(op, x, 0))
+    return joined(op, op.Mul(length, op.Cos(angle)), op.Mul(length, op.Sin(angle)))
+
+
 # Spectra
 
 
@@ -145,6 +183,20 @@ def frame(op: Builder, x: Value, *, frame_length: int, hop_length: int, axis: in
     if at == 0 and axis == 0:
         return op.Gather(x, op.Add(op.Unsqueeze(start, [1]), within), axis=0)
     return op.Gather(x, op.Add(op.Unsqueeze(within, [1]), start), axis=at)
+
+
+@lower("overlap_add")
+def overlap_add(op: Builder, x: Value, *, hop_length: int, axis: int = -1) -> ir.Value:
+    """Windows (…, length, frames), or (frames, length, …) along the first axis, added up to a signal."""
+    is_first, rank = axis == 0 and op.rank(x) > 1, op.rank(x)
+    order = [*range(2, rank), 0, 1] if is_first else [*range(rank - 2), rank - 1, rank - 2]
+    rows = op.Transpose(x, perm=order)
+    (length,) = sizes.known("windows of a length", op.size(rows, -1))
+    before = op.sizes(rows)[:-2]
+    flat = op.reshape(rows, [op.product(before), op.size(rows, -2), length])
+    added = torch_fft.overlapped(op, flat, length, hop_length)
+    signal = op.reshape(added, [*before, op.size(added, 1)])
+    return op.Transpose(signal, perm=[rank - 2, *range(rank - 2)]) if is_first else signal
 
 
 @lower("stft")

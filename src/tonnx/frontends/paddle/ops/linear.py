@@ -7,7 +7,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.frontends.paddle.lower.rules import Value, direct, lower
 from tonnx.ir.build import Builder
-from tonnx.lowering.ops import linalg
+from tonnx.lowering.ops import factors, linalg, spectral
 from tonnx.lowering.ops import linear as like_torch
 from tonnx.lowering.ops import parts as torch_parts
 from tonnx.lowering.ops.linalg import identity, power, root_of, solved, turned
@@ -98,6 +98,27 @@ direct("cholesky_solve(x, y, *, upper: bool = False)", linalg.cholesky_solve)
 direct(
     "triangular_solve(x, y, *, upper: bool = True, transpose: bool = False, unitriangular: bool = False)",
     lambda op, x, y, *form: linalg.triangular_solve(op, y, x, *form)[0],
+)
+
+# Factors
+
+direct("qr(x, *, mode: str = 'reduced')", lambda op, x, mode: tuple(factors.qr(op, x, mode)))
+direct("lu(x, *, pivot: bool = True)", lambda op, x, pivot: tuple(factors.lu_factor_ex(op, x, pivot)))
+direct(
+    "lu_unpack(x, y, *, unpack_ludata: bool = True, unpack_pivots: bool = True)",
+    lambda op, *lu: tuple(factors.lu_unpack(op, *lu)),
+)
+direct(
+    "lu_solve(b, lu, pivots, *, trans: str = 'N')",
+    lambda op, b, lu, pivots, trans: factors.lu_solve(op, lu, pivots, b, adjoint=trans != "N"),
+)
+direct("eigh(x, *, UPLO: str = 'L')", lambda op, x, half: tuple(spectral.eigh(op, x, half)))
+direct("eigvalsh(x, *, uplo: str = 'L')", lambda op, x, half: (spectral.eigh(op, x, half, compute_v=False)[0], None))
+direct("svd(x, *, full_matrices: bool = False)", lambda op, x, full: tuple(spectral.svd(op, x, full)))
+direct("svdvals(x)", lambda op, x: spectral.svd(op, x, compute_uv=False)[1])
+direct(
+    "lstsq(x, y, rcond: Number, *, driver: str = 'gels')",
+    lambda op, x, y, rcond, driver: tuple(spectral.lstsq(op, x, y, rcond, driver)),
 )
 
 # Determinants

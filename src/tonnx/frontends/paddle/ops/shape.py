@@ -23,10 +23,17 @@ direct("flatten(x, *, start_axis: int = 1, stop_axis: int = 1)", like_torch.flat
 
 @lower("shape", "shape64")
 def shape(op: Builder, input: Value) -> ir.Value:
-    own = op.sizes(input)
+    return _noted(op, op.sizes(input))
+
+
+def _noted(op: Builder, own: list[Size]) -> ir.Value:
     vector = op.vector(own)
     facts.PADDLE_SIZES[vector] = own
     return vector
+
+
+for name in ("shape", "shape64"):  # of pairs, without what they are made of
+    direct(f"{name}@complex(input)", lambda op, input: _noted(op, op.sizes(input)[:-1]))
 
 
 @lower("numel")

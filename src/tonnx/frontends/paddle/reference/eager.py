@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,22 +44,31 @@ def inference(layer: Any) -> Iterator[None]:
 class Eager:
     """The user's model on arrays by the file's input names, run without dynamic-to-static.
 
-    ``rounding``: with its sums rounded otherwise, as this number says.
+    ``rounding``: with its sums rounded otherwise, as this number says. ``redrawn``: with other random numbers.
+    ``count``: of the file's outputs, some of which may be numbers here, such as sizes.
     """
 
     def __init__(
-        self, model: Any, call: LayerCall, names: Mapping[str, str], kept: Any = None, rounding: int | None = None
+        self,
+        model: Any,
+        call: LayerCall,
+        names: Mapping[str, str],
+        kept: Any = None,
+        rounding: int | None = None,
+        redrawn: bool = False,
+        count: int | None = None,
     ) -> None:
         self._model, self._call, self._names, self._kept = model, call, dict(names), kept
+        self._redrawn, self._count = redrawn, count
         self._patches = [*GUARDS, *([] if rounding is None else rounded(rounding))]
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         arrays = {leaf: feeds[new] for leaf, new in self._names.items()}
         try:
-            with exclusive(), inference(self._model), _without_static(), patched(self._patches):
+            with exclusive(), inference(self._model), _without_static(), _chance(self._redrawn), patched(self._patches):
                 arguments = self._call.mapped(lambda leaf: to_tensor(arrays.get(leaf.name, leaf.value), leaf))
                 results = self._model(*arguments)
-                outputs = [to_array(part) for part in flat(results) if isinstance(part, paddle.Tensor)]
+                outputs = self._arrays(list(flat(results)))
         except Exception as error:  # the user's own code, at sizes that we invented
             where, why = blame(error)
             raise CaptureError("Paddle itself does not run the model", where=where, why=why) from error
@@ -67,12 +76,32 @@ class Eager:
             outputs = [outputs[i] for i in self._kept]
         return outputs
 
+    def _arrays(self, parts: Sequence[Any]) -> list[np.ndarray]:
+        import paddle
+
+        tensors = [part for part in parts if isinstance(part, paddle.Tensor)]
+        both = [part for part in parts if isinstance(part, (paddle.Tensor, bool, int, float))]
+        given = both if len(both) == self._count else tensors
+        return [to_array(part) if isinstance(part, paddle.Tensor) else np.asarray(part) for part in given]
+
 
 @contextlib.contextmanager
 def _without_static() -> Iterator[None]:
     """Python runs what ``to_static`` has wrapped: the file is compared with the user's code, not with its capture."""
     with restored(partial(paddle.jit.enable_to_static, ProgramTranslator().enable_to_static)):
         paddle.jit.enable_to_static(False)
+        yield
+
+
+@contextlib.contextmanager
+def _chance(redrawn: bool) -> Iterator[None]:
+    """The same random numbers in every run, or others; the user's next ones stay as they are."""
+    import paddle
+
+    state, generator = paddle.get_rng_state(), paddle.framework.core.default_cpu_generator()
+    with restored(partial(paddle.set_rng_state, state)):
+        if redrawn:
+            generator.manual_seed(generator.initial_seed() + 1)
         yield
 
 
