@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import sys
@@ -88,6 +89,15 @@ def test_code_of_a_function_that_others_hold(module: Any) -> None:
         assert held(1) == ("replaced", ("original", 1, 2)) and held(1, y=3) == ("replaced", ("original", 1, 3))
         assert in_thread(lambda: held(1)) == ("original", 1, 2)
     assert held.__code__ is code and held(1) == ("original", 1, 2)
+
+
+def test_code_of_a_closure(module: Any) -> None:
+    """Libraries put one in the place of a function of PyTorch: lightning in that of torch.compile."""
+    held = module.function = functools.wraps(taken_by_name)(lambda *args: (module, *taken_by_name(*args)))
+    with patched([Patch("some_package.part", "function", answer, "imported by name", How.CODE)]):
+        assert held(1) == ("replaced", (module, "original", 1, 2))
+        assert in_thread(lambda: held(1)) == (module, "original", 1, 2)
+    assert held(1) == (module, "original", 1, 2)
 
 
 def test_values() -> None:

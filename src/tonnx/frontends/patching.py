@@ -378,7 +378,8 @@ def _dispatching_code(function: FunctionType, patch: Patch) -> CodeType:
         return call_replaced("NAME", *args, **kwargs)
 
     constants = tuple(name if constant == "NAME" else constant for constant in code.__code__.co_consts)
-    return code.__code__.replace(co_consts=constants)
+    # A closure, such as lightning puts in the place of torch.compile, takes only code that names as many variables.
+    return code.__code__.replace(co_consts=constants, co_freevars=function.__code__.co_freevars)
 
 
 def call_replaced(name: str, *args: Any, **kwargs: Any) -> Any:

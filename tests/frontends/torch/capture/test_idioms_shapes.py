@@ -24,6 +24,14 @@ def mask_of_bytes(x: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(mask, x, 2 * x), x.where(condition=mask, other=-x)
 
 
+def plain_class(x: Tensor) -> Tensor:
+    """As libraries do that have tensors of classes of their own; with a constant on one side of a branch."""
+    y = x.as_subclass(torch.Tensor).to(torch.float32)
+    if torch.any(y > 0.9):
+        y[y > 0.9] = 1.0
+    return y * 2
+
+
 def equal_of_other_sizes(x: Tensor) -> Tensor:
     even, odd = 0 * x[:, ::2], 0 * x[:, 1::2]
     return x + 1 if torch.equal(even, odd) else x * 2
@@ -155,7 +163,7 @@ SHAPES = [
     Idiom(one_window, example=pictures, sizes=((2, 4), (3, 9), (1, 16))),
     Idiom(small_picture, example=pictures, sizes=((1, 4), (3, 9), (1, 16))),
     Idiom(mask_of_bytes), Idiom(equal_of_other_sizes), Idiom(shapes_compared), Idiom(made_by_classes),
-    Idiom(power_of_two),
+    Idiom(power_of_two), Idiom(plain_class),
     Idiom(UsualSizes), Idiom(UsualSizes, sizes=((2, 9), (2, 6), (3, 6))),
     Idiom(nearest, example=pictures), Idiom(windows, example=pictures, sizes=((2, 14), (3, 9), (1, 5))),
 ]  # fmt: skip

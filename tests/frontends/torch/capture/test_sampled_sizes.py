@@ -51,6 +51,24 @@ def test_sizes_as_plain_numbers(model: Any, tmp_path: Path) -> None:
     assert result.capture == "several sizes"
 
 
+class Table(nn.Module):
+    """What it remembers of earlier calls serves a few sizes; what it computes, serves all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places = torch.arange(9) * 2.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[1]
+        places = self.places[:n] if n <= 9 else torch.arange(_plain(n)) * 2.0
+        return x + places[:, None]
+
+
+def test_the_side_that_serves_all(tmp_path: Path) -> None:
+    result = compare(Idiom(Table, sizes=((2, 6), (3, 9), (1, 20))), tmp_path / "net.onnx")
+    assert result.capture == "several sizes"
+
+
 def far(x: Tensor) -> Tensor:
     """Another way at a size that is not recorded, but judged by."""
     return x.reshape(_plain(x.shape[0]), -1) * (2 if _plain(x.shape[1]) > 40 else 1)

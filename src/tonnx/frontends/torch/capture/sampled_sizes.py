@@ -37,26 +37,26 @@ _LARGER = 8
 _ELEMENTS = 1 << 20
 
 
-def sampled(model: torch.nn.Module, call: ModelCall) -> tuple[list[Sizes], list[Sizes]]:
-    """Sizes to record the model at, and sizes to judge by what comes of it."""
-    example, allowed = example_sizes(call), allowed_sizes(call)
+def sampled(model: torch.nn.Module, call: ModelCall, first: Sizes) -> tuple[list[Sizes], list[Sizes]]:
+    """Sizes to record the model at, from these on, and sizes to judge by what comes of it."""
+    allowed = allowed_sizes(call)
 
     def takes(sizes: Sizes) -> bool:
         return allowed(sizes) and elements(call, sizes) <= _ELEMENTS and _runs(model, call, sizes)
 
     taken = {}
     for name in sorted({d.name for leaf in call.leaves for d in leaf.dynamic.values() if d.expression is None}):
-        n = example[name]
+        n = first[name]
         near = dict.fromkeys((n + 1, n + 5, 2 * n + 1, n + 2, 2 * n, 3 * n, 4 * n, 5 * n, n + 3))
-        taken[name] = list(islice((size for size in near if size > 1 and takes({**example, name: size})), _EACH - 1))
+        taken[name] = list(islice((size for size in near if size > 1 and takes({**first, name: size})), _EACH - 1))
         if len(taken[name]) < _EACH - 1:
             raise Declined(f"the model itself takes few sizes of {name}")
-    alone = [{**example, name: sizes[0]} for name, sizes in taken.items()]
-    *together, last = [{**example, **{name: sizes[i] for name, sizes in taken.items()}} for i in range(1, _EACH - 1)]
+    alone = [{**first, name: sizes[0]} for name, sizes in taken.items()]
+    *together, last = [{**first, **{name: sizes[i] for name, sizes in taken.items()}} for i in range(1, _EACH - 1)]
     if not all(map(takes, [*together, last])):
         raise Declined("the model itself takes other sizes of one dimension only")
-    large = [{**example, name: _LARGER * example[name]} for name in taken]
-    return [example, *alone, *together], [last, *filter(takes, large)]
+    large = [{**first, name: _LARGER * first[name]} for name in taken]
+    return [first, *alone, *together], [last, *filter(takes, [example_sizes(call), *large])]
 
 
 def _runs(model: torch.nn.Module, call: ModelCall, sizes: Sizes) -> bool:

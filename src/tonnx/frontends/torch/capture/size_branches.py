@@ -34,7 +34,7 @@ from tonnx.frontends.torch.source import shorten
 from tonnx.proof.locate.trace import Take, Trace
 
 Shaped = Callable[[str, tuple[int, ...]], None]
-"""Gets the name and shape of a tensor: values are copied for those who ask for them, shapes cost nothing."""
+"""Gets the name and shape of a tensor, which costs nothing; values are copied."""
 
 
 class ShapedTrace(Trace, Protocol):
@@ -185,7 +185,9 @@ class _Looks:
         # What is 1 broadcasts: that both do the same there says nothing about other sizes.
         telling = [sizes for sizes, differ in self._looked if not differ and _is_telling(sizes, example)]
         here = [branch.sizes for branch in self.branches if branch.spot == condition.spot]
-        if any(map(flips, here)) or any(_beyond_the_edge(flips, sizes, involved) for sizes in telling):
+        # A number may have been read on a side of a branch that few of the sizes take at which it is another.
+        once = condition.number is None
+        if any(map(flips, here)) or (once and any(_beyond_the_edge(flips, sizes, involved) for sizes in telling)):
             return
         if len(self._looked) >= _TRIED and time.perf_counter() > self._until:
             self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
@@ -193,10 +195,11 @@ class _Looks:
         failures: list[str] = []
         for sizes in _otherwise(condition.expression, involved, flips, self.call, self._failing < _FAILING):
             try:
-                if self._differ(sizes):
+                if differ := self._differ(sizes):
                     self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
                     self._flips.append(flips)
-                return
+                if differ or once:
+                    return
             except ModelFails as error:
                 self._failing += 1
                 at = _changes(sizes, example)
@@ -460,8 +463,7 @@ def differs(
 ) -> bool:
     """Whether model and program give something else at these sizes. Raises ModelFails where the model does not run.
 
-    With ``symbols``, their values there, also whether the program has tensors of other shapes than it says: a file is
-    written by what it says.
+    With ``symbols``, their values there, also whether tensors have other shapes than the program says.
     """
     if any(dim.size(sizes) < 0 for leaf in call.leaves for dim in leaf.dynamic.values()):  # a size less others
         raise ModelFails("a size would be negative there")

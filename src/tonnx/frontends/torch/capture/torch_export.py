@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -35,6 +36,7 @@ from tonnx.frontends.torch.capture.size_branches import (
     Tracer,
     differs,
     empty_notes,
+    example_sizes,
     left_open,
     other_sizes,
     refusal,
@@ -123,7 +125,8 @@ class Exports:
 
     def _unsettled(self, call: ModelCall, program: Any, froze: Frozen, open_questions: list[str]) -> list[OneSided]:
         one_sided = unsettled(self._model, call, program, froze, open_questions, self._trace)
-        self._other_sides += [branch.sizes for branch in one_sided if not branch.is_empty]
+        sizes = (branch.sizes for branch in one_sided if not branch.is_empty)
+        self._other_sides += [each for each in sizes if each not in self._other_sides]
         return one_sided
 
     def rewritten(self) -> Captured:
@@ -177,8 +180,17 @@ class Exports:
         raise rewrites.explained(self._first, failed) from failed.__cause__
 
     def from_samples(self) -> Captured:
-        """One capture, made of several at fixed sizes."""
-        recorded_at, judged_at = sampled(self._model, self._call)
+        """One capture, made of several at fixed sizes: near the example's, or where branches go the other way."""
+        declined = Declined("the model itself takes no other sizes")
+        for first in islice([example_sizes(self._call), *self._other_sides], 3):
+            try:
+                return self._from_samples(first)
+            except Declined as error:
+                declined = error
+        raise declined
+
+    def _from_samples(self, first: dict[str, int]) -> Captured:
+        recorded_at, judged_at = sampled(self._model, self._call, first)
         recordings, calls, notes, froze = list[Recording](), list[FunctionCall](), list[str](), Frozen()
         for sizes in recorded_at:
             recordings.append(_record(self._model, at_sizes(self._call, sizes), Frozen(), Rewrites(), calls, []))

@@ -7,6 +7,8 @@ import sys
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor
 
 from tonnx.frontends.torch.capture.explain import calling_frame
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
@@ -55,3 +57,10 @@ def _is_known(value: torch.Tensor) -> bool:
 def _passes(test: torch.Tensor) -> bool:
     frame = calling_frame(sys._getframe(2)) or sys._getframe(2)
     return assumed(test, True, frame.f_lineno, frame)
+
+
+def as_subclass(original: Any, x: torch.Tensor, kind: type) -> Any:
+    """``x.as_subclass(torch.Tensor)``, of a tensor that is one of a capture: it would be taken out of that."""
+    if kind is torch.Tensor and isinstance(x, (FakeTensor, FunctionalTensor)):
+        return x.view_as(x)
+    return original(x, kind)

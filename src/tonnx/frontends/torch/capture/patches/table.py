@@ -108,6 +108,7 @@ FOREIGN = (
           "a number that one side of a branch found out is not there after it", optional=True),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE),
+    Patch("torch.Tensor", "as_subclass", checks.as_subclass, "a tensor of a capture is one of its own class"),
     Patch("torch", "where", checks.where, _BYTES),
     Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
 )  # fmt: skip
