@@ -105,10 +105,6 @@ def _with_mask(x: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, torch
     return torch.empty_like(x), torch.empty_like(x, dtype=torch.bool)
 
 
-def _dequantised(x: torch.Tensor) -> torch.Tensor:
-    return torch.empty(x.shape, dtype=torch.float32, device=x.device)
-
-
 _SHAPES: dict[str, Any] = {
     "fake_quantize_per_tensor_affine_cachemask": _with_mask,
     "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": _with_mask,
@@ -117,7 +113,7 @@ _SHAPES: dict[str, Any] = {
     "_fake_quantize_learnable_per_channel_affine": _same,
     "quantize_per_tensor": _same,  # has one after 2.10
     "quantize_per_channel": _same,
-    "dequantize.self": _dequantised,
+    "dequantize.self": lambda x: torch.empty(x.shape, dtype=torch.float32, device=x.device),
 }
 
 

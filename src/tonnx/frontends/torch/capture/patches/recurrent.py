@@ -65,16 +65,11 @@ def max_pool1d(
 
 
 def affine_grid(original: Any, theta: torch.Tensor, size: Any, align_corners: bool) -> Any:
-    grid = operator("affine_grid(Tensor theta, SymInt[] size, bool align_corners) -> Tensor", _grid, _affine_grid)
-    return grid(theta, size, align_corners)
+    def grid(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
+        return torch.empty([size[0], *size[2:], len(size) - 2], dtype=theta.dtype, device=theta.device)
 
-
-def _grid(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
-    return torch.empty([size[0], *size[2:], len(size) - 2], dtype=theta.dtype, device=theta.device)
-
-
-def _affine_grid(theta: torch.Tensor, size: Any, align_corners: bool) -> torch.Tensor:
-    return torch.ops.aten.affine_grid_generator(theta, size, align_corners)
+    schema = "affine_grid(Tensor theta, SymInt[] size, bool align_corners) -> Tensor"
+    return operator(schema, grid, lambda *args: torch.ops.aten.affine_grid_generator(*args))(theta, size, align_corners)
 
 
 def istft(original: Any, spectra: torch.Tensor, n_fft: int, *args: Any, **options: Any) -> torch.Tensor:

@@ -41,10 +41,6 @@ def _cdist(x1: torch.Tensor, x2: torch.Tensor, p: float = 2.0, compute_mode: int
     return x1.new_empty([*lead, x1.shape[-2], x2.shape[-2]], dtype=torch.promote_types(x1.dtype, x2.dtype))
 
 
-def _narrow(x: torch.Tensor, dim: int, start: torch.Tensor, length: Any) -> torch.Tensor:
-    return x.narrow(dim, 0, length)  # it looks at the same memory, wherever it begins
-
-
 def _kron(x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     rank = max(x.dim(), other.dim())
     before, after = ([1] * (rank - tensor.dim()) + list(tensor.shape) for tensor in (x, other))
@@ -99,10 +95,6 @@ def _histogramdd(x: torch.Tensor, bins: Any, *rest: Any, **options: Any) -> tupl
     return x.new_empty(counts), [x.new_empty([count + 1]) for count in counts]
 
 
-def _geqrf(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.empty_like(x), x.new_empty([*x.shape[:-2], torch.sym_min(*x.shape[-2:])])
-
-
 def _lstsq(
     x: torch.Tensor, b: torch.Tensor, rcond: float | None = None, *, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
@@ -118,17 +110,13 @@ def _lstsq(
     return solution, b.new_empty(residuals), b.new_empty(rank, dtype=torch.int64), b.new_empty(values)
 
 
-def _roll(x: torch.Tensor, shifts: Any, dims: Any = ()) -> torch.Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
 _COMPOSITE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.cov.default: _cov,
     torch.ops.aten.corrcoef.default: _cov,
     torch.ops.aten.cdist.default: _cdist,
     torch.ops.aten.combinations.default: _combinations,
     torch.ops.aten.kron.default: _kron,
-    torch.ops.aten.narrow.Tensor: _narrow,
+    torch.ops.aten.narrow.Tensor: lambda x, dim, start, length: x.narrow(dim, 0, length),  # wherever it begins
     torch.ops.aten.one_hot.default: _one_hot,
     torch.ops.aten.take_along_dim.default: _take_along_dim,
     torch.ops.aten.ctc_loss.IntList: _ctc_loss,
@@ -142,9 +130,12 @@ _COMPOSITE: dict[Any, Callable[..., Any]] = {
 _SINGLE: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.histogram.bin_ct: _histogram,
     torch.ops.aten.histogram.bins_tensor: _histogram,
-    torch.ops.aten.geqrf.default: _geqrf,
+    torch.ops.aten.geqrf.default: lambda x: (
+        torch.empty_like(x),
+        x.new_empty([*x.shape[:-2], torch.sym_min(*x.shape[-2:])]),
+    ),
     torch.ops.aten.linalg_lstsq.default: _lstsq,
-    torch.ops.aten.roll.default: _roll,
+    torch.ops.aten.roll.default: lambda x, *_, **__: torch.empty_like(x, memory_format=torch.contiguous_format),
 }
 """Operators that PyTorch has a kernel for, and no shape; or one that it finds by asking whether there are elements."""
 
@@ -167,12 +158,6 @@ def _upsampled(x: torch.Tensor, output_size: Any, *options: Any, scale_factors: 
 
 def _upsampled_fake(original: Any, x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
     return (_upsampled if isinstance(x, FakeTensor) else original)(x, *args, **options)  # type: ignore[no-any-return]
-
-
-def _nll_loss(
-    x: torch.Tensor, target: torch.Tensor, weight: Any = None, reduction: int = 1, ignore_index: int = -100
-) -> torch.Tensor:
-    return x.new_empty(target.shape if reduction == 0 else [])
 
 
 def _reshaped(original: Any, x: torch.Tensor, *shape: Any, **options: Any) -> torch.Tensor:
@@ -223,7 +208,8 @@ def shapes() -> Iterator[Patch]:
             kernel = partial(_upsampled_fake, operator.py_kernels[key])
             yield Patch(operator.py_kernels, key, kernel, "it compares sizes that only the run knows", How.VALUE)
     yield Patch(
-        global_decomposition_table["post_autograd"], torch.ops.aten.nll_loss.default, _nll_loss,
+        global_decomposition_table["post_autograd"], torch.ops.aten.nll_loss.default,
+        lambda x, target, weight=None, reduction=1, *_, **__: x.new_empty(target.shape if reduction == 0 else []),
         "PyTorch's takes the kind of reduction for another argument, and says the shape of the mean", How.VALUE,
     )  # fmt: skip
     for operator, shape in _COMPOSITE.items():
