@@ -44,12 +44,16 @@ class Step:
         return not self.handed_on
 
 
-class WholeText(torch.nn.Module):
-    """A model without a state, on all tokens so far: the scores of the next one."""
+class Around(torch.nn.Module):
+    """What a file is made of: a model, called in a way of its own."""
 
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model
+
+
+class WholeText(Around):
+    """A model without a state, on all tokens so far: the scores of the next one."""
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> dict[str, torch.Tensor]:
         others: dict[str, Any] = {"attention_mask": attention_mask, "use_cache": False}

@@ -20,7 +20,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import InvalidModel, MissingDependency, TonnxError, VerificationFailed
 from tonnx.io.staging import writing
-from tonnx.packages.decoder import random_array
+from tonnx.packages.decoder import Around, random_array
 from tonnx.proof.session import Session
 from tonnx.run.package import read_json
 
@@ -57,12 +57,8 @@ class TextEncoder(torch.nn.Module):
         return named | {f"hidden_states.{place}": layer for place, layer in enumerate(layers)}
 
 
-class Denoiser(torch.nn.Module):
+class Denoiser(Around):
     """The noise of a latent picture, given a text and how far the drawing is."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(
         self,
@@ -76,34 +72,22 @@ class Denoiser(torch.nn.Module):
         return {"out_sample": self.model(sample, timestep, encoder_hidden_states, added_cond_kwargs=more).sample}
 
 
-class Transformer(torch.nn.Module):
+class Transformer(Around):
     """A transformer in the place of a U-Net: what it is given is what its signature names."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"out_hidden_states": self.model(**inputs, return_dict=False)[0]}
 
 
-class VaeEncoder(torch.nn.Module):
+class VaeEncoder(Around):
     """A picture as mean and spread of its latent one."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, sample: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"latent_parameters": self.model.encode(sample).latent_dist.parameters}
 
 
-class VaeDecoder(torch.nn.Module):
+class VaeDecoder(Around):
     """A latent picture as one of pixels."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, latent_sample: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"sample": self.model.decode(latent_sample).sample}

@@ -12,7 +12,7 @@ from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import VerificationFailed
 from tonnx.frontends.torch.reference.rounded import TIMES, rounded
-from tonnx.packages.decoder import random_tokens
+from tonnx.packages.decoder import Around, random_tokens
 from tonnx.packages.inputs import Call
 from tonnx.run.decoding import padded
 from tonnx.run.package import PER_IMAGE, ZERO_SHOT, Package
@@ -20,12 +20,8 @@ from tonnx.run.package import PER_IMAGE, ZERO_SHOT, Package
 _RTOL = 1e-3
 
 
-class Results(torch.nn.Module):
+class Results(Around):
     """A model without the results of its parts, which it gives beside its own."""
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self.model = model
 
     def forward(self, **inputs: Any) -> dict[str, Any]:
         return {name: value for name, value in self.model(**inputs).items() if not hasattr(value, "items")}
