@@ -180,8 +180,7 @@ def verify(
         values: also try other values: further draws, zeros, negative and large numbers.
         seed: of everything that is drawn.
         locate: look for the first node that differs: None if something does, True in any case, False never.
-        reproducer: a path ending in ``.onnx`` to write the smallest part that shows the difference to, its inputs and
-            what the model gives beside it as ``.npz``.
+        reproducer: where to write the smallest part that differs, ``part.onnx``, and its arrays beside it (``.npz``).
         progress: called with the name of each stage as it begins.
 
     Returns a result that is not ``ok`` if the file computes something else. What cannot be compared at all raises.

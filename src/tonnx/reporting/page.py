@@ -89,8 +89,7 @@ def report(
         data["verification"] = verification_data(verification)
     data["bench"] = None if bench is None else {"svg": bench.svg(), "text": str(bench), **bench.data()}
     with replacing(target) as page:
-        html = fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data)
-        page.write_text(html, encoding="utf-8")
+        page.write_text(fill(_HERE / "page.html", [_HERE / name for name in _SCRIPTS], data), encoding="utf-8")
     return target
 
 
