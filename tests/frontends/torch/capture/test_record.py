@@ -171,9 +171,15 @@ def drawn_for_nothing(x: Tensor) -> Tensor:
     return x.diff() * shift
 
 
+def fails_for_exporters(x: Tensor) -> Tensor:
+    """Asks who calls, and fails on the way that it has for exporters."""
+    return torch.cat([x, x.unsqueeze(0)]) if torch.compiler.is_exporting() else x * 2
+
+
 @pytest.mark.parametrize(
     ("function", "axes"),
     [
+        pytest.param(fails_for_exporters, {"x": {0: "n"}}, id="fails for exporters"),
         pytest.param(drawn_for_nothing, {"x": {0: "n"}}, id="drawn for nothing"),
         pytest.param(reshaped_in_place, {}, id="reshaped in place"),
         pytest.param(reshaped_in_place, {"x": {0: "n"}}, id="reshaped in place, dynamic"),

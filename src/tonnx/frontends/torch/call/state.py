@@ -114,6 +114,16 @@ def exchanged(before: Memory) -> Memory:
     ]
 
 
+def names_of_tensors(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> dict[int, str]:
+    """The tensors that hang on a module, by identity."""
+    names = {id(tensor): name for name, tensor in state.items()}
+    for path, module in model.named_modules():
+        for name, value in vars(module).items():
+            if isinstance(value, torch.Tensor):
+                names.setdefault(id(value), f"{path}.{name}" if path else name)
+    return names
+
+
 def _is_state(thing: Any) -> bool:
     return isinstance(thing, torch.nn.Module) or type(thing).__module__.partition(".")[0] not in _FOREIGN
 

@@ -28,14 +28,19 @@ from torch.export.graph_signature import (
     TensorArgument,
 )
 from torch.fx import Graph, Node
-from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.fx.experimental.symbolic_shapes import (
+    DimDynamic,
+    GuardOnDataDependentSymNode,
+    ShapeEnv,
+    StatelessSymbolicContext,
+)
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from tonnx.errors import CaptureError
 from tonnx.frontends.patching import How, Patch, interruption_point, patched, patched_here
 from tonnx.frontends.torch.call.signature import Leaf, ModelCall
-from tonnx.frontends.torch.call.state import exchanged, memory
+from tonnx.frontends.torch.call.state import exchanged, memory, names_of_tensors
 from tonnx.frontends.torch.capture.call_kinds import gives_number, mark_of, shaped_by_values
 from tonnx.frontends.torch.capture.explain import Spot
 from tonnx.frontends.torch.capture.fakes import Fakes
@@ -104,19 +109,26 @@ def record(model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tens
     ``notes`` gets what the file takes for granted.
     """
     try:
-        return _recorded(model, call, tensors, notes, gradients=False)
+        return _recorded(model, call, tensors, notes)
     except _AsksForGradients:
         return _recorded(model, call, tensors, notes, gradients=True)
+    except Exception as error:
+        if isinstance(error, (Declined, GuardOnDataDependentSymNode)):
+            raise
+        with contextlib.suppress(Exception):  # models may fail on the way that they have for exporters
+            return _recorded(model, call, tensors, notes, exports=False)
+        raise
 
 
 def _recorded(
-    model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str], gradients: bool
-) -> Recording:
+    model: torch.nn.Module, call: ModelCall, tensors: Sequence[torch.Tensor], notes: list[str], gradients: bool = False,
+    exports: bool = True,
+) -> Recording:  # fmt: skip
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
     recorder, before = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes), memory(model)
     reason = "autograd's kernels are not recorded, unless the model computes with gradients itself"
     asked = () if gradients else (Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),)
-    with patched((*recorder.patches(), *asked)):
+    with patched((*recorder.patches(exports), *asked)):
         inputs = zip(call.leaves, tensors, strict=True)
         args, kwargs = call.with_tensors([recorder.input(leaf, tensor) for leaf, tensor in inputs])
         results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs, gradients))
@@ -151,7 +163,7 @@ class _Recorder(TorchDispatchMode):
         """By the identity of a fake tensor; all of them live as long as the graph does."""
         self._kept: list[torch.Tensor] = []
         self._state = dict([*model.named_parameters(), *model.named_buffers()])
-        self._names = _names_of_tensors(model, self._state)
+        self._names = names_of_tensors(model, self._state)
         self._modules = {id(module): name for name, module in model.named_modules()}
         self._path = [""]
         self._weights: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -226,14 +238,14 @@ class _Recorder(TorchDispatchMode):
 
     # Calls
 
-    def patches(self) -> Iterator[Patch]:
-        """What has to be changed while the model runs."""
+    def patches(self, exports: bool) -> Iterator[Patch]:
+        """What has to be changed while the model runs. ``exports``: what models are told that ask for it."""
         yield Patch("torch.nn.Module", "__call__", self._entered, "which module a call comes from")
         reason = "models give a weight the memory of a tensor that they have computed: it is that from then on"
         yield Patch("torch.Tensor", "data", property(self._data_of, self._give_data), reason, How.VALUE)
         yield Patch("torch.Tensor", "tolist", self._listed, "the numbers may be those of weights or constants")
         for flag in ("_is_compiling_flag", "_is_exporting_flag"):
-            yield Patch("torch.compiler", flag, True, "models ask it, to take a way that exports", How.VALUE)
+            yield Patch("torch.compiler", flag, exports, "models ask it, to take a way that exports", How.VALUE)
         reason = "PyTorch would look for the line of every question about a size, and import its compiler for it"
         yield Patch("torch.fx.experimental.symbolic_shapes.ShapeEnv", "_get_stack_summary", _nowhere, reason)
         yield Patch("torch.fx.experimental.symbolic_shapes", "trace_structured", _not_logged, reason, optional=True)
@@ -460,16 +472,6 @@ def _asked_for_gradients(original: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _decline(original: Any, called: Any = None, *args: Any, **kwargs: Any) -> Any:
     raise Declined(f"{getattr(called, '__name__', called)} has graphs of its own")
-
-
-def _names_of_tensors(model: torch.nn.Module, state: dict[str, torch.Tensor]) -> dict[int, str]:
-    """The tensors that hang on a module, by identity."""
-    names = {id(tensor): name for name, tensor in state.items()}
-    for path, module in model.named_modules():
-        for name, value in vars(module).items():
-            if isinstance(value, torch.Tensor):
-                names.setdefault(id(value), f"{path}.{name}" if path else name)
-    return names
 
 
 def _symbolic(env: ShapeEnv, expression: Any) -> Any:

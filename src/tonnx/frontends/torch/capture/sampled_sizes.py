@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations_with_replacement, islice
+from itertools import combinations_with_replacement, islice, product
 from typing import Any
 
 import torch
@@ -35,6 +35,7 @@ _EACH = 5
 """Sizes of one dimension that the model takes: the example's, three others that are recorded, one to judge by."""
 _LARGER = 8
 _ELEMENTS = 1 << 20
+_DIVISORS = (2, 3, 4)
 
 
 def sampled(model: torch.nn.Module, call: ModelCall, first: Sizes) -> tuple[list[Sizes], list[Sizes]]:
@@ -185,6 +186,12 @@ def following(numbers: tuple[int, ...], sizes: dict[tuple[int, ...], Any]) -> An
         if (line := _line(numbers, at)) is not None:
             slope, start = line
             return (size * slope.numerator + int(start * slope.denominator)) // slope.denominator
+    for divisor, (at, size) in product(_DIVISORS, sizes.items()):
+        # What is added before the division: as much as the samples agree on, if that is one number.
+        low = max(number * divisor - n for number, n in zip(numbers, at, strict=True))
+        high = min(number * divisor - n + divisor - 1 for number, n in zip(numbers, at, strict=True))
+        if low == high:
+            return (size + low) // divisor
     return None
 
 
