@@ -69,6 +69,23 @@ def test_with_and_without(name: str) -> None:
         assert "[!] judged in the form of runtime='ort-cpu': Could not find an implementation" in str(plain)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(bfloat16[1,4,8] x, bfloat16[4] s) => (bfloat16[1,4,8] y) {y = GroupNormalization <num_groups = 2> (x, s, s)}",
+        "(bfloat16[1,2,4,4] x) => (bfloat16[1,2,4,4] y) {y = MeanVarianceNormalization (x)}",
+        "(double[1,2,4,4] x) => (double[1,2,4,4] y) {y = MeanVarianceNormalization (x)}",
+        "(bfloat16[1,2,3] x, int64[4] s) => (bfloat16[a,b,c,d] y) {y = AffineGrid (x, s)}",
+        "(bfloat16[4] x, int64[1] s) => (bfloat16[n] y) {y = CenterCropPad (x, s)}",
+    ],
+)
+def test_operators_that_are_functions_have_no_more_kernels_than_their_nodes(text: str) -> None:
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]> agraph {text}')
+    model = ir.from_proto(proto)
+    assert fit_runtime(model, ORT_CPU)
+    Session(write.to_bytes(model))
+
+
 def test_a_file_that_is_wrong_is_wrong_in_any_form() -> None:
     wrong = {torch.ops.aten.erf.default: lambda op, x: op.Erf(x * 0.5)}
     with pytest.raises(tonnx.VerificationFailed):

@@ -102,6 +102,18 @@ def test_a_weight_that_is_shifted_is_not_rounded(folder: Path) -> None:
     assert "not the original's, rounded: w_quantized" in str(result)
 
 
+def test_a_bias_that_makes_up_for_nothing_is_not_rounded(folder: Path) -> None:
+    """What rounding the weight changes on average is far less; a bias within that is quantisation (see above)."""
+    proto = onnx.load(folder / "int8.onnx")
+    store = next(i for i in proto.graph.initializer if i.name == "c_quantized")
+    store.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(store) * np.int32(-20), store.name))
+    onnx.save(proto, folder / "biased.onnx")
+    result = tonnx.verify(folder / "biased.onnx", str(folder / "net.onnx"), {"x": DATA}, values=False)
+    assert result.quantisation is not None and not result.quantisation.only
+    assert result.quantisation.rest[0].signal_to_noise < 20 < result.quantisation.rounding[0].signal_to_noise
+    assert "one weight or bias is not the original's, rounded: c_quantized" in str(result)
+
+
 def page_data(page: Path) -> dict[str, Any]:
     text = re.search(r'<script id="data" type="application/json">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
     assert text is not None

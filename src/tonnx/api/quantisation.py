@@ -44,7 +44,9 @@ class Quantisation:
         lines += [f"something else: {loss}{', within tolerance' if self.only else ''}" for loss in self.rest]
         if self.unknown:
             some = ", ".join(self.unknown[:_SHOWN])
-            lines.append(f"  {len(self.unknown)} weights are not the original's, rounded: {some}")
+            count = len(self.unknown)
+            what = f"{count} weights and biases are" if count != 1 else "one weight or bias is"
+            lines.append(f"  {what} not the original's, rounded: {some}")
         costly = [row for row in self.rows[:_SHOWN] if row.loss]
         lines += [f"  {row.operator} {row.name} alone costs {row.loss:.2%} of the outputs' magnitude" for row in costly]
         return lines

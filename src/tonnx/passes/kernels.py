@@ -29,14 +29,15 @@ _MISSING: dict[ir.DataType, frozenset[str]] = {
         T.DOUBLE: (
             "Acos Acosh Asin Asinh Atan Atanh AveragePool Conv ConvTranspose Cosh Det Elu Erf Gelu "
             "GlobalAveragePool GlobalMaxPool GridSample HardSigmoid HardSwish Hardmax InstanceNormalization "
-            "LRN LeakyRelu LpPool Mean Mish OneHot PRelu RNN Resize Selu Sinh Softplus Softsign Tan "
-            "ThresholdedRelu"
+            "LRN LeakyRelu LpPool Mean MeanVarianceNormalization Mish OneHot PRelu RNN Resize Selu Sinh "
+            "Softplus Softsign Tan ThresholdedRelu"
         ),
         T.BFLOAT16: (
             f"{_REDUCTIONS} "
             "Abs Acos Acosh Add ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BatchNormalization "
             "Ceil Clip Conv ConvTranspose Cos Cosh CumProd CumSum DepthToSpace Det Div Dropout Elu Equal Erf "
             "Exp Expand Floor GRU Gelu Gemm GlobalAveragePool GlobalMaxPool Greater GreaterOrEqual GridSample "
+            "AffineGrid CenterCropPad GroupNormalization MeanVarianceNormalization "  # of functions, their nodes
             "HardSigmoid HardSwish Hardmax InstanceNormalization IsNaN LRN LSTM LeakyRelu Less LessOrEqual "
             "Log LogSoftmax LpNormalization LpPool MatMul Max MaxPool Mean Min Mish Mod Mul Neg NonZero PRelu "
             "Pad Pow RMSNormalization RNN Reciprocal Relu Resize Round Selu Sigmoid Sin Sinh Size Softmax "

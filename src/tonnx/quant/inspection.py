@@ -29,6 +29,8 @@ _SECONDS = 60.0
 """After that, layers are not measured any more."""
 _ALIKE = 0.5
 """Of the magnitude: how far integers may be from the floats that they were made of."""
+_DEVIATIONS = 6
+"""Of a sum of rounding errors that biases may make up for."""
 _COMPARED = 4096
 """Numbers of two weights that are compared."""
 
@@ -198,7 +200,7 @@ class _Twin:
             name = self._new_switch()
             source = self._op.constant(pair[0].astype(np.float32))
             self._roundings[self._chosen(name, result, source)] = _Rounding(name, source, node, row)
-            self._biases(name, result, pair[1])
+            self._biases(name, result, pair[1], rounded - pair[0])
             return
         quantize, bounds = _way_back(integers)
         before = None if quantize is None else quantize.inputs[0]
@@ -234,12 +236,20 @@ class _Twin:
                     self._graph.outputs[i] = chosen
         return chosen
 
-    def _biases(self, switch: str, weight: ir.Value, bias: np.ndarray | None) -> None:
-        """The biases of the layers that read a weight go with it: they may make up for what its rounding changes."""
+    def _biases(self, switch: str, weight: ir.Value, bias: np.ndarray | None, error: np.ndarray) -> None:
+        """The biases of the layers that read a weight go with it: they may make up for what its rounding changes.
+
+        What is off by more than ``error``, that of the weight, comes to is no quantisation, and stays.
+        """
         for where, _ in list(weight.uses()):
             for layer, index in list(where.outputs[0].uses()):
                 value = layer.inputs[2] if len(layer.inputs) > 2 and index == 1 else None
                 if value is None or value.shape is None or bias is None or list(value.shape) != list(bias.shape):
+                    continue
+                own = _constant_of(value)
+                if own is not None and bool((np.abs(own - bias) > _made_up(layer, error, bias)).any()):
+                    made = value.producer()
+                    self.unknown.append(str((value if made is None else made.inputs[0] or value).name))
                     continue
                 gate = next(one for one in self._graph.inputs if one.name == switch)
                 chosen = self._op.Where(gate, value, self._op.constant(bias.astype(np.float32)))
@@ -333,6 +343,41 @@ def _dequantised(node: ir.Node) -> np.ndarray | None:
     elif scale.ndim == 1 and scale.size > 1:
         parts = [part.reshape([-1 if i == axis % integers.ndim else 1 for i in range(integers.ndim)]) for part in parts]
     return np.asarray((integers.astype(np.float32) - parts[1]) * parts[0])
+
+
+def _constant_of(value: ir.Value) -> np.ndarray | None:
+    """A bias as floats, stored so or as integers."""
+    node = value.producer()
+    return _array(value) if node is None else _dequantised(node) if node.op_type == "DequantizeLinear" else None
+
+
+def _made_up(layer: ir.Node, error: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The most by which each bias may differ to make up for what the rounding of the weight changes on average.
+
+    Errors have no sign of their own: a sum of them is some deviations beside what they have in common.
+    """
+    transposed = layer.op_type == "Gemm" and "transB" in layer.attributes and layer.attributes["transB"].as_int()
+    axis = 0 if layer.op_type == "Conv" or transposed else 1
+    rows = np.moveaxis(error, axis, 0).astype(np.float64)
+    if len(rows) != len(bias):  # ConvTranspose with groups
+        return np.full(bias.shape, np.inf)
+    rows = rows.reshape(len(rows), -1)
+    reach = np.abs(rows.sum(1)) + _DEVIATIONS * np.sqrt(np.square(rows).sum(1))
+    step = layer.inputs[2].producer() if layer.inputs[2] is not None else None
+    scale = None if step is None else _array(step.inputs[1])
+    return np.asarray(reach * _largest_read(layer.inputs[0]) + (0 if scale is None else scale) + 1e-5 * np.abs(bias))
+
+
+def _largest_read(value: ir.Value | None) -> float:
+    """The largest magnitude that the integers behind a value stand for."""
+    node = None if value is None else value.producer()
+    while node is not None and node.domain == "" and node.op_type in HANDED_ON and node.inputs[0] is not None:
+        node = node.inputs[0].producer()
+    if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None or node.inputs[0].dtype is None:
+        return np.inf
+    scale, zero = (_array(part) for part in (*node.inputs[1:3], None)[:2])
+    ends = np.asarray(ir_limits(node.inputs[0].dtype)) - (0 if zero is None else zero.astype(np.int64).max())
+    return np.inf if scale is None else float(np.abs(ends).max() * scale.max())
 
 
 def _is_shifted(floats: np.ndarray, rounded: np.ndarray, node: ir.Node) -> bool:
