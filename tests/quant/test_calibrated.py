@@ -21,6 +21,7 @@ from tonnx.api import calibrated
 from tonnx.cli import main
 from tonnx.ir.pairs import are_safe
 from tonnx.proof.judge import run_of
+from tonnx.proof.trials.rounding import is_rounding
 from tonnx.quant.histogram import Histogram
 from tonnx.quant.integers import Form, by_channel
 from tonnx.quant.layers import candidates
@@ -200,6 +201,34 @@ def test_an_iterator_may_use_its_memory_again(net: Path) -> None:
     assert again is not None
     for feeds, number in zip(again.kept, (1, 3, 5), strict=True):
         np.testing.assert_array_equal(feeds["x"], DATA[8 * number : 8 * number + 8])
+
+
+class Masked(nn.Module):
+    """Attention whose scores a mask is added to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(torch.softmax(q @ k.transpose(1, 2) + mask[:, None], -1) @ v)
+
+
+def test_masks_may_be_infinite(tmp_path: Path) -> None:
+    """Nor does the proof turn them around, which would hide all that they leave."""
+    torch.manual_seed(0)
+    x, mask = torch.randn(12, 6, 32), torch.zeros(12, 6)
+    mask[:, 4:] = -torch.inf
+    tonnx.export(Masked().eval(), (x, mask), tmp_path / "f.onnx", input_names=["x", "mask"], verify=False)
+    data = [{"x": x.numpy() * loud, "mask": mask.numpy()} for loud in (1, 0.9, 0.7)]
+    result = tonnx.quantize(tmp_path / "f.onnx", data=data)
+    assert result.verification is not None and result.verification.ok
+    assert result.calibrated is not None and len(result.calibrated.layers) == 2
+    feeds = data[0]
+    both = [run_of(model) for model in (result.model, ir.load(tmp_path / "f.onnx"))]
+    outputs = [next(iter(run(feeds).values())) for run in both]
+    assert is_rounding(feeds, *outputs, lambda arrays: tuple(next(iter(run(arrays).values())) for run in both))
 
 
 @pytest.mark.parametrize(("rows", "batches"), [([32, 32, 32], 2), ([1, 1], 2), ([100, 8], 1), ([40, 40, 40], 2)])
@@ -440,7 +469,8 @@ def not_finite() -> np.ndarray:
         ({"data": "nowhere/"}, "no file or folder"),
         ({"data": DATA[:0]}, "no numbers for x"),
         ({"to": "int4", "inputs": {"x": np.full((1, 3, 8, 8), np.nan, np.float32)}}, "NaN for x"),
-        ({"data": not_finite()}, "NaN or infinite"),
+        ({"data": not_finite()}, "NaN for x"),
+        ({"data": np.where(np.isnan(not_finite()), np.inf, DATA)}, "the data has numbers that are not finite"),
         ({"data": DATA[:, :2]}, "axis 1 is 3"),
         ({"data": DATA.astype(np.float64)}, "was given as float64"),
         ({"data": 3}, "data cannot be int"),

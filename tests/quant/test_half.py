@@ -110,7 +110,11 @@ def test_masks_do_not_overflow() -> None:
     assert result.halved is not None and not result.halved.floats
 
 
-def test_bodies_are_converted(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("to", "opset", "inside"),
+    [("fp16", 18, TensorProto.FLOAT16), ("bf16", 18, TensorProto.BFLOAT16), ("bf16", 13, TensorProto.FLOAT)],
+)
+def test_bodies_are_converted_where_the_opset_allows(to: str, opset: int, inside: int, tmp_path: Path) -> None:
     body = """
         s = ReduceSum <keepdims = 0> (x)
         b = Greater(s, z)
@@ -118,12 +122,13 @@ def test_bodies_are_converted(tmp_path: Path) -> None:
             then_branch = t () => (float[n, 8] p) { q = Sigmoid(x) p = Mul(q, c) },
             else_branch = e () => (float[n, 8] r) { r = Mul(x, d) }>
     """
-    result = tonnx.quantize(model_of(body, z=0, c=2, d=3), tmp_path / "h.onnx", to="fp16", data=X)
-    branch = onnx.load(tmp_path / "h.onnx").graph.node[-1]
-    assert branch.op_type == "If" and result.verification is not None and result.verification.ok
+    model = model_of(body, opset=opset, z=0, c=2, d=3)
+    result = tonnx.quantize(model, tmp_path / "h.onnx", to=to, data=X)
+    branch = next(node for node in onnx.load(tmp_path / "h.onnx").graph.node if node.op_type == "If")
+    assert result.verification is not None and result.verification.ok
     for attribute in branch.attribute:
         assert not any(node.op_type == "Cast" for node in attribute.g.node)
-        assert attribute.g.output[0].type.tensor_type.elem_type == TensorProto.FLOAT16
+        assert attribute.g.output[0].type.tensor_type.elem_type == inside
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,7 @@ def test_bodies_are_converted(tmp_path: Path) -> None:
         ({"to": "fp16", "max_loss": 0.1}, "max_loss is of integers"),
         ({"to": "fp16", "method": "mse"}, "method is of integers"),
         ({"to": "bf16", "block": 64}, "block is of integers"),
-        ({"to": "fp16", "data": np.full((2, 8), np.nan, np.float32)}, "NaN or infinite"),
+        ({"to": "fp16", "data": np.full((2, 8), np.nan, np.float32)}, "NaN for x"),
     ],
 )
 def test_refused(options: dict[str, Any], message: str, tmp_path: Path) -> None:

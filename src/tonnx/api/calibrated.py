@@ -119,6 +119,7 @@ class Calibrated:
         }  # fmt: skip
 
 
+@no_collection()
 def prepared(model: ir.Model) -> list[str]:
     """Put a float network into the one form in which layers are looked for; returns notes."""
     notes = reading.infer(model)
@@ -131,6 +132,7 @@ def prepared(model: ir.Model) -> list[str]:
     return notes
 
 
+@no_collection()
 def finished(model: ir.Model, target: Target) -> list[str]:
     """Take a network from that form to the opset and the runtime that were asked for."""
     keep_from_fusing(model, target.runtime)  # at CANON, where normalisations are one node

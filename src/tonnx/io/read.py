@@ -88,8 +88,9 @@ def infer(model: ir.Model) -> list[str]:
     """
     with no_collection():
         try:
-            notes = correct_shapes(model)
-            inferred = _inferred(model)
+            notes, inferred = [], _agreed(model)
+            if inferred is None:
+                notes, inferred = _corrected(model), _inferred(model)
         except InvalidModel as error:
             return [f"[!] {error.what}: {error.why}"]
         _take(model, inferred)
@@ -148,12 +149,21 @@ def _rank_reshaped(model: ir.Model) -> bool:
 
 def correct_shapes(model: ir.Model) -> list[str]:
     """Shapes that a file declares of what it computes, and that are not so: runtimes go by what follows."""
-    proto = without_weights(model)
+    return [] if _agreed(model) is not None else _corrected(model)
+
+
+def _agreed(model: ir.Model) -> onnx.ModelProto | None:
+    """What onnx infers of a model that declares nothing else; None where it has objections."""
     try:
-        onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=True, data_prop=True)
-        return []
-    except Exception:  # noqa: BLE001 (InferenceError and others, of which there may be another reason; looked at below)
-        declared = {v: (graph, v.shape) for graph in all_graphs(model) for node in graph for v in node.outputs}
+        return onnx.shape_inference.infer_shapes(
+            without_weights(model), check_type=False, strict_mode=True, data_prop=True
+        )
+    except Exception:  # noqa: BLE001 (InferenceError and others, of which there may be another reason: `_corrected`)
+        return None
+
+
+def _corrected(model: ir.Model) -> list[str]:
+    declared = {v: (graph, v.shape) for graph in all_graphs(model) for node in graph for v in node.outputs}
     for value in declared:
         value.shape = None
     corrected = []

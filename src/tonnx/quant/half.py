@@ -45,8 +45,7 @@ def half_variables(node: ir.Node, half: ir.DataType, opset: int, target: int) ->
     schema = signature(node.op_type, opset, deprecated=True) if node.domain == "" else None
     if schema is None or node.op_type in _FLOW:
         return frozenset()
-    older = signature(node.op_type, target, deprecated=True)
-    if older is not None and not any(half in formal.dtypes for formal in (*older.inputs, *older.outputs)):
+    if not _takes(node, half, target):
         return frozenset()
     read = {schema.input(i).type_str for i, value in enumerate(node.inputs) if value is not None}
     formals = [(schema.input(i), value) for i, value in enumerate(node.inputs)]
@@ -58,6 +57,12 @@ def half_variables(node: ir.Node, half: ir.DataType, opset: int, target: int) ->
         if formal.type_str in read or node.op_type in _BY_ATTRIBUTE:
             chosen.add(formal.type_str)
     return frozenset(chosen)
+
+
+def _takes(node: ir.Node, half: ir.DataType, target: int) -> bool:
+    """Whether something of an operator may be of the half type at an opset, if it has the operator at all."""
+    schema = signature(node.op_type, target, deprecated=True)
+    return schema is None or any(half in formal.dtypes for formal in (*schema.inputs, *schema.outputs))
 
 
 _Plan = tuple[ir.Node, frozenset[str], bool]
@@ -77,7 +82,9 @@ class _Conversion:
     def __post_init__(self) -> None:
         self.opset = self.model.opset_imports[""]
         self.names = Names(names_in(self.model))
-        self.staying = {node for graph in all_graphs(self.model) for node in graph if node.name in self.stays}
+        nodes = [node for graph in all_graphs(self.model) for node in graph]
+        self.staying = {node for node in nodes if node.name in self.stays}
+        self.staying |= {node for node in nodes if self.is_flow(node) and not _takes(node, self.half, self.target)}
         for node in list(self.staying):
             self.staying |= set(_inside(node))
         self.staying |= _between(self.model, self.staying)

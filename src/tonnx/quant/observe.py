@@ -74,8 +74,9 @@ def observe(
         for name, (low, high, taken) in probes.items():
             ends, some = (float(results[low]), float(results[high])), _some(results[taken])
             if not np.isfinite(ends).all():
+                what = "the data has" if name in feeds else "the network itself computes"
                 raise InvalidArgument(
-                    f"the network itself computes numbers that are not finite on sample {number}",
+                    f"{what} numbers that are not finite in sample {number}, which integers cannot stand for",
                     why=f"the value {name} reaches from {ends[0]:g} to {ends[1]:g}",
                 )
             halves[number % 2][name].add(some, *ends)

@@ -93,7 +93,8 @@ def is_rounding(
 
 
 def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
-    return np.asarray(array * factor, dtype=array.dtype) if is_float(array) else array
+    """Infinite numbers are those of masks, which hide the rest if they change their sign."""
+    return np.asarray(np.where(np.isinf(array), array, array * factor), array.dtype) if is_float(array) else array
 
 
 def _rms(values: np.ndarray) -> float:
