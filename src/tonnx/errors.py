@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tonnx.proof.locate.located import Located
@@ -14,6 +18,21 @@ if TYPE_CHECKING:
 def first_line(error: BaseException | str) -> str:
     """What an error of others says first: their messages are long."""
     return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:300]
+
+
+def first_words(error: BaseException) -> str:
+    """What an error says first, or its kind where it says nothing."""
+    return first_line(error) or type(error).__name__
+
+
+def in_one_line(error: BaseException) -> str:
+    """All that an error says, or its kind where it says nothing."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def system_says(error: BaseException) -> str:
+    """What the operating system says went wrong, without the name of the file."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 def cause_of(error: BaseException) -> str:
@@ -26,6 +45,20 @@ def root_of(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
     return error
+
+
+def innermost(error: BaseException, is_users: Callable[[str], bool]) -> str | None:
+    """The last line that an error came through in a file that is the user's."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    return f"{short_path(frames[-1].filename)}:{frames[-1].lineno}: {frames[-1].line}" if frames else None
+
+
+def short_path(file: str) -> str:
+    """A file as seen from the current folder, if it is in it."""
+    try:
+        return Path(file).relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return file
 
 
 def did_you_mean(name: object, names: Iterable[str], otherwise: str | None = None) -> str | None:
@@ -72,6 +105,33 @@ def _restored(kind: type[TonnxError], args: tuple[object, ...], state: dict[str,
     error.args = args
     error.__dict__.update(state)
     return error
+
+
+@contextmanager
+def told_as(
+    refusal: type[TonnxError],
+    what: str,
+    *kinds: type[Exception],
+    why: Callable[[BaseException], str] = cause_of,
+    hint: str | None = None,
+) -> Iterator[None]:
+    """Others' errors, of these kinds or of any, become one of ours that says ``what``; ours stay what they are."""
+    try:
+        yield
+    except TonnxError:
+        raise
+    except Exception as error:
+        if kinds and not isinstance(error, kinds):
+            raise
+        raise refusal(what, why=why(error), hint=hint) from error
+
+
+def needed(module: str, what: str, hint: str) -> Any:
+    """A package that only some things need; ``what`` is said where it is missing, ``hint`` is how it is had."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise MissingDependency(what, hint=hint) from error
 
 
 class InvalidArgument(TonnxError, ValueError):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tonnx.errors import InvalidArgument, RetargetError
+from tonnx.errors import InvalidArgument, RetargetError, told_as
 
 if TYPE_CHECKING:
     from tonnx.api.result import ExportResult
@@ -115,10 +115,8 @@ def with_opset(run: Callable[[int], ExportResult], opset: int, may_rise: bool, n
 def folder_for(file: str) -> Iterator[None]:
     """The folders of a file that is to be written; if nothing came of it, those that were not there before go again."""
     missing = [folder for folder in Path(file).parents if not folder.exists()]
-    try:
+    with told_as(InvalidArgument, f"cannot make the folder of {file}", OSError, why=str):
         Path(file).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidArgument(f"cannot make the folder of {file}", why=str(error)) from error
     try:
         yield
     except BaseException:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import LiftConstantsToInitializersPass
 
-from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.errors import InvalidArgument, told_as
 from tonnx.io import read as reading
 from tonnx.ir import provenance
 from tonnx.ir.rewrite import drop_unread, no_collection
@@ -364,12 +364,8 @@ class _Study:
 
 def _measured_by(metric: Callable[[Run], float], run: Run) -> float:
     """What the user's own function says of a network."""
-    try:
+    with told_as(InvalidArgument, "the metric failed"):
         number = float(metric(run))
-    except TonnxError:
-        raise
-    except Exception as error:
-        raise InvalidArgument("the metric failed", why=f"{type(error).__name__}: {error}") from error
     if not np.isfinite(number):
         raise InvalidArgument(f"the metric gave {number}", hint="a number, larger if the network is better")
     return number

@@ -212,4 +212,3 @@ def _limits(subject: Subject, proven: bool) -> list[str]:
         for name, (low, high) in ranges.items()
         if low > 1 or high is not None
     ]
-

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, MissingDependency, needed
 from tonnx.frontends.request import ModelRequest
 from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 from tonnx.stages import Stages
@@ -73,10 +73,7 @@ def is_of(framework: str, model: Any, args: Any, kwargs: Mapping[str, Any] | Non
 
 
 def _need_torch() -> None:
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("exporting a PyTorch model needs torch", hint='pip install "tonnx[torch]"') from error
+    needed("torch", "exporting a PyTorch model needs torch", 'pip install "tonnx[torch]"')
 
 
 def _refuse(kind: str, request: ModelRequest, options: tuple[str, ...], hint: str) -> None:

@@ -18,7 +18,7 @@ from tonnx.api.arguments import RETARGET, documented
 from tonnx.api.deliver import add_page, deliver
 from tonnx.api.request import check_options, read_weights
 from tonnx.api.result import Result, format_size
-from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError
+from tonnx.errors import InvalidArgument, InvalidModel, RetargetError, TonnxError, told_as
 from tonnx.io import read as reading
 from tonnx.io import write
 from tonnx.io.reference import refer, summary
@@ -206,10 +206,8 @@ def _inlined(model: ir.Model) -> str:
     source = model.opset_imports[""]
     if OLDEST <= source <= CANON and any(f.opset_imports.get("", source) != source for f in model.functions.values()):
         legalise(model, Target(source))
-    try:
+    with told_as(InvalidModel, "the functions of the model cannot be inlined", why=str):  # other versions of a domain
         InlinePass()(model)
-    except Exception as error:  # functions that import other versions of a domain
-        raise InvalidModel("the functions of the model cannot be inlined", why=str(error)) from error
     return f"inlined {count} function{'s' if count != 1 else ''}"
 
 

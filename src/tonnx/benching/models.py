@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, needed
 
 Run = Callable[[dict[str, np.ndarray]], Any]
 
@@ -54,10 +54,7 @@ def _saved(target: str, threads: int | None) -> Run:
     from tonnx.frontends.paddle.read.load import load
 
     loaded = load(target)
-    try:
-        from paddle import inference
-    except ImportError as error:
-        raise MissingDependency("timing a Paddle model needs paddle", hint="pip install paddlepaddle==3.3.1") from error
+    inference = needed("paddle.inference", "timing a Paddle model needs paddle", "pip install paddlepaddle==3.3.1")
     weights = str(loaded.weights or "")
     config = inference.Config(weights) if Path(weights).is_dir() else inference.Config(str(loaded.path), weights)
     config.disable_glog_info()

@@ -13,7 +13,7 @@ import numpy as np
 
 from tonnx.cli.console import Console
 from tonnx.cli.specs import InputSpec, with_example_sizes
-from tonnx.errors import InvalidArgument, MissingDependency, first_line
+from tonnx.errors import InvalidArgument, first_words, needed, told_as
 from tonnx.frontends.named import Loaded
 
 SUFFIXES = (".npy", ".npz", ".pt", ".pth")
@@ -87,10 +87,7 @@ def _numpy(file: Path) -> np.ndarray | dict[str, np.ndarray] | list[np.ndarray]:
 
 
 def _torch(file: Path) -> Any:
-    try:
-        import torch
-    except ImportError as error:
-        raise MissingDependency(f"reading {file} needs torch", hint="save the values as .npz") from error
+    torch = needed("torch", f"reading {file} needs torch", "save the values as .npz")
     from tonnx.frontends.torch.operators.weights import as_numpy
 
     def array(value: Any) -> np.ndarray:
@@ -98,13 +95,10 @@ def _torch(file: Path) -> Any:
             raise InvalidArgument(f"{file} holds a {type(value).__name__} where a tensor was expected")
         return as_numpy(value.detach())
 
-    try:
+    kinds = (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError)
+    hint = "save a tensor, a list of tensors, or a dict of tensors"
+    with told_as(InvalidArgument, f"cannot read {file}", *kinds, why=first_words, hint=hint):
         content = torch.load(file, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        why = first_line(error) or type(error).__name__
-        raise InvalidArgument(
-            f"cannot read {file}", why=why, hint="save a tensor, a list of tensors, or a dict of tensors"
-        ) from error
     if isinstance(content, Mapping):
         return {str(name): array(value) for name, value in content.items()}
     return [array(value) for value in content] if isinstance(content, (list, tuple)) else array(content)

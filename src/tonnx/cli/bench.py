@@ -17,18 +17,17 @@ from tonnx.errors import InvalidArgument
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
-    parser.add_argument("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
-    parser.add_argument("--batch", type=_numbers, metavar="N,M", help="batch sizes; by default what a file fixes, or 1")
-    parser.add_argument("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
+    add = parser.add_argument
+    add("models", nargs="+", metavar="MODEL", help="ONNX files; ratios are to the first")
+    add("--against", metavar="MODEL", help="the model they came from, written as for tonnx verify")
+    add("--batch", type=_numbers, metavar="N,M", help="batch sizes; by default what a file fixes, or 1")
+    add("--threads", type=_numbers, metavar="N,M", help="thread counts; all cores if not given")
     specs.add(parser, "--size", "another dynamic dimension; x.2=224 is the axis 2 of x")
     specs.add(parser, "--inputs", "real values: data.npz, x=file.npy")
-    parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="for each file and setting; 2 by default"
-    )
-    parser.add_argument("--warmup", type=int, default=3, metavar="N", help="runs before the clock starts; 3 by default")
-    parser.add_argument("--no-memory", action="store_true", help="do not measure peak memory")
-    parser.add_argument("--plot", metavar="FILE", help="the figures as a picture, in SVG")
+    add("--seconds", type=float, default=2.0, metavar="S", help="for each file and setting; 2 by default")
+    add("--warmup", type=int, default=3, metavar="N", help="runs before the clock starts; 3 by default")
+    add("--no-memory", action="store_true", help="do not measure peak memory")
+    add("--plot", metavar="FILE", help="the figures as a picture, in SVG")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

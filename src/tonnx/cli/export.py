@@ -35,20 +35,22 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="file.py:name, package:name, an archive, or a Paddle model")
-    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
-    parser.add_argument(
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="file.py:name, package:name, an archive, or a Paddle model")
+    add("-o", "--output", required=True, metavar="FILE", help="the ONNX file to write")
+    add(
         "--opset", type=specs.opset, metavar="N",
         help=f"{OLDEST} to {CANON}; {DEFAULT}, or what the target likes, if not given",
     )  # fmt: skip
     specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
-    parser.add_argument("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
+    add("--params", metavar="FILE", help="the weights of a Paddle model, if they are not beside it")
     _add_inputs(parser.add_argument_group("inputs"))
     _add_making(parser.add_argument_group("how the file is made"))
     _add_package(parser.add_argument_group("packages of transformers' checkpoints"))
     proof = parser.add_argument_group("proof")
-    proof.add_argument("--no-verify", action="store_true", help="do not compare the file with the model")
-    proof.add_argument(
+    add = proof.add_argument
+    add("--no-verify", action="store_true", help="do not compare the file with the model")
+    add(
         "--verify", type=specs.effort, default=True, metavar="HOW",
         help="how long to compare it: quick, thorough, or seconds; by default in proportion to the model",
     )  # fmt: skip
@@ -57,14 +59,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_package(package: argparse._ArgumentGroup) -> None:
-    package.add_argument("--task", metavar="T", help="what it is for, such as text-generation; by default the config's")
-    package.add_argument("--layout", choices=("plain", "optimum"), default="plain", help="where the file is in it")
-    package.add_argument(
-        "--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given"
-    )
-    package.add_argument("--to", choices=("int8", "int4", "fp16"), help="smaller numbers, as of `tonnx quantize`")
-    package.add_argument("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
-    package.add_argument("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
+    add = package.add_argument
+    add("--task", metavar="T", help="what it is for, such as text-generation; by default the config's")
+    add("--layout", choices=("plain", "optimum"), default="plain", help="where the file is in it")
+    add("--tokens", type=int, default=16, metavar="N", help="greedy tokens that must be the model's; 16 if not given")
+    add("--to", choices=("int8", "int4", "fp16"), help="smaller numbers, as of `tonnx quantize`")
+    add("--trust-remote-code", action="store_true", help="run Python code that the checkpoint brings")
+    add("--allow-pickle", action="store_true", help="read weights from pickles, which can run code")
 
 
 def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
@@ -78,7 +79,8 @@ def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
     specs.add(inputs, "--input-shapes", "x:1,3,224,224: the same for float32 inputs, as other tools write it")
     help = "real values: data.npz with the names of forward's parameters, x.npy, or x=file.npy"
     specs.add(inputs, "--inputs", help)
-    inputs.add_argument(
+    add = inputs.add_argument
+    add(
         "--dynamic",
         action="append",
         default=[],
@@ -86,28 +88,27 @@ def _add_inputs(inputs: argparse._ArgumentGroup) -> None:
         metavar="AXES",
         help="x:0=batch,2=height: dynamic axes of an input or output",
     )
-    inputs.add_argument("--input-names", type=specs.names, metavar="A,B", help="the file's input names, in order")
-    inputs.add_argument("--output-names", type=specs.names, metavar="A,B", help="the file's output names, in order")
+    add("--input-names", type=specs.names, metavar="A,B", help="the file's input names, in order")
+    add("--output-names", type=specs.names, metavar="A,B", help="the file's output names, in order")
 
 
 def _add_making(making: argparse._ArgumentGroup) -> None:
-    making.add_argument("--no-fold", action="store_true", help="do not fold constants")
-    making.add_argument(
-        "--no-fuse-conv-bn", action="store_true", help="keep batch normalisations that could go into a convolution"
-    )
+    add = making.add_argument
+    add("--no-fold", action="store_true", help="do not fold constants")
+    add("--no-fuse-conv-bn", action="store_true", help="keep batch normalisations that could go into a convolution")
     specs.add(making, "--external-data")
-    making.add_argument(
+    add(
         "--weights", action="append", metavar="HOW",
         help="copy, the default; reference: the file points into those that hold the weights already, in its folder or "
         "below; or the name of such a file (.safetensors, torch.save, .onnx), once for each",
     )  # fmt: skip
-    making.add_argument("--recipe", metavar="R", help="keep a recipe in the file for `tonnx run`: imagenet, my.toml, …")
-    making.add_argument(
+    add("--recipe", metavar="R", help="keep a recipe in the file for `tonnx run`: imagenet, my.toml, …")
+    add(
         "--embed-preprocessing",
         action="store_true",
         help="put the recipe's steps before the network into the file, which then takes uint8 pictures",
     )
-    making.add_argument(
+    add(
         "--capture", choices=("auto", "record", "export", "script", "trace"), default="auto",
         help="how a PyTorch model becomes a graph: recorded, torch.export, torch.jit.script or .trace; auto chooses",
     )  # fmt: skip
@@ -116,31 +117,27 @@ def _add_making(making: argparse._ArgumentGroup) -> None:
         "or none, as for TensorRT or QNN"
     )
     specs.add(making, "--runtime", help, default=ORT_CPU)
-    making.add_argument("--no-params", action="store_true", help="leave the weights out: they become inputs")
-    making.add_argument(
-        "--keep-initializers-as-inputs", action="store_true", help="list the weights among the inputs too"
-    )
-    making.add_argument(
+    add("--no-params", action="store_true", help="leave the weights out: they become inputs")
+    add("--keep-initializers-as-inputs", action="store_true", help="list the weights among the inputs too")
+    add(
         "--training", choices=("eval", "preserve", "training"), default="eval",
         help="the mode of the model; in training, dropout and batch normalisation are written as such",
     )  # fmt: skip
-    making.add_argument(
+    add(
         "--operator-export-type",
         choices=("onnx", "onnx-aten", "onnx-aten-fallback", "onnx-fallthrough"),
         default="onnx",
         help="onnx-aten-fallback makes nodes of org.pytorch.aten of what cannot be exported; no runtime runs them",
     )
-    making.add_argument(
+    add(
         "--custom-opset", action="append", default=[], type=specs.custom_opset, metavar="DOMAIN=N",
         help="the version of a domain of custom operators; 1 if not given",
     )  # fmt: skip
-    making.add_argument(
+    add(
         "--strip-doc-string", action=argparse.BooleanOptionalAction,
         help="nodes say nothing of their source; --no-strip-doc-string writes it into their doc strings",
     )  # fmt: skip
-    making.add_argument(
-        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
-    )
+    specs.add(making, "--report")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:
@@ -190,9 +187,7 @@ def _export_package(options: argparse.Namespace, console: Console) -> Report:
 
 def _common(options: argparse.Namespace, console: Console) -> dict[str, Any]:
     return {
-        **specs.same(
-            options, "output_names target external_data keep_initializers_as_inputs training"
-        ),
+        **specs.same(options, "output_names target external_data keep_initializers_as_inputs training"),
         **specs.same(options, "strip_doc_string recipe embed_preprocessing runtime report rtol atol"),
         "opset_version": options.opset,
         "do_constant_folding": not options.no_fold,

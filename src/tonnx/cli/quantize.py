@@ -20,49 +20,42 @@ from tonnx.ir.target import ORT_CPU
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     specs.add_files(parser)
-    parser.add_argument("--to", choices=("int8", "int4", "fp16", "bf16"), default="int8", help="the smaller numbers")
-    parser.add_argument(
-        "--block", type=int, default=32, metavar="N", help="numbers that share a scale; 0: all along the axis"
-    )
-    parser.add_argument("--asymmetric", action="store_true", help="with a zero point for each scale")
-    parser.add_argument(
-        "--skip", action="append", default=[], metavar="PATTERN", help="names of weights or nodes that stay floats"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("--to", choices=("int8", "int4", "fp16", "bf16"), default="int8", help="the smaller numbers")
+    add("--block", type=int, default=32, metavar="N", help="numbers that share a scale; 0: all along the axis")
+    add("--asymmetric", action="store_true", help="with a zero point for each scale")
+    add("--skip", action="append", default=[], metavar="PATTERN", help="names of weights or nodes that stay floats")
+    add(
         "--rounding", choices=("auto", "nearest", "gptq"), default="auto",
         help="of weights alone; gptq: so that they make up for each other on the data; auto: gptq with int4 and data",
     )  # fmt: skip
     calibration = parser.add_argument_group("layers that multiply integers")
-    calibration.add_argument(
-        "--data", action="append", metavar="PATH", help="samples: pictures, .npy or .npz files, or folders of them"
-    )
-    calibration.add_argument("--recipe", metavar="R", help="how pictures become what the network takes")
-    calibration.add_argument("--samples", type=int, metavar="N", help="how many are looked at; all by default")
-    calibration.add_argument(
+    add = calibration.add_argument
+    add("--data", action="append", metavar="PATH", help="samples: pictures, .npy or .npz files, or folders of them")
+    add("--recipe", metavar="R", help="how pictures become what the network takes")
+    add("--samples", type=int, metavar="N", help="how many are looked at; all by default")
+    add(
         "--method", choices=("auto", "mse", "minmax", "percentile", "entropy"), default="auto",
         help="how ranges are chosen; auto: minmax, or mse where outputs are closer with it",
     )  # fmt: skip
-    calibration.add_argument("--percentile", type=float, default=99.99, metavar="P", help="of values within the range")
-    calibration.add_argument(
+    add("--percentile", type=float, default=99.99, metavar="P", help="of values within the range")
+    add(
         "--activations", choices=("8", "16", "dynamic"), default="8", metavar="BITS",
         help="8; 16, from opset 21 on; dynamic: products round to 8 bits as they go, without data",
     )  # fmt: skip
-    calibration.add_argument(
-        "--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats"
-    )
+    add("--max-loss", type=float, metavar="X", help="error of the outputs by magnitude; costly layers stay floats")
     help = "ort-cpu (the default); none: int8 activations, for TensorRT and QNN; ort: MatMulNBits for weights alone"
-    calibration.add_argument("--no-bias-correction", action="store_true", help="biases stay what they are")
-    calibration.add_argument("--equalise", action="store_true", help="channels between layers get ranges alike")
-    calibration.add_argument(
+    add("--no-bias-correction", action="store_true", help="biases stay what they are")
+    add("--equalise", action="store_true", help="channels between layers get ranges alike")
+    add(
         "--smooth", type=float, metavar="POWER",
         help="SmoothQuant: a power of the activations' ranges goes into the weights; 0.5 is usual",
     )  # fmt: skip
-    parser.add_argument("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
+    add = parser.add_argument
+    add("--keep-io", action="store_true", help="fp16, bf16: inputs and outputs stay float32")
     specs.add(calibration, "--runtime", help, default=ORT_CPU)
-    parser.add_argument("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
-    parser.add_argument(
-        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
-    )
+    add("--opset", type=specs.opset, metavar="N", help="of the file; that of the original by default")
+    specs.add(parser, "--report")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

@@ -18,22 +18,20 @@ from tonnx.cli.console import Console, Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL", help="the ONNX file")
-    parser.add_argument("-o", "--output", metavar="FILE", help="the page; MODEL with .html if not given")
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="the ONNX file")
+    add("-o", "--output", metavar="FILE", help="the page; MODEL with .html if not given")
     add_page_arguments(parser)
 
 
 def add_page_arguments(parser: argparse.ArgumentParser) -> None:
     """What ``tonnx view`` takes as well."""
-    parser.add_argument(
-        "--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify"
-    )
+    add = parser.add_argument
+    add("--against", metavar="MODEL", help="compare with this model, value by value; written as for tonnx verify")
     specs.add(parser, "--size", "a dynamic dimension, for timing; x.2=224 is the axis 2 of x")
     specs.add(parser, "--inputs", "real values: x.npy, data.npz")
-    parser.add_argument(
-        "--profile", action=argparse.BooleanOptionalAction, help="time the nodes; by default up to 2 GiB of weights"
-    )
-    parser.add_argument("--bench", action="store_true", help="time the whole file, and the model it is compared with")
+    add("--profile", action=argparse.BooleanOptionalAction, help="time the nodes; by default up to 2 GiB of weights")
+    add("--bench", action="store_true", help="time the whole file, and the model it is compared with")
 
 
 def run(options: argparse.Namespace, console: Console) -> Report:

@@ -17,18 +17,17 @@ from tonnx.ir.target import CANON, OLDEST
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     specs.add_files(parser)
-    parser.add_argument("--opset", type=specs.opset, metavar="N", help=f"{OLDEST} to {CANON}; or what the target likes")
+    add = parser.add_argument
+    add("--opset", type=specs.opset, metavar="N", help=f"{OLDEST} to {CANON}; or what the target likes")
     specs.add(parser, "--target", "what the file is for, such as tensorrt-8.6; `tonnx check --list` lists them")
     specs.add(parser, "--size", "a dynamic dimension that gets a fixed size; x.2=224 is the axis 2 of x")
-    parser.add_argument(
+    add(
         "--weights", choices=("copy", "reference"), default="copy",
         help="reference: the file points into the original's data file, in its folder or below",
     )  # fmt: skip
     help = "ort-cpu fits the file to ONNX Runtime's CPU, as export does, ort with its own operators"
     specs.add(parser, "--runtime", f"{help}; none, the default, leaves it as it is")
-    parser.add_argument(
-        "--report", nargs="?", const=True, default=False, metavar="FILE", help="a page about the file, too"
-    )
+    specs.add(parser, "--report")
     specs.add(parser, "--rtol")
     specs.add(parser, "--atol")
 

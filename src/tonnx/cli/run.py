@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from tonnx.cli import specs
 from tonnx.cli.console import Console, Report
-from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.errors import InvalidArgument, TonnxError, system_says, told_as
 
 if TYPE_CHECKING:
     from tonnx.run.after import Answer
@@ -35,33 +35,26 @@ _NOT_IN_NAMES = re.compile(r'[<>:"/\\|?*\x00-\x1f]')
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "model", metavar="MODEL", help="the ONNX file, or the folder of a package that labels or transcribes"
-    )
-    parser.add_argument(
-        "inputs", nargs="+", metavar="INPUT", help="pictures, folders, globs; or arrays: data.npz, x.npy, x=file.npy"
-    )
-    parser.add_argument(
-        "--recipe", metavar="R", help="a ready recipe, or a TOML, YAML or JSON file; by default the one in the model"
-    )
-    parser.add_argument(
-        "--label", action="append", metavar="L", help="of a package that takes any labels: one to choose from"
-    )
-    parser.add_argument(
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="the ONNX file, or the folder of a package that labels or transcribes")
+    add("inputs", nargs="+", metavar="INPUT", help="pictures, folders, globs; or arrays: data.npz, x.npy, x=file.npy")
+    add("--recipe", metavar="R", help="a ready recipe, or a TOML, YAML or JSON file; by default the one in the model")
+    add("--label", action="append", metavar="L", help="of a package that takes any labels: one to choose from")
+    add(
         "-o", "--output", metavar="DIR",
         help="where pictures and numbers are written, here by default; or NAME.parquet, a table with a row a picture",
     )  # fmt: skip
-    parser.add_argument("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")
-    parser.add_argument(
+    add("--batch", type=int, metavar="N", help="pictures at once; by default what the model fixes")
+    add(
         "--engine", choices=("local", "ray"), default="local", help="what fills a table: this process, or a Ray cluster"
     )
-    parser.add_argument("--actors", type=int, metavar="N", help="how many of them; by default one a processor")
-    parser.add_argument("--address", metavar="A", help="of the Ray cluster; RAY_ADDRESS, or one started here")
+    add("--actors", type=int, metavar="N", help="how many of them; by default one a processor")
+    add("--address", metavar="A", help="of the Ray cluster; RAY_ADDRESS, or one started here")
     help = "an execution provider of ONNX Runtime, such as CUDA; several in order of preference; by default CPU"
     specs.add(parser, "--provider", help)
     specs.add(parser, "--threads")
-    parser.add_argument("--max-pixels", type=int, metavar="N", help="refuse larger pictures; 100,000,000 by default")
-    parser.add_argument(
+    add("--max-pixels", type=int, metavar="N", help="refuse larger pictures; 100,000,000 by default")
+    add(
         "--keep-going", action="store_true", help="leave out pictures that fail, and say so at the end with exit code 1"
     )
 
@@ -84,12 +77,7 @@ def run(options: argparse.Namespace, console: Console) -> Report:
         raise InvalidArgument("--engine ray, --actors and --address write a table", hint="-o NAME.parquet")
     paths = [] if arrays else _pictures(options.inputs)
     console.stage("load")
-    model = load(
-        options.model,
-        recipe=options.recipe,
-        providers=options.provider,
-        threads=options.threads,
-    )
+    model = load(options.model, recipe=options.recipe, providers=options.provider, threads=options.threads)
     folder = Path(options.output) if options.output else Path()
     if folder.exists() and not folder.is_dir():
         raise InvalidArgument(f"{folder} is a file", hint="-o takes a folder")
@@ -154,12 +142,10 @@ def _run_table(options: argparse.Namespace, arrays: Sequence[str], console: Cons
 @contextlib.contextmanager
 def _staging(folder: Path) -> Iterator[Path]:
     """A hidden place in the folder, or where it will be; with a clear word if nothing can be written there."""
-    try:
+    with told_as(InvalidArgument, f"cannot write to the folder {folder}", OSError, why=system_says):
         parent = next(place for place in (folder, *folder.absolute().parents) if place.exists())
         with tempfile.TemporaryDirectory(dir=parent, prefix=".tonnx-run-") as staging:
             yield Path(staging)
-    except OSError as error:
-        raise InvalidArgument(f"cannot write to the folder {folder}", why=error.strerror or str(error)) from error
 
 
 def _run_pictures(

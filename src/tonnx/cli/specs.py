@@ -227,6 +227,13 @@ _SHARED: dict[str, dict[str, Any]] = {
         "action": argparse.BooleanOptionalAction,
         "help": "weights in FILE.data beside the file; if neither is given, only above 2 GiB",
     },
+    "--report": {
+        "nargs": "?",
+        "const": True,
+        "default": False,
+        "metavar": "FILE",
+        "help": "a page about the file, too",
+    },
     "--rtol": {"type": float, "metavar": "X", "help": "relative tolerance; by default the dtype's own"},
     "--atol": {"type": float, "metavar": "X", "help": "absolute tolerance; by default the dtype's own"},
     "--provider": {"action": "append", "metavar": "P", "help": "an execution provider of ONNX Runtime"},

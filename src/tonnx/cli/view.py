@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tonnx.cli.console import Console, Report
 from tonnx.cli.report import add_page_arguments, page_report, write_page
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, needed, system_says, told_as
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,14 +43,9 @@ def run(options: argparse.Namespace, console: Console) -> Report:
 
 
 def _netron(options: argparse.Namespace, console: Console) -> Report:
-    try:
-        import netron
-    except ImportError as error:
-        raise MissingDependency("Netron is not installed", hint="pip install 'tonnx[view]'") from error
-    try:
+    netron = needed("netron", "Netron is not installed", "pip install 'tonnx[view]'")
+    with told_as(InvalidArgument, f"Netron cannot take port {options.port}", OSError, why=system_says):
         address = netron.start(options.model, address=options.port or None, browse=not options.no_browser)
-    except OSError as error:
-        raise InvalidArgument(f"Netron cannot take port {options.port}", why=error.strerror or str(error)) from error
     place = "http://{}:{}".format(*address)
     console.stage(f"Netron at {place}; Ctrl+C ends it")
     try:

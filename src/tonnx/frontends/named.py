@@ -8,14 +8,22 @@ import importlib.util
 import inspect
 import os
 import sys
-import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, TonnxError, cause_of, first_line
+from tonnx.errors import (
+    InvalidArgument,
+    TonnxError,
+    cause_of,
+    first_line,
+    innermost,
+    needed,
+    short_path,
+    told_as,
+)
 from tonnx.frontends.torch.archives import is_torch_file, load_torch_file
 
 WRITTEN = "it is written path/file.py:name or package.module:name, or is an archive such as model.pt or program.pt2"
@@ -52,10 +60,7 @@ def importable(target: str) -> Iterator[None]:
 
 def load(target: str) -> Loaded:
     """Import the model. What its own code raises is reported with its own line."""
-    try:
-        import torch  # noqa: F401
-    except ImportError as error:
-        raise MissingDependency("a PyTorch model needs torch", hint='pip install "tonnx[torch]"') from error
+    needed("torch", "a PyTorch model needs torch", 'pip install "tonnx[torch]"')
     candidate = _imported(target)
     if callable(candidate) and not isinstance(candidate, _kinds()):
         candidate = _called(candidate, target)  # a class or a function
@@ -133,14 +138,9 @@ def _script(path: Path) -> Any:
 
     if not path.is_file():
         raise InvalidArgument(f"there is no file {path}")
-    try:
+    hint = "weights alone are no model: write a function that makes the model and loads them"
+    with told_as(InvalidArgument, f"{path} is not a TorchScript archive", RuntimeError, why=first_line, hint=hint):
         return torch.jit.load(path, map_location="cpu")
-    except RuntimeError as error:
-        raise InvalidArgument(
-            f"{path} is not a TorchScript archive",
-            why=first_line(error),
-            hint="weights alone are no model: write a function that makes the model and loads them",
-        ) from error
 
 
 def split_target(target: str) -> tuple[Path | None, str | None, str]:
@@ -276,17 +276,6 @@ def _blamed(doing: str) -> Iterator[None]:
 def _blame(error: BaseException) -> str | None:
     """The innermost line outside of Python's import machinery, installed packages and tonnx."""
     if isinstance(error, SyntaxError) and error.filename:
-        return f"{_short(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
+        return f"{short_path(error.filename)}:{error.lineno}: {(error.text or '').strip()}"
     not_users = (str(Path(__file__).resolve().parents[1]), os.path.dirname(os.__file__), "<")
-    at = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if "site-packages" not in frame.filename and not frame.filename.startswith(not_users):
-            at = f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
-    return at
-
-
-def _short(file: str) -> str:
-    try:
-        return Path(file).relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return file
+    return innermost(error, lambda file: "site-packages" not in file and not file.startswith(not_users))

@@ -12,10 +12,21 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import InvalidArgument, InvalidModel, TonnxError, cause_of, first_line, root_of
+from tonnx.errors import (
+    InvalidArgument,
+    InvalidModel,
+    TonnxError,
+    cause_of,
+    first_line,
+    first_words,
+    in_one_line,
+    root_of,
+    told_as,
+)
 from tonnx.io import map_types
 from tonnx.ir import infer as shape_rules
 from tonnx.ir import provenance
+from tonnx.ir.operands import attributes_in
 from tonnx.ir.rewrite import all_graphs, no_collection
 from tonnx.ir.schema import signature
 from tonnx.ir.target import OLDEST_RUN, newest_opset
@@ -189,11 +200,8 @@ def _may_be(declared: ir.Shape, inferred: ir.Shape) -> bool:
 
 def _inferred(model: ir.Model) -> onnx.ModelProto:
     proto = without_weights(model)
-    try:
+    with told_as(InvalidModel, "onnx infers no types and shapes of this model", why=in_one_line):
         return onnx.shape_inference.infer_shapes(proto, check_type=False, strict_mode=False, data_prop=True)
-    except Exception as error:  # InferenceError, RuntimeError, ValueError: no common base
-        why = " ".join(str(error).split())[:200] or type(error).__name__
-        raise InvalidModel("onnx infers no types and shapes of this model", why=why) from error
 
 
 def _infer_carried(model: ir.Model) -> None:
@@ -230,7 +238,7 @@ def _infer_old(graph: ir.Graph, opset: int) -> None:
             continue
         if any(attribute.is_ref() for attribute in node.attributes.values()):
             continue
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        attributes = attributes_in(node)
         if node.op_type == "Concat":
             attributes.setdefault("axis", 1)
         count = len(node.outputs)
@@ -303,11 +311,8 @@ def _from_disk(path: Path) -> ir.Model:
 
 
 def _from_file(path: Path) -> ir.Model:
-    try:
-        with no_collection():
-            model = _from_disk(path)
-    except Exception as error:  # protobuf and onnx-ir raise several kinds for a broken file
-        raise InvalidModel(f"{path} is not an ONNX model", why=first_line(error) or type(error).__name__) from error
+    with told_as(InvalidModel, f"{path} is not an ONNX model", why=first_words), no_collection():
+        model = _from_disk(path)
     return _normalised(model, f"{path} is")
 
 
@@ -318,18 +323,13 @@ def from_proto(proto: onnx.ModelProto) -> ir.Model:
 
 def parsed(data: bytes) -> onnx.ModelProto:
     """A model as it is; raises InvalidModel for anything else."""
-    try:
+    with told_as(InvalidModel, "these bytes are not an ONNX model", why=first_words):
         return onnx.load_model_from_string(data)
-    except Exception as error:  # google.protobuf's DecodeError has no stable place to import from
-        raise InvalidModel("these bytes are not an ONNX model", why=str(error)[:200]) from error
 
 
 def _from_proto(proto: onnx.ModelProto, what: str) -> ir.Model:
-    try:
-        with no_collection():
-            model = from_proto(proto)
-    except Exception as error:  # onnx-ir raises several kinds for a graph that refers to what is not there
-        raise InvalidModel(f"{what} not an ONNX model", why=first_line(error) or type(error).__name__) from error
+    with told_as(InvalidModel, f"{what} not an ONNX model", why=first_words), no_collection():
+        model = from_proto(proto)
     return _normalised(model, what)
 
 

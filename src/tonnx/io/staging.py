@@ -9,9 +9,9 @@ import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from tonnx.errors import TonnxError
+from tonnx.errors import InvalidArgument, TonnxError, needed, system_says, told_as
 
 OPEN_FILES_STAY = os.name == "nt"
 """Windows does not move, replace or remove a file that is open or mapped."""
@@ -94,10 +94,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         staging.commit()
 
 
-@contextlib.contextmanager
-def writing(name: str | os.PathLike[str]) -> Iterator[None]:
+def remote(address: str) -> tuple[Any, str]:
+    """The file system of an address such as ``s3://bucket/zoo``, and the path in it."""
+    hint = "pip install fsspec, and the package for that kind of place, such as s3fs"
+    fsspec = needed("fsspec", f"{address} needs fsspec", hint)
+    with told_as(InvalidArgument, f"{address} cannot be opened", ImportError, ValueError, OSError):
+        system, path = fsspec.core.url_to_fs(address)
+    return system, str(path)
+
+
+def writing(name: str | os.PathLike[str]) -> contextlib.AbstractContextManager[None]:
     """An error of the operating system becomes one that names what was written."""
-    try:
-        yield
-    except OSError as error:
-        raise TonnxError(f"cannot write {name}", why=error.strerror or str(error)) from error
+    return told_as(TonnxError, f"cannot write {name}", OSError, why=system_says)

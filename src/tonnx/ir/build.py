@@ -90,6 +90,16 @@ class Builder(SizeArithmetic):
         self._bodies: list[Builder] = []
         self._entered: list[Any] = []
 
+    @classmethod
+    def of_model(cls, names: Iterable[str]) -> Builder:
+        """A builder of the main graph of a new model at CANON, in which these names are taken."""
+        graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
+        return cls(graph, names=Names(names), widens=True)
+
+    def model(self) -> ir.Model:
+        """What was built, as the model of a front end."""
+        return ir.Model(self.graph, ir_version=10, producer_name="tonnx", functions=list(self.functions.values()))
+
     # Making nodes
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:

@@ -42,6 +42,16 @@ def as_array(value: Any, dtype: ir.DataType | None) -> np.ndarray:
         return np.asarray(value).astype(dtype.numpy())
 
 
+def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+    """The value of an attribute, or what it is when left out."""
+    return node.attributes[name].value if name in node.attributes else default
+
+
+def attributes_in(node: ir.Node) -> dict[str, Any]:
+    """The values of all attributes that a node has."""
+    return {name: attribute.value for name, attribute in node.attributes.items()}
+
+
 def schema_attribute(schema: Signature, name: str, value: Any) -> ir.Attr:
     """An attribute of the kind that the operator's schema wants."""
     if name not in schema.attributes:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from tonnx.ir.operands import attribute
+
 PAIR = 128
 """The most that two weights of the same sign may sum up to."""
 
@@ -23,7 +25,7 @@ def is_depthwise(layer: ir.Node) -> bool:
     weight = layer.inputs[place] if place is not None else None
     if weight is None or weight.shape is None or weight.shape.rank() < 3:
         return False
-    groups = layer.attributes["group"].as_int() if "group" in layer.attributes else 1
+    groups = attribute(layer, "group", 1)
     return groups > 1 and list(weight.shape[:2]) == [groups, 1]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from tonnx.errors import TonnxError
+from tonnx.errors import TonnxError, system_says, told_as
 
 LOAD_AGAIN = 'load the weights again, or let them be copied: weights="copy" (--weights copy)'
 
@@ -22,10 +22,8 @@ class WeightFile:
 
     @classmethod
     def look_at(cls, path: str | os.PathLike[str]) -> WeightFile:
-        try:
+        with told_as(TonnxError, f"the weights file {os.fspath(path)} cannot be read", OSError, why=system_says):
             status = os.stat(path)
-        except OSError as error:
-            raise TonnxError(f"the weights file {os.fspath(path)} cannot be read", why=error.strerror) from error
         return cls(os.path.realpath(path), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def check_unchanged(self) -> None:

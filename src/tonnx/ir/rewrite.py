@@ -38,7 +38,7 @@ def rewrite_each(model: ir.Model, op_type: str, rewrite: Callable[[Builder, ir.N
     nodes = [node for node in model.graph if node.op_type == op_type and node.domain == ""]
     if not nodes:
         return 0
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
+    op = builder_of(model)
     return sum(rewrite(op, node) for node in nodes)
 
 
@@ -136,6 +136,11 @@ def names_in(model: ir.Model) -> Iterator[str]:
             yield node.name or ""
             for output in node.outputs:
                 yield output.name or ""
+
+
+def builder_of(model: ir.Model) -> Builder:
+    """Adds nodes to the main graph, at the model's own opset, under names that nothing in it has."""
+    return Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
 
 
 def drop_unread(model: ir.Model) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 import onnx
 import onnx_ir as ir
 
-from tonnx.errors import LoweringError, RetargetError, first_line
+from tonnx.errors import LoweringError, RetargetError, first_words, told_as
 from tonnx.io import read
 from tonnx.ir.build import Builder
 from tonnx.ir.rewrite import inner_graphs, use_instead
@@ -55,16 +55,12 @@ def _check(model: ir.Model, opset: int) -> None:
     context = onnx.checker.C.CheckerContext()
     context.ir_version = onnx.IR_VERSION
     context.opset_imports = dict(model.opset_imports)
-    try:
+    what = f"the function writes nodes that are not valid at opset {opset}"
+    hint = "write them as that opset has them, or ask for the opset that they are written for"
+    with told_as(LoweringError, what, why=first_words, hint=hint):
         for node in model.graph:
             if node.domain == "":
                 onnx.checker.check_node(ir.to_proto(node), context)
-    except Exception as error:  # onnx-ir and onnx raise several kinds
-        raise LoweringError(
-            f"the function writes nodes that are not valid at opset {opset}",
-            why=first_line(error) or type(error).__name__,
-            hint="write them as that opset has them, or ask for the opset that they are written for",
-        ) from error
 
 
 def _moved(op: Builder, graph: ir.Graph, operand_of: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.ir.fold import FOLDED, fold
 from tonnx.ir.infer import Dims, dims_of
+from tonnx.ir.operands import attributes_in
 from tonnx.ir.schema import Signature, signature
 
 
@@ -121,7 +122,7 @@ def _computed(node: ir.Node) -> np.ndarray | None:
         return None
     if "broadcast" in node.attributes or "consumed_inputs" in node.attributes:  # of opset 6 and before
         return None
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    attributes = attributes_in(node)
     if node.op_type in ("Shape", "Size"):
         dims = dims_of(node.inputs[0])
         if dims is None or not all(isinstance(dim, int) for dim in dims):

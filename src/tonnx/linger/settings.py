@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, needed
 from tonnx.quant.config import Config, read_yaml
 
 _QUANT_INFO: dict[str, Any] = {
@@ -128,10 +128,7 @@ class Settings:
         }
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        try:
-            import yaml
-        except ImportError:
-            raise MissingDependency("YAML files are written with PyYAML", hint="pip install pyyaml") from None
+        yaml = needed("yaml", "YAML files are written with PyYAML", "pip install pyyaml")
         data: dict[str, Any] = {"open_quant": self.open_quant, "quant_info": self.quant_info}
         data["clamp_info"] = self.clamp_info
         for number, (names, info) in enumerate(self.parts, 1):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
+from tonnx.errors import InvalidArgument, InvalidModel, needed, told_as
 from tonnx.run.package import preparation_of, read_json
 
 OTHER = "other"
@@ -71,18 +71,12 @@ class Checkpoint:
 
     def load(self) -> Any:
         """The model, in evaluation mode and float32. Every weight must be in the checkpoint."""
-        import transformers
-
-        try:
-            model, told = getattr(transformers, self.loader).from_pretrained(
-                self.folder,
-                local_files_only=True,
-                trust_remote_code=self.trust_remote_code,
-                use_safetensors=not self.allow_pickle or None,
-                output_loading_info=True,
-            )
-        except Exception as error:  # whatever transformers, safetensors or the model's own code raise
-            raise self._not_loaded(error) from error
+        model, told = self._loaded(
+            self.loader,
+            trust_remote_code=self.trust_remote_code,
+            use_safetensors=not self.allow_pickle or None,
+            output_loading_info=True,
+        )
         if told["missing_keys"]:
             missing = sorted(told["missing_keys"])
             raise InvalidModel(
@@ -120,23 +114,14 @@ class Checkpoint:
         return self._load_preparation("image_processor_type", "AutoImageProcessor")
 
     def _load_preparation(self, kind: str, loader: str) -> Any:
+        return self._loaded(loader) if kind in preparation_of(self.folder) else None
+
+    def _loaded(self, loader: str, **options: Any) -> Any:
+        """By a class of transformers; that, safetensors, the model's own code and what it needs may raise anything."""
         import transformers
 
-        if kind not in preparation_of(self.folder):
-            return None
-        try:
-            return getattr(transformers, loader).from_pretrained(self.folder, local_files_only=True)
-        except Exception as error:  # as above; also packages that it needs
-            raise self._not_loaded(error) from error
-
-    def _not_loaded(self, error: Exception) -> InvalidModel:
-        import transformers
-
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        return InvalidModel(
-            f"transformers {transformers.__version__} does not load {self.folder}",
-            why=f"{type(error).__name__}: {first}"[:300],
-        )
+        with told_as(InvalidModel, f"transformers {transformers.__version__} does not load {self.folder}"):
+            return getattr(transformers, loader).from_pretrained(self.folder, local_files_only=True, **options)
 
 
 def read_checkpoint(
@@ -146,10 +131,7 @@ def read_checkpoint(
     if not folder.is_dir():
         raise InvalidArgument(f"there is no folder {folder}")
     config = read_json(folder / "config.json", f"{folder} is no checkpoint: it has no config.json")
-    try:
-        import transformers  # noqa: F401 (asked for here, so that nothing is done in vain)
-    except ImportError as error:
-        raise MissingDependency("a checkpoint is loaded by transformers", hint="pip install transformers") from error
+    needed("transformers", "a checkpoint is loaded by transformers", "pip install transformers")  # before anything else
     _check_weights(folder, allow_pickle)
     if config.get("auto_map") and not trust_remote_code:
         raise InvalidModel(

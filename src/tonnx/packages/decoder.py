@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import CaptureError, TonnxError
+from tonnx.errors import CaptureError, told_as
 from tonnx.frontends.torch.call.containers import Node, named_leaves, results_of, tree_of
 
 _BATCH, _PAST, _NEW, _FURTHER = 2, 5, 3, 13
@@ -160,18 +160,9 @@ def _whole_text_step(model: Any) -> Step:
     return Step(kwargs, {name: {0: "batch", 1: "sequence"} for name in kwargs})
 
 
-@contextlib.contextmanager
-def model_runs(model: Any, given: str) -> Iterator[None]:
+def model_runs(model: Any, given: str) -> contextlib.AbstractContextManager[None]:
     """What goes wrong inside is the model's own failure, and is told as such."""
-    try:
-        yield
-    except TonnxError:
-        raise
-    except Exception as error:  # the code of transformers, or of the checkpoint
-        first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-        raise CaptureError(
-            f"{type(model).__name__} itself fails on {given}", why=f"{type(error).__name__}: {first}"[:300]
-        ) from error
+    return told_as(CaptureError, f"{type(model).__name__} itself fails on {given}")
 
 
 def random_tokens(model: Any, batch: int, length: int) -> torch.Tensor:

@@ -18,7 +18,7 @@ import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import InvalidModel, MissingDependency, TonnxError, VerificationFailed
+from tonnx.errors import InvalidModel, TonnxError, VerificationFailed, needed, told_as
 from tonnx.io.staging import writing
 from tonnx.packages.decoder import Around, random_array
 from tonnx.proof.session import Session
@@ -99,12 +99,8 @@ def is_pipeline(folder: Path) -> bool:
 
 def load_networks(folder: Path) -> dict[str, Any]:
     """The networks that draw, by the names of their folders, in float32; pickles are not read."""
-    try:
-        import diffusers
-        import transformers
-    except ImportError as error:
-        hint = "pip install diffusers transformers"
-        raise MissingDependency("a folder with a model_index.json is loaded by diffusers", hint=hint) from error
+    what, hint = "a folder with a model_index.json is loaded by diffusers", "pip install diffusers transformers"
+    libraries = {name: needed(name, what, hint) for name in ("diffusers", "transformers")}
     index = {name: said for name, said in read_json(folder / INDEX).items() if isinstance(said, list) and said[-1]}
     if "vae" not in index or not index.keys() & {*DENOISERS}:
         raise TonnxError(
@@ -115,17 +111,13 @@ def load_networks(folder: Path) -> dict[str, Any]:
     networks = {}
     for name in sorted(name for name in index if name in (*DENOISERS, "vae") or name.startswith("text_encoder")):
         library, kind = map(str, index[name])
-        owner = {"diffusers": diffusers, "transformers": transformers}.get(library)
+        owner = libraries.get(library)
         if not hasattr(owner, kind):
             raise InvalidModel(f"{name} is a {library}.{kind}, which is not installed", where=str(folder / INDEX))
-        try:
+        with told_as(InvalidModel, f"{library} does not load {folder / name}"):
             loaded = getattr(owner, kind).from_pretrained(
                 str(folder / name), local_files_only=True, use_safetensors=True
             )
-        except Exception as error:  # whatever diffusers, transformers or safetensors raise
-            first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
-            why = f"{type(error).__name__}: {first}"[:300]
-            raise InvalidModel(f"{library} does not load {folder / name}", why=why) from error
         networks[name] = loaded.float().eval()
     return networks
 
@@ -206,9 +198,7 @@ def write_networks(source: Path, folder: Path, networks: Mapping[str, Any], **op
     for part in parts_of(networks):
         (folder / part.name).mkdir(parents=True)
         file = f"{part.name}/model.onnx"
-        results[file] = export(
-            part.network, (), folder / file, kwargs=part.example, dynamic_axes=part.axes, **options
-        )
+        results[file] = export(part.network, (), folder / file, kwargs=part.example, dynamic_axes=part.axes, **options)
     with writing(folder):
         for name in sorted(os.listdir(source)):
             has_weights = any((source / name).glob("*.safetensors")) or any((source / name).glob("*.bin"))

@@ -17,9 +17,10 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, same_dims
 from tonnx.ir.infer.dims import ints_in
+from tonnx.ir.operands import attribute, attributes_in
 from tonnx.ir.rewrite import replace_node, rewrite_each
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.match import attribute, made_by, number_in, only_reader
+from tonnx.passes.match import made_by, number_in, only_reader
 
 _HEADS_FIRST = (0, 2, 1, 3)
 """Between [batch, sequence, heads, width] and [batch, heads, sequence, width], either way."""
@@ -77,7 +78,7 @@ def _take_past(op: Builder, node: ir.Node) -> bool:
     key, value = (join for join in joins if join is not None)
     if key is value:
         return False
-    attributes = {name: each.value for name, each in node.attributes.items()}
+    attributes = attributes_in(node)
     mask = node.inputs[3] if len(node.inputs) > 3 else None
     inputs = (node.inputs[0], key.inputs[1], value.inputs[1], mask, key.inputs[0], value.inputs[0])
     with op.at(node):
@@ -149,7 +150,7 @@ def flat_operand(op: Builder, value: ir.Value) -> ir.Value:
     shape = [batch, sequence, heads * width]
     turned = made_by(value, "RotaryEmbedding")
     if turned is not None and _is_heads_first(value) and turned.inputs[0] is not None:
-        attributes = {name: each.value for name, each in turned.attributes.items()}
+        attributes = attributes_in(turned)
         flat = flat_operand(op, turned.inputs[0])
         return op.RotaryEmbedding(flat, *turned.inputs[1:], _shape=shape, **{**attributes, "num_heads": heads})
     transpose = made_by(value, "Transpose")
@@ -210,7 +211,7 @@ class Ending:
 def flatten_operator(op: Builder, node: ir.Node, end: Ending) -> None:
     """The same attention on rows of all heads."""
     query, key, value = (dims_of(operand) or [] for operand in node.inputs[:3])
-    attributes = {name: each.value for name, each in node.attributes.items()}
+    attributes = attributes_in(node)
     with op.at(node):
         flat = [flat_operand(op, operand) for operand in node.inputs[:3] if operand is not None]
         results = op.Attention(

@@ -15,9 +15,10 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import Dim, dims_of, same_dim
 from tonnx.ir.infer.dims import ints_in
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
 from tonnx.passes.counting import counted
-from tonnx.passes.match import attribute, made_by, number_in, only_reader
+from tonnx.passes.match import made_by, number_in, only_reader
 
 _FINITE = 24
 """The first opset whose operator gives numbers for queries without keys in every ONNX Runtime that loads it."""

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.operands import attribute, attributes_in
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import replace_node, rewrite_each
 
@@ -38,7 +39,7 @@ def _fuse(op: Builder, add: ir.Node) -> bool:
                 return True
         elif layer.op_type in ("MatMul", "Gemm") and _is_matrix_product(layer, bias):
             a, b = layer.inputs[:2]
-            attributes = {name: attribute.value for name, attribute in layer.attributes.items()}
+            attributes = attributes_in(layer)
             with op.at(add):
                 replace_node(add, [op.Gemm(a, b, bias, _shape=dims_of(add.outputs[0]), **attributes)])
             op.graph.remove(layer, safe=True)
@@ -52,7 +53,7 @@ def _into_convolution(op: Builder, layer: ir.Node, between: ir.Value, bias: ir.V
     if weight is None or weight.shape is None or array is None or any(map(facts.stays_in_file, (own, bias))):
         return False
     rank = weight.shape.rank()
-    group = layer.attributes["group"].as_int() if "group" in layer.attributes else 1
+    group = attribute(layer, "group", 1)
     channels = weight.shape[0] if layer.op_type == "Conv" else weight.shape[1]
     if not isinstance(channels, int) or array.ndim > rank:
         return False
@@ -89,7 +90,7 @@ def _is_matrix_product(layer: ir.Node, bias: ir.Value) -> bool:
         return False
     if layer.op_type == "Gemm" and len(layer.inputs) > 2 and layer.inputs[2] is not None:
         return False
-    turned = "transB" in layer.attributes and layer.attributes["transB"].as_int()
+    turned = attribute(layer, "transB", 0)
     inner, columns = (b[1], b[0]) if turned else (b[0], b[1])
     if not isinstance(inner, int) or inner == 0:  # over nothing, ONNX Runtime's Gemm forgets the bias
         return False

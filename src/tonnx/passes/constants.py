@@ -17,6 +17,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.fold import fold
+from tonnx.ir.operands import attributes_in
 from tonnx.ir.rewrite import replace_node, use_instead
 
 _SAME_BYTES = ("Reshape", "Squeeze", "Unsqueeze")
@@ -69,11 +70,14 @@ def _stored(graph: ir.Graph) -> int:
 
 def _is_last(node: ir.Node) -> bool:
     """Whether what reads the node needs more than constants: nothing smaller follows of it."""
-    return any(
-        value is not None and value.const_value is None and value is not node.outputs[0]
-        for user in node.outputs[0].uses()
-        for value in user.node.inputs
-    ) or node.outputs[0].is_graph_output()
+    return (
+        any(
+            value is not None and value.const_value is None and value is not node.outputs[0]
+            for user in node.outputs[0].uses()
+            for value in user.node.inputs
+        )
+        or node.outputs[0].is_graph_output()
+    )
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def _evaluate(node: ir.Node, between: Mapping[ir.Value, _Constant]) -> _Constant
         return None
     if any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values()):
         return None
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    attributes = attributes_in(node)
     result = fold(node.op_type, arrays, attributes, limit=None)
     if result is None and _widens(node):
         assert arrays[0] is not None

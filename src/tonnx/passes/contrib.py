@@ -20,15 +20,15 @@ from collections import Counter
 import ml_dtypes
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of, same_dim, same_dims
-from tonnx.ir.operands import attribute_of
+from tonnx.ir.operands import attribute, attribute_of, attributes_in
 from tonnx.ir.restrictions import GROUPED_ATTENTION, MICROSOFT
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import builder_of, replace_node
 from tonnx.passes.attention import Ending, flat_operand, has_fixed_heads
 from tonnx.passes.attention_masks import conditions, is_causal
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.match import attribute, made_by
+from tonnx.passes.match import made_by
 
 _FLOATS = (T.FLOAT, T.FLOAT16)
 _ATTENTION = 23
@@ -39,7 +39,7 @@ _HEAD = 8
 
 def use_contrib_operators(model: ir.Model, opset: int) -> Counter[str]:
     """Look at the main graph of a model for an opset; returns how many there are of each operator now."""
-    pass_ = _Contrib(Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0)))
+    pass_ = _Contrib(builder_of(model))
     rewrites = {"RMSNormalization": pass_.normalisation}
     if opset < _ATTENTION:
         rewrites = {"Attention": pass_.attention, "RotaryEmbedding": pass_.rotation, **rewrites}
@@ -125,7 +125,7 @@ class _Contrib:
             return
         if shape is None or len(shape) != 3 or not isinstance(shape[2], int):
             return
-        attributes = {name: each.value for name, each in node.attributes.items()}
+        attributes = attributes_in(node)
         with self.op.at(node):
             (cosines, positions), (sines, _) = self._table(cos), self._table(sin)
             (result,) = self._node(
@@ -163,9 +163,7 @@ class _Contrib:
         replace_node(node, [normalised])
         replace_node(total, [summed])
 
-    def _skip(
-        self, total: ir.Node, weight: ir.Value, epsilon: ir.Attr, result: ir.Value
-    ) -> tuple[ir.Value, ...]:
+    def _skip(self, total: ir.Node, weight: ir.Value, epsilon: ir.Attr, result: ir.Value) -> tuple[ir.Value, ...]:
         kinds = [(result.dtype, dims_of(result)), (None, None), (None, None), (result.dtype, dims_of(result))]
         inputs = [*total.inputs, weight]
         outputs = self.op.node("SkipSimplifiedLayerNormalization", inputs, [epsilon], kinds, domain=MICROSOFT)
@@ -186,4 +184,3 @@ def _is_groupable(node: ir.Node) -> bool:
     shape = dims_of(mask)
     is_mask = mask is not None and mask.dtype == T.BOOL and shape is not None and len(shape) == 4
     return is_mask and asked <= {"scale", "softcap"} and same_dim(shape[2], query[2])  # type: ignore[index]
-

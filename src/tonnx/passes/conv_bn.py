@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.operands import attribute
 from tonnx.ir.provenance import forget
 from tonnx.ir.rewrite import replace_node
 
@@ -63,13 +64,13 @@ def _has_weight_of_its_own(graph: ir.Graph, layer: ir.Node, between: ir.Value) -
 
 
 def _normalisation(norm: ir.Node) -> _Affine | None:
-    if "training_mode" in norm.attributes and norm.attributes["training_mode"].as_int():
+    if attribute(norm, "training_mode", 0):
         return None
     statistics = [constant(value) for value in norm.inputs[1:5]]
     if any(array is None for array in statistics):
         return None
     gamma, beta, mean, variance = (np.asarray(array, dtype=np.float64) for array in statistics)
-    epsilon = norm.attributes["epsilon"].as_float() if "epsilon" in norm.attributes else 1e-5
+    epsilon = attribute(norm, "epsilon", 1e-5)
     return _Affine(gamma / np.sqrt(variance + epsilon), mean, beta)
 
 
@@ -98,11 +99,11 @@ def _channel_axis(layer: ir.Node, weight: np.ndarray) -> int | None:
     if layer.op_type == "Conv":
         return 0
     if layer.op_type == "ConvTranspose":
-        group = layer.attributes["group"].as_int() if "group" in layer.attributes else 1
+        group = attribute(layer, "group", 1)
         return 1 if group == 1 else None  # grouped: channels are spread over two axes
     if layer.op_type == "Gemm":
         plain = all(layer.attributes[a].as_float() == 1.0 for a in ("alpha", "beta") if a in layer.attributes)
-        transposed = "transB" in layer.attributes and layer.attributes["transB"].as_int()
+        transposed = attribute(layer, "transB", 0)
         return (0 if transposed else 1) if plain else None
     if layer.op_type == "MatMul":
         return 1 if weight.ndim == 2 else None

@@ -14,8 +14,9 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import Dim, constant, dims_of, same_dim, sizes_in
 from tonnx.ir.infer.dims import ints_in
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.match import attribute, made_by, number_in
+from tonnx.passes.match import made_by, number_in
 
 
 @dataclass(frozen=True)

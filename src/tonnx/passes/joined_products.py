@@ -14,11 +14,12 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of
+from tonnx.ir.operands import attribute
 from tonnx.ir.provenance import forget
-from tonnx.ir.rewrite import names_in, replace_node
-from tonnx.passes.match import attribute, only_reader
+from tonnx.ir.rewrite import builder_of, replace_node
+from tonnx.passes.match import only_reader
 
 _FEWEST = 3
 _PLAIN = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
@@ -26,7 +27,7 @@ _PLAIN = {"alpha": 1.0, "beta": 1.0, "transA": 0, "transB": 0}
 
 def join_products(model: ir.Model) -> int:
     """Look at every value of the main graph that several MatMuls or Gemms read; returns how many products went."""
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
+    op = builder_of(model)
     alike: dict[tuple[object, ...], list[ir.Node]] = {}
     for node in model.graph:
         if node.op_type in ("MatMul", "Gemm") and node.domain == "" and _has_own_weights(node):

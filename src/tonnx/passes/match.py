@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from tonnx.ir.infer import constant
@@ -15,11 +13,6 @@ def made_by(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The node that makes a value, if it is one of these operators of ONNX."""
     node = None if value is None else value.producer()
     return node if node is not None and node.domain == "" and node.op_type in op_types else None
-
-
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
-    """The value of an attribute, or what it is when left out."""
-    return node.attributes[name].value if name in node.attributes else default
 
 
 def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:

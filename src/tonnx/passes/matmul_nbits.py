@@ -11,11 +11,10 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import constant, dims_of
-from tonnx.ir.operands import attribute_of
+from tonnx.ir.operands import attribute, attribute_of
 from tonnx.ir.restrictions import MICROSOFT
 from tonnx.ir.rewrite import replace_node, rewrite_each
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.match import attribute
 
 _BITS = {T.INT4: 4, T.UINT4: 4, T.INT8: 8, T.UINT8: 8}
 _SMALLEST_BLOCK = 16

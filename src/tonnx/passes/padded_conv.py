@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.infer import constant
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node
 
 
@@ -29,7 +30,7 @@ def fuse_padding(model: ir.Model) -> int:
 def _zeros(node: ir.Node) -> list[int] | None:
     """How much a Pad puts around the spatial axes, as Conv wants it; None if it does anything else."""
     x = node.inputs[0]
-    if "mode" in node.attributes and node.attributes["mode"].as_string() != "constant":
+    if attribute(node, "mode", "constant") != "constant":
         return None
     if x is None or x.shape is None or len(node.inputs) < 2:
         return None
@@ -53,4 +54,4 @@ def _zeros(node: ir.Node) -> list[int] | None:
 def _takes(user: ir.Node, padded: ir.Value) -> bool:
     if user.op_type != "Conv" or user.domain != "" or user.inputs[0] is not padded or padded in user.inputs[1:]:
         return False
-    return "auto_pad" not in user.attributes or user.attributes["auto_pad"].as_string() == "NOTSET"
+    return attribute(user, "auto_pad", "NOTSET") == "NOTSET"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.provenance import forget
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.rewrite import builder_of, replace_node
 from tonnx.passes.match import only_reader
 
 
@@ -30,7 +30,7 @@ class _Layer:
 
 def join_projections(model: ir.Model) -> int:
     """Look at every value of the main graph that several MatMuls read; returns how many Adds went."""
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
+    op = builder_of(model)
     first: dict[ir.Value, ir.Node] = {}
     for node in model.graph:
         if node.op_type == "MatMul" and node.domain == "" and node.inputs[0] is not None:

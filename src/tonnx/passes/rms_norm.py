@@ -11,8 +11,9 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.infer.dims import ints_in
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.match import attribute, is_private, made_by, number_in, orders
+from tonnx.passes.match import is_private, made_by, number_in, orders
 
 
 def recognise_rms_norms(model: ir.Model) -> int:

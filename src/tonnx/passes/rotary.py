@@ -13,11 +13,12 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import constant, dims_of, same_dim
 from tonnx.ir.infer.dims import ints_in
-from tonnx.ir.rewrite import names_in, replace_node
-from tonnx.passes.match import attribute, is_private, made_by, orders
+from tonnx.ir.operands import attribute, attributes_in
+from tonnx.ir.rewrite import builder_of, replace_node
+from tonnx.passes.match import is_private, made_by, orders
 
 _MAPS = ("Cos", "Sin", "Neg", "Cast", "Identity")
 """What computes each number of a table of the number in the same place."""
@@ -25,7 +26,7 @@ _MAPS = ("Cos", "Sin", "Neg", "Cast", "Identity")
 
 def recognise_rotations(model: ir.Model) -> int:
     """Look at the main graph; returns how many rotations there are."""
-    pass_ = _Rotations(Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0)))
+    pass_ = _Rotations(builder_of(model))
     nodes = [node for node in model.graph if node.domain == "" and node.op_type in ("Add", "Concat")]
     return sum(pass_.recognise(node) for node in nodes if node.graph is not None)
 
@@ -90,7 +91,7 @@ class _Rotations:
 
     def _again(self, node: ir.Node, instead: Callable[[ir.Value | None], ir.Value | None]) -> ir.Value:
         inputs = [instead(value) for value in node.inputs]
-        attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+        attributes = attributes_in(node)
         return getattr(self.op, node.op_type)(*inputs, **attributes)
 
 

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of
+from tonnx.ir.operands import attributes_in
 from tonnx.ir.rewrite import replace_node, rewrite_each
 
 _FUSED = frozenset(("Relu", "LeakyRelu", "Sigmoid", "Tanh", "HardSigmoid", "Clip"))
@@ -51,7 +52,7 @@ def _last(node: ir.Node) -> ir.Node:
 
 def _attributes(node: ir.Node) -> dict[str, Any]:
     """Those of the node, with an axis of height."""
-    own = {name: attribute.value for name, attribute in node.attributes.items()}
+    own = attributes_in(node)
     own |= {name: [1, *own[name]] for name in ("strides", "dilations", "kernel_shape") if name in own}
     if "pads" in own:
         before, after = own["pads"]

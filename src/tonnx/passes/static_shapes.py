@@ -15,10 +15,10 @@ from tonnx.ir import facts, provenance
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of, same_dim
 from tonnx.ir.infer.dims import sizes_in
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import all_graphs, names_in, replace_node
 from tonnx.passes.constants import fold_constants
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.match import attribute
 
 _OF_SIZES = frozenset(("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Concat", "Cast"))
 """Operators that hand sizes on."""

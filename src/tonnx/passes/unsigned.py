@@ -18,6 +18,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names, T
+from tonnx.ir.operands import attribute
 from tonnx.ir.pairs import are_safe, is_depthwise
 from tonnx.ir.rewrite import all_graphs, names_in
 
@@ -109,7 +110,7 @@ def _axis_of_channels(layer: ir.Node, index: int, rank: int) -> int | None:
         return 0 if index == (1 if layer.op_type == "Conv" else 3) else None
     if rank != 2 or (layer.op_type, index) not in _PRODUCTS:
         return None
-    return 0 if "transB" in layer.attributes and layer.attributes["transB"].as_int() else 1
+    return 0 if attribute(layer, "transB", 0) else 1
 
 
 def _is_shiftable(node: ir.Node, index: int) -> bool:

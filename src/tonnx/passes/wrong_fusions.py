@@ -12,6 +12,7 @@ import onnx_ir as ir
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of, same_dim
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import all_graphs, names_in
 from tonnx.ir.target import ORT_CPU
 
@@ -40,7 +41,7 @@ def _is_zero_padding_of_pool(node: ir.Node) -> bool:
     """
     if len(node.inputs) < 2 or node.inputs[0] is None or node.inputs[0].dtype not in _FLOATS:
         return False  # pads that are an attribute are not fused
-    if "mode" in node.attributes and node.attributes["mode"].as_string() != "constant":
+    if attribute(node, "mode", "constant") != "constant":
         return False
     value = constant(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] is not None else np.zeros(1)
     readers = [user for user, _ in node.outputs[0].uses()]
@@ -170,7 +171,7 @@ def _is_rounded_afterwards(node: ir.Node) -> bool:
 
 def _give_larger_of_itself(op: Builder, node: ir.Node) -> None:
     """Nothing is moved across the larger of a value and itself."""
-    (user, index), = node.outputs[0].uses()
+    ((user, index),) = node.outputs[0].uses()
     op.before = user
     user.replace_input_with(index, op.Max(node.outputs[0], node.outputs[0]))
 

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.infer import constant
-from tonnx.passes.match import attribute, made_by
+from tonnx.ir.operands import attribute
+from tonnx.passes.match import made_by
 
 _STATES = {"LSTM": (5, 6), "GRU": (5,), "RNN": (5,)}
 _PARTS = "Slice Identity Squeeze Unsqueeze Reshape Transpose Expand Split Gather Tile".split()

@@ -6,9 +6,10 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, cause_of, did_you_mean
+from tonnx.errors import InvalidArgument, did_you_mean, needed, told_as
 
 SCALES = ("max", "moving", "percentile", "learned")
 ROUNDINGS = ("even", "up")
@@ -129,15 +130,9 @@ def matches(pattern: str, name: str) -> bool:
 
 
 def read_yaml(path: str | os.PathLike[str]) -> Mapping[str, Any]:
-    try:
-        import yaml
-    except ImportError:
-        raise MissingDependency("YAML files are read with PyYAML", hint="pip install pyyaml") from None
-    try:
-        with open(path, encoding="utf-8") as file:
-            data = yaml.safe_load(file)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InvalidArgument(f"{os.fspath(path)} cannot be read", why=cause_of(error)) from None
+    yaml = needed("yaml", "YAML files are read with PyYAML", "pip install pyyaml")
+    with told_as(InvalidArgument, f"{os.fspath(path)} cannot be read", OSError, UnicodeDecodeError, yaml.YAMLError):
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
     if data is None:
         return {}
     if not isinstance(data, Mapping) or not all(isinstance(key, str) for key in data):

@@ -360,5 +360,3 @@ def makers(node: ir.Node) -> Iterator[str]:
             yield from makers(maker)
         if maker is not None:
             yield str(maker.name)
-
-

@@ -121,9 +121,7 @@ class Histogram:
             np.cumsum((side * powers)[:, ::-1], axis=1, out=moments[:, -2::-1])
         return (self.width, beyond[0]), (self.width, beyond[1])
 
-    def error(
-        self, ends: tuple[float, float], levels: int = 256, tails: tuple[_Tail, _Tail] | None = None
-    ) -> float:
+    def error(self, ends: tuple[float, float], levels: int = 256, tails: tuple[_Tail, _Tail] | None = None) -> float:
         """The sum of the square errors of all values that were counted."""
         low, high = ends
         below, above = tails or self._tails()

@@ -69,7 +69,6 @@ class Candidate:
         """The result; see `tail_of`."""
         return tail_of(self.node)
 
-
     @property
     def gives_integers(self) -> bool:
         """Whether it multiplies integers only if its result is rounded as well.

@@ -25,6 +25,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.fold import fold
+from tonnx.ir.operands import attributes_in
 from tonnx.ir.rewrite import names_in, replace_node, use_instead
 from tonnx.quant.integers import Stored
 from tonnx.quant.qdq import stored_floats
@@ -201,7 +202,7 @@ def _plain(node: ir.Node, arrays: Sequence[np.ndarray | None]) -> np.ndarray | N
     if node.op_type == "Expand" and arrays[0] is not None and arrays[1] is not None:  # and large ones
         sizes = tuple(int(size) for size in arrays[1])
         return np.broadcast_to(arrays[0], np.broadcast_shapes(arrays[0].shape, sizes))
-    attributes = {name: attribute.value for name, attribute in node.attributes.items()}
+    attributes = attributes_in(node)
     return fold(node.op_type, arrays, attributes, limit=None)
 
 

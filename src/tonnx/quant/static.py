@@ -125,9 +125,7 @@ def _weights(
     return stored, step
 
 
-def _stored(
-    layer: Candidate, bits: int, means: Mapping[str, Mean], known: Known
-) -> tuple[Stored, np.ndarray | None]:
+def _stored(layer: Candidate, bits: int, means: Mapping[str, Mean], known: Known) -> tuple[Stored, np.ndarray | None]:
     """The weight as integers, and the bias that makes up for what they change."""
     weight, bias = layer.weight.const_value, None if layer.bias is None else layer.bias.const_value
     assert weight is not None

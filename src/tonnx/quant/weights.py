@@ -53,9 +53,7 @@ class _Reading:
     channels: bool = False
 
 
-def store_weights(
-    model: ir.Model, form: Form, skip: Sequence[str] = (), moments: Moments | None = None
-) -> list[Layer]:
+def store_weights(model: ir.Model, form: Form, skip: Sequence[str] = (), moments: Moments | None = None) -> list[Layer]:
     """Replace the weights of the main graph that are worth it. ``skip``: patterns of the names of weights or nodes.
 
     ``moments``: of what they are multiplied with; matrices are rounded by these then.

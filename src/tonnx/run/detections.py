@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument
+from tonnx.errors import InvalidArgument, told_as
 from tonnx.run.before import Prepared
 
 if TYPE_CHECKING:
@@ -161,15 +161,11 @@ def read_labels(source: Any, folder: Path | None = None) -> list[str]:
     path = Path(str(source))
     if folder is not None and not path.is_absolute():
         path = folder / path
-    try:
+    with told_as(InvalidArgument, f"cannot read the label file {path}", OSError, UnicodeDecodeError, why=str):
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read the label file {path}", why=str(error)) from error
     if path.suffix.lower() == ".json":
-        try:
+        with told_as(InvalidArgument, f"the label file {path} is not JSON", json.JSONDecodeError, why=str):
             labels = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InvalidArgument(f"the label file {path} is not JSON", why=str(error)) from error
         if not isinstance(labels, list):
             raise InvalidArgument(f"the label file {path} must hold a list")
         return [str(label) for label in labels]

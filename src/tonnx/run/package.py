@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, InvalidModel, MissingDependency
+from tonnx.errors import InvalidArgument, InvalidModel, needed
 from tonnx.proof.session import Session, numpy_dtype
 from tonnx.run.before import prepare
 from tonnx.run.decoding import FEATURES, Asked, Decoder, Prompts, decode, padded, token_steps
@@ -384,12 +384,9 @@ class Package:
     def _tokenizer(self) -> Any:
         if not self.has_tokenizer:
             raise InvalidModel(f"{self.folder} has no tokenizer.json", hint="give token ids")
-        try:
-            from tokenizers import Tokenizer
-        except ImportError as error:
-            raise MissingDependency("texts need a tokenizer", hint="pip install tokenizers") from error
+        tokenizers = needed("tokenizers", "texts need a tokenizer", "pip install tokenizers")
         if "_loaded_tokenizer" not in vars(self):
-            self._loaded_tokenizer = Tokenizer.from_file(str(self.folder / "tokenizer.json"))
+            self._loaded_tokenizer = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
         return self._loaded_tokenizer
 
 

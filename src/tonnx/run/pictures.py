@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tonnx.errors import InvalidArgument, MissingDependency
+from tonnx.errors import InvalidArgument, needed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -22,18 +22,9 @@ SUFFIXES = frozenset(".jpg .jpeg .png .bmp .gif .webp .tif .tiff .ppm .pgm .pbm"
 _PLAIN = {"1": "L", "L": "L", "RGB": "RGB"}
 
 
-def pillow() -> Any:
-    """The package PIL, or an error with the pip command."""
-    try:
-        import PIL.Image
-    except ImportError as error:
-        raise MissingDependency("pictures need Pillow", hint="pip install 'tonnx[image]'") from error
-    return PIL
-
-
 def open_picture(path: str | os.PathLike[str], most_pixels: int = MOST_PIXELS) -> Image:
     """A picture as ``L`` or ``RGB``, turned upright."""
-    pil = pillow()
+    pil = needed("PIL", "pictures need Pillow", "pip install 'tonnx[image]'")
     from PIL import ImageOps
 
     name = os.fspath(path)

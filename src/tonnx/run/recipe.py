@@ -22,12 +22,12 @@ import contextlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, did_you_mean
+from tonnx.errors import InvalidArgument, did_you_mean, in_one_line, needed, told_as
 from tonnx.toml import read_toml
 
 METADATA_KEY = "tonnx.recipe"
@@ -47,15 +47,10 @@ class Step:
     name: str
     options: dict[str, Any] = field(default_factory=dict)
 
-    @contextlib.contextmanager
-    def fault(self) -> Iterator[None]:
+    def fault(self) -> contextlib.AbstractContextManager[None]:
         """An option of the wrong kind shows when the step is taken: say which step it was."""
-        try:
-            yield
-        except (TypeError, ValueError, IndexError, AttributeError) as error:
-            if isinstance(error, InvalidArgument):
-                raise
-            raise InvalidArgument(f"the step {self} cannot be taken", why=str(error)) from error
+        kinds = (TypeError, ValueError, IndexError, AttributeError)
+        return told_as(InvalidArgument, f"the step {self} cannot be taken", *kinds, why=str)
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{key}={value!r}' for key, value in self.options.items())})"
@@ -109,10 +104,8 @@ def read_recipe(source: str | os.PathLike[str] | Mapping[str, Any] | Recipe) -> 
 
 
 def from_json(text: str) -> Recipe:
-    try:
+    with told_as(InvalidArgument, "the recipe in the model's metadata is not readable", json.JSONDecodeError, why=str):
         data = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InvalidArgument("the recipe in the model's metadata is not readable", why=str(error)) from error
     return parse(data, str(data.get("name", "recipe")) if isinstance(data, dict) else "recipe")
 
 
@@ -171,28 +164,21 @@ def _step(item: Any, functions: Mapping[str, Callable[..., Any]], where: str) ->
 
 
 def _read_file(path: Path) -> Any:
-    try:
+    with told_as(InvalidArgument, f"cannot read the recipe {path}", OSError, UnicodeDecodeError, why=str):
         if path.stat().st_size > _MOST:
             raise InvalidArgument(f"{path} is too large for a recipe", why=f"{path.stat().st_size} bytes")
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"cannot read the recipe {path}", why=str(error)) from error
     if path.suffix.lower() == ".json":
         return _parsed(path, json.loads, text, json.JSONDecodeError)
     if path.suffix.lower() in (".yaml", ".yml"):
-        try:
-            import yaml
-        except ImportError as error:
-            raise MissingDependency("a YAML recipe needs PyYAML", hint="pip install pyyaml, or write TOML") from error
+        yaml = needed("yaml", "a YAML recipe needs PyYAML", "pip install pyyaml, or write TOML")
         return _parsed(path, yaml.safe_load, text, yaml.YAMLError)
     return read_toml(path).data
 
 
 def _parsed(path: Path, parser: Callable[[str], Any], text: str, failure: type[Exception]) -> Any:
-    try:
+    with told_as(InvalidArgument, f"the recipe {path} is not readable", failure, why=in_one_line):
         return parser(text)
-    except failure as error:
-        raise InvalidArgument(f"the recipe {path} is not readable", why=" ".join(str(error).split())) from error
 
 
 def _with_labels(step: Step, folder: Path | None) -> dict[str, Any]:

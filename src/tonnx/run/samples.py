@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, first_line
+from tonnx.errors import InvalidArgument, first_line, told_as
 from tonnx.run.pictures import SUFFIXES
 
 if TYPE_CHECKING:
@@ -81,11 +81,9 @@ def _pictures(model: Model, paths: Sequence[Path]) -> Iterator[tuple[str, Arrays
 
 
 def _read(model: Model, file: Path) -> Arrays:
-    try:
+    with told_as(InvalidArgument, f"cannot read {file}", OSError, ValueError, EOFError, why=first_line):
         content = np.load(file, allow_pickle=False)
         arrays = content if isinstance(content, np.ndarray) else dict(content.items())
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidArgument(f"cannot read {file}", why=first_line(error)) from error
     if isinstance(arrays, dict) and not set(arrays) & set(model.inputs) and len(arrays) == len(model.inputs):
         arrays = dict(zip(model.inputs, arrays.values(), strict=True))
     return model.arrays(arrays)

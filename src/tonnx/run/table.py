@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tonnx.errors import InvalidArgument, MissingDependency, TonnxError, cause_of
-from tonnx.io.staging import replacing
+from tonnx.errors import InvalidArgument, TonnxError, needed, told_as
+from tonnx.io.staging import remote, replacing
 from tonnx.run.pictures import MOST_PIXELS, SUFFIXES, open_picture
 from tonnx.run.pipeline import batches, predict, recipe_of
 
@@ -27,11 +27,9 @@ def find_pictures(text: str, local: Callable[[Sequence[str]], list[Path]]) -> li
     """The pictures that a path, a folder, a glob, or an address such as ``s3://bucket/*.jpg`` names, in order."""
     if "://" not in text:
         return [os.path.abspath(path) for path in local([text])]
-    system, path = _remote(text)
-    try:
+    system, path = remote(text)
+    with told_as(InvalidArgument, f"{text} cannot be listed", OSError):
         names = sorted(system.glob(path) if "*" in path else system.find(path) if system.isdir(path) else [path])
-    except OSError as error:
-        raise InvalidArgument(f"{text} cannot be listed", why=cause_of(error)) from error
     pictures = [name for name in names if Path(name).suffix.lower() in SUFFIXES]
     if not pictures:
         raise InvalidArgument(f"there are no pictures in {text}")
@@ -63,20 +61,18 @@ def fetched(picture: Any, most_pixels: int) -> Any:
     """A picture, or the path of one; what lies elsewhere is brought here."""
     if not isinstance(picture, str) or "://" not in picture:
         return picture
-    system, path = _remote(picture)
+    system, path = remote(picture)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / Path(path).name
-        try:
+        with told_as(InvalidArgument, f"{picture} cannot be read", OSError):
             system.get_file(path, str(file))
-        except OSError as error:
-            raise InvalidArgument(f"{picture} cannot be read", why=cause_of(error)) from error
         return open_picture(file, most_pixels)
 
 
 def write_table(path: str, rows: Iterable[Columns]) -> int:
     """Write rows as they come to one Parquet file, whole or not at all; gives their number."""
     if "://" in path:
-        system, target = _remote(path)
+        system, target = remote(path)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "table.parquet"
             count = _write(file, rows)
@@ -87,11 +83,9 @@ def write_table(path: str, rows: Iterable[Columns]) -> int:
 
 
 def _write(file: Path, rows: Iterable[Columns]) -> int:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingDependency("a Parquet table needs pyarrow", hint="pip install pyarrow") from error
+    pyarrow, parquet = (
+        needed(name, "a Parquet table needs pyarrow", "pip install pyarrow") for name in ("pyarrow", "pyarrow.parquet")
+    )
     writer, count = None, 0
     try:
         for columns in rows:
@@ -125,17 +119,3 @@ def _stacked(arrays: Sequence[np.ndarray]) -> np.ndarray:
     ragged = np.empty(len(arrays), object)
     ragged[:] = arrays
     return ragged
-
-
-def _remote(address: str) -> tuple[Any, str]:
-    try:
-        import fsspec
-    except ImportError as error:
-        raise MissingDependency(
-            f"{address} needs fsspec", hint="pip install fsspec, and the package of that place"
-        ) from error
-    try:
-        system, path = fsspec.core.url_to_fs(address)
-    except (ImportError, ValueError, OSError) as error:
-        raise InvalidArgument(f"{address} cannot be opened", why=cause_of(error)) from error
-    return system, str(path)

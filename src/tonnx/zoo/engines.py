@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tonnx.errors import InvalidArgument, MissingDependency, cause_of, first_line
+from tonnx.errors import InvalidArgument, cause_of, first_line, needed, told_as
 from tonnx.zoo.manifest import Job
 from tonnx.zoo.process import FAILED
 from tonnx.zoo.store import Store
@@ -137,11 +137,7 @@ def _lacking(job: Job, nodes: Sequence[dict[str, float]]) -> str:
 
 def import_ray() -> Any:
     """Ray, or a word about how it is had."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingDependency("the engine ray needs Ray", hint='pip install "tonnx[ray]"') from error
-    return ray
+    return needed("ray", "the engine ray needs Ray", 'pip install "tonnx[ray]"')
 
 
 def enter_ray(address: str | None = None, cpus: int | None = None, upload: str | None = None) -> Any:
@@ -156,11 +152,9 @@ def enter_ray(address: str | None = None, cpus: int | None = None, upload: str |
         return ray
     address = address or os.environ.get("RAY_ADDRESS")
     here: dict[str, Any] = {"address": address} if address else {"num_cpus": cpus, "include_dashboard": False}
-    try:
-        if upload is not None:
-            here["runtime_env"] = {"working_dir": upload}
+    if upload is not None:
+        here["runtime_env"] = {"working_dir": upload}
+    what = f"the Ray cluster {address} cannot be reached" if address else "Ray cannot be started"
+    with told_as(InvalidArgument, what, ConnectionError, ValueError, RuntimeError):
         ray.init(**here, log_to_driver=False, logging_level="error")
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        what = f"the Ray cluster {address} cannot be reached" if address else "Ray cannot be started"
-        raise InvalidArgument(what, why=cause_of(error)) from error
     return ray

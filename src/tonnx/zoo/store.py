@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, MissingDependency, cause_of
-from tonnx.io.staging import replacing, writing
+from tonnx.errors import InvalidArgument, cause_of, told_as
+from tonnx.io.staging import remote, replacing, writing
 
 _HIDDEN = ".tonnx-zoo-"
 """How the folders begin that jobs work in."""
@@ -102,17 +102,10 @@ class Store:
 
     def _files(self) -> Any:
         if self._system is None:
-            try:
-                import fsspec
-            except ImportError as error:
-                hint = "pip install fsspec, and the package for that kind of place, such as s3fs"
-                raise MissingDependency(f"{self.place} needs fsspec", hint=hint) from error
-            try:
-                self._system, root = fsspec.core.url_to_fs(self.place)
-                self._root = str(root).rstrip("/")
+            self._system, root = remote(self.place)
+            self._root = root.rstrip("/")
+            with told_as(InvalidArgument, f"{self.place} cannot be opened", ValueError, OSError):
                 self._system.makedirs(self._root, exist_ok=True)
-            except (ImportError, ValueError, OSError) as error:
-                raise InvalidArgument(f"{self.place} cannot be opened", why=cause_of(error)) from error
         return self._system
 
 

@@ -19,8 +19,7 @@ from tonnx.frontends.paddle.lower.walk import ProgramWalk
 from tonnx.frontends.paddle.read.load import Loaded, load
 from tonnx.frontends.paddle.reference.predictor import first_that_runs, predictor
 from tonnx.frontends.request import Converted, ModelRequest
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.target import CANON
+from tonnx.ir.build import Builder
 from tonnx.proof.subject import Reference, Subject
 from tonnx.stages import Stages
 
@@ -184,19 +183,17 @@ def _told_apart(
 
 
 def _lower(loaded: Loaded, inputs: Inputs, renamed: Mapping[str, str], output_names: Sequence[str]) -> ir.Model:
-    names = Names([*renamed.values(), *output_names])
-    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, widens=True)
+    op = Builder.of_model([*renamed.values(), *output_names])
     values = {}
     for name, shape in inputs.shapes.items():
         value = ir.Value(name=renamed[name], type=ir.TensorType(inputs.dtypes[name]), shape=ir.Shape(shape))
-        graph.inputs.append(value)
+        op.graph.inputs.append(value)
         values[name] = value
     with op:
         results = ProgramWalk(op, loaded.program, loaded.params, trust_shapes=not inputs.contradicts).run(values)
         for value, name in zip(results, output_names, strict=True):
             op.add_output(value, name)
-    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=[])
+    return op.model()
 
 
 def _renamed(argument: str, own: list[str], wanted: Sequence[str] | None) -> dict[str, str]:

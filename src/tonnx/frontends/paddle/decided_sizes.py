@@ -29,8 +29,7 @@ from tonnx.frontends.paddle.read.graph import Op, Program, Value
 from tonnx.frontends.paddle.read.load import Loaded, read_program
 from tonnx.frontends.paddle.user_line import place_now
 from tonnx.frontends.patching import How, Patch
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.target import CANON
+from tonnx.ir.build import Builder
 
 Shapes = Mapping[str, Sequence[int]]
 _SHAPES = frozenset(f"pd_op.{name}" for name in ("shape", "shape64", "numel"))
@@ -198,8 +197,7 @@ class Sizes:
 
     def __init__(self, shapes: Shapes) -> None:
         self._shapes = shapes
-        self._graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="sizes")
-        self._op = Builder(self._graph, names=Names(shapes), widens=True)
+        self._op = Builder.of_model(shapes)
         self._inputs: dict[str, ir.Value] = {}
         self._weights: dict[str, ir.Value] = {}
         self._made: dict[int, list[Any]] = {}
@@ -235,7 +233,7 @@ class Sizes:
         if value.name not in self._inputs:
             dtype, shape = value.dtype or ir.DataType.FLOAT, ir.Shape(self._shapes[value.name])
             self._inputs[value.name] = ir.Value(name=value.name, type=ir.TensorType(dtype), shape=shape)
-            self._graph.inputs.append(self._inputs[value.name])
+            self._op.graph.inputs.append(self._inputs[value.name])
         return self._inputs[value.name]
 
     def _weight(self, value: Value) -> ir.Value:

@@ -8,6 +8,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+from tonnx.errors import first_line, innermost, short_path
+
 _PLACE = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _HERE = re.compile(r"^(?P<code>.*)\n\s*~*\s*<--- HERE", re.MULTILINE)
 _CAUSE = re.compile(r"^\s*(?P<cause>\w*(?:Error|Exception|Interrupt|Exit)\b.*|\(\w+\) .*)$", re.MULTILINE)
@@ -17,15 +19,14 @@ _NOISE = re.compile(r"\s*\(at /\S+:\d+\)|\s*\[operator < \S+ > error\]")
 def blame(error: BaseException) -> tuple[str | None, str]:
     """The place in the user's code, as far as it can be known, and the cause in one line."""
     text = str(error)
-    return _quoted(text) or _frame(error), cause(error)
+    return _quoted(text) or innermost(error, _is_users), cause(error)
 
 
 def cause(error: BaseException) -> str:
     """What Paddle says, without its stack: the last line that names an error, else the first that is not empty."""
     text = _NOISE.sub("", str(error))
     named = [match["cause"].strip() for match in _CAUSE.finditer(text)]
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
-    line = named[-1] if named else first
+    line = named[-1] if named else first_line(text)
     kind = type(error).__name__
     return (line if line.startswith(kind) or "Error" in line.partition(":")[0] else f"{kind}: {line}")[:400]
 
@@ -40,16 +41,8 @@ def _quoted(text: str) -> str | None:
         end = places[i + 1].start() if i + 1 < len(places) else len(text)
         here = _HERE.search(text, place.end(), end)
         code = f": {here['code'].strip()}" if here else ""
-        return f"{_short(place['file'])}:{place['line']}{code}"
+        return f"{short_path(place['file'])}:{place['line']}{code}"
     return None
-
-
-def _frame(error: BaseException) -> str | None:
-    at = None
-    for frame in traceback.extract_tb(error.__traceback__):
-        if _is_users(frame.filename):
-            at = f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
-    return at
 
 
 def place_now() -> str:
@@ -59,9 +52,10 @@ def place_now() -> str:
     for frame in reversed(traceback.extract_stack()):
         original = originals.get((frame.filename, frame.lineno))
         if original is not None:
-            return f"{_short(original.location.filepath)}:{original.location.lineno}: {original.source_code.strip()}"
+            place = original.location
+            return f"{short_path(place.filepath)}:{place.lineno}: {original.source_code.strip()}"
         if not frame.filename.startswith(_FRAMEWORK) and os.path.isfile(frame.filename):
-            return f"{_short(frame.filename)}:{frame.lineno}: {frame.line}"
+            return f"{short_path(frame.filename)}:{frame.lineno}: {frame.line}"
     return "the model"
 
 
@@ -80,10 +74,3 @@ _NOT_USERS = (
 
 def _is_users(file: str) -> bool:
     return not file.startswith(_NOT_USERS) and f"{os.sep}site-packages{os.sep}" not in file and os.path.isfile(file)
-
-
-def _short(file: str) -> str:
-    try:
-        return Path(file).relative_to(Path.cwd()).as_posix()
-    except ValueError:
-        return file

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tonnx.errors import InvalidArgument, first_line
+from tonnx.errors import InvalidArgument, first_line, told_as
 
 SUFFIXES = (".pt", ".pth", ".ts", ".pt2", ".ptl", ".torchscript", ".jit", ".ckpt", ".bin", ".safetensors")
 _WEIGHTS = (".pth", ".ckpt", ".bin", ".safetensors")
@@ -81,9 +81,7 @@ def load_torch_file(path: str | os.PathLike[str]) -> Any:
         raise InvalidArgument(f"{file} holds weights, not a model", hint=_MAKE)
     if kind == "script" and (member := _damaged_member(file)):
         raise InvalidArgument(f"{file} is damaged: {member} is not what was written into it")
-    try:
-        with patched(quiet_torch()):
-            return read(file, map_location="cpu") if kind == "script" else read(file)
-    except Exception as error:  # a damaged zip, another version, an operator that is not registered
-        name = "torch.jit.load" if kind == "script" else "torch.export.load"
-        raise InvalidArgument(f"{name} cannot read {file}", why=first_line(error)) from error
+    name = "torch.jit.load" if kind == "script" else "torch.export.load"
+    # A damaged zip, another version, an operator that is not registered.
+    with told_as(InvalidArgument, f"{name} cannot read {file}", why=first_line), patched(quiet_torch()):
+        return read(file, map_location="cpu") if kind == "script" else read(file)

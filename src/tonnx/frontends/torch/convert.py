@@ -47,8 +47,7 @@ from tonnx.frontends.torch.script.convert import Runnable, add_input, lower_scri
 from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.frontends.torch.versions import process_patches
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.target import CANON
+from tonnx.ir.build import Builder
 from tonnx.proof.locate.trace import Trace
 from tonnx.proof.subject import Reference, Subject
 from tonnx.stages import Stages
@@ -223,17 +222,15 @@ def _lower_program(
     program = captured.program
     paths = _output_names(program)
     inputs_by_name = [leaf.name for leaf in captured.inputs.values()]
-    names = Names([*inputs_by_name, *output_names, *settings.weight_names.values()])
-    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, widens=True)
+    op = Builder.of_model([*inputs_by_name, *output_names, *settings.weight_names.values()])
     dims = DimNames(captured.names)
-    inputs = _inputs(captured, graph, dims)
+    inputs = _inputs(captured, op.graph, dims)
     with op:
         results = FxWalk(op, dims, settings).program(program, inputs)
         leaves = list(captured.inputs.values())
         kept, notes = add_results(op, results, paths, leaves, output_names, output_axes)
-        _forget_shared(captured.shared, graph.outputs, output_axes)
-    return ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values())), kept, notes
+        _forget_shared(captured.shared, op.graph.outputs, output_axes)
+    return op.model(), kept, notes
 
 
 def _forget_shared(shared: set[str], outputs: Sequence[ir.Value], asked: Mapping[str, Mapping[int, str]]) -> None:

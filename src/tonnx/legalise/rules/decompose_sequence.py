@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, use_instead
 from tonnx.legalise.node_view import Blocked, NodeView, constant_of
 from tonnx.legalise.table import down, impossible
@@ -92,7 +93,7 @@ def _place(user: ir.Node, index: int, length: int) -> int:
 
 def _joined(op: Builder, user: ir.Node, elements: Sequence[ir.Value]) -> ir.Value:
     axis = user.attributes["axis"].as_int()
-    if "new_axis" in user.attributes and user.attributes["new_axis"].as_int():
+    if attribute(user, "new_axis", 0):
         elements = [unsqueeze(op, element, axis) for element in elements]
     if axis < 0:
         if elements[0].shape is None:

@@ -70,9 +70,7 @@ def _each_group(
     kernels = op.reshape(weight, [groups, -1, *after[1:]])
     loop = LoopBody(op, [])
     with loop.inner as inner:
-        y = convolve(
-            inner, inner.Gather(apart, loop.iteration, axis=1), inner.Gather(kernels, loop.iteration, axis=0)
-        )
+        y = convolve(inner, inner.Gather(apart, loop.iteration, axis=1), inner.Gather(kernels, loop.iteration, axis=0))
     (y,) = loop.close(groups, True, [], True, [], [y])
     axes = list(range(op.rank(y)))
     y = op.Transpose(y, perm=[1, 0, *axes[2:]])

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.fold import LIMIT
+from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand, as_value, is_integer
 
@@ -102,7 +103,7 @@ def _is_whole(number: Operand) -> bool:
 
 def _counted(op: Builder, count: Size) -> ir.Value:
     """0, 1, … as doubles, as many as ``count``."""
-    return op.cast(op.Range(op.constant(0, T.INT64), op.scalar(count), op.constant(1, T.INT64)), T.DOUBLE)
+    return op.cast(sizes.arange(op, count), T.DOUBLE)
 
 
 @lower("aten.range")
@@ -114,23 +115,28 @@ def inclusive_range(
 
 
 @lower("aten.linspace")
-def linspace(op: Builder, start: Operand, end: Operand, steps: int, dtype: ir.DataType | None = None) -> ir.Value:
+def linspace(op: Builder, start: Operand, end: Operand, steps: Size, dtype: ir.DataType | None = None) -> ir.Value:
     dtype = dtype or T.FLOAT
     # Among integers, torch cuts the ends to integers before it divides what lies between.
     ends = T.INT64 if is_integer(dtype) else T.DOUBLE
     first, last = (op.cast(as_value(op, number, ends), T.DOUBLE) for number in (start, end))
-    if steps <= 1:
+    if isinstance(steps, ir.Value):
+        count, gaps = _counted(op, steps), op.cast(op.Sub(op.scalar(steps), 1), T.DOUBLE)
+        gap = op.Div(op.Sub(last, first), op.Max(gaps, 1.0))
+    elif steps <= 1:
         return op.cast(op.Reshape(first, [1]) if steps else full(op, [0], 0, T.DOUBLE), dtype)
-    gap = op.Div(op.Sub(last, first), steps - 1)
-    count = op.constant(np.arange(steps), T.DOUBLE)
+    else:
+        count, gaps = op.constant(np.arange(steps), T.DOUBLE), op.constant(steps - 1, T.DOUBLE)
+        gap = op.Div(op.Sub(last, first), gaps)
     # From both ends, as torch does: the last one is `end` exactly, and a whole number stays one.
-    upper = op.Sub(last, op.Mul(op.constant(np.arange(steps)[::-1], T.DOUBLE), gap))
-    return op.cast(op.Where(op.Less(count, steps / 2), op.Add(op.Mul(count, gap), first), upper), dtype)
+    back = op.Sub(gaps, count)
+    upper = op.Sub(last, op.Mul(back, gap))
+    return op.cast(op.Where(op.LessOrEqual(count, back), op.Add(op.Mul(count, gap), first), upper), dtype)
 
 
 @lower("aten.logspace")
 def logspace(
-    op: Builder, start: Operand, end: Operand, steps: int, base: float = 10.0, dtype: ir.DataType | None = None
+    op: Builder, start: Operand, end: Operand, steps: Size, base: float = 10.0, dtype: ir.DataType | None = None
 ) -> ir.Value:
     dtype = dtype or T.FLOAT
     if is_integer(dtype):

@@ -246,9 +246,7 @@ def _fixed(bound: Operand) -> int:
 
 
 @lower("aten._weight_int4pack_mm_for_cpu")
-def weight_int4pack_mm(
-    op: Builder, x: ir.Value, mat2: ir.Value, qGroupSize: int, qScaleAndZeros: ir.Value
-) -> ir.Value:
+def weight_int4pack_mm(op: Builder, x: ir.Value, mat2: ir.Value, qGroupSize: int, qScaleAndZeros: ir.Value) -> ir.Value:
     """x · (integers · scale + zero), each pair for so many rows; ``mat2`` are the integers in order.
 
     A zero is a real number: it is multiplied by the sums of the rows that it is for, and no weight is made of floats.

@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size, T
+from tonnx.lowering import sizes
 from tonnx.lowering.ops.create import triangle_indices
 from tonnx.lowering.ops.math import sub
 from tonnx.lowering.ops.parts import diagonal
@@ -302,7 +303,7 @@ def segment_reduce(
     else:
         places = op.cast(offsets, T.INT64)
         starts, ends = op.Slice(places, [0], [-1], [axis]), op.Slice(places, [1], [1 << 62], [axis])
-    item = op.Range(op.constant(0, T.INT64), op.scalar(op.size(x, axis)), op.constant(1, T.INT64))
+    item = sizes.arange(op, op.size(x, axis))
     inside = op.And(
         op.GreaterOrEqual(item, op.Unsqueeze(starts, [-1])), op.Less(item, op.Unsqueeze(ends, [-1]))
     )  # (…, segments, items)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import UNKNOWN, Dim, dims_of
+from tonnx.lowering import sizes
 from tonnx.lowering.rules import lower
 
 _ALL = np.iinfo(np.int64).max
@@ -148,7 +149,7 @@ def _masks(op: Builder, corners: ir.Value, axis: int, bins: int, size: Size) -> 
     places = op.constant(np.arange(bins, dtype=np.float32)[None])
     low = op.Floor(step * places) + start  # [regions, bins]
     high = op.Ceil(step * (places + 1.0)) + start
-    at = op.cast(op.Range(op.constant(0, T.INT64), op.scalar(size), op.constant(1, T.INT64)), T.FLOAT)
+    at = op.cast(sizes.arange(op, size), T.FLOAT)
     inside = op.And(op.GreaterOrEqual(at, op.Unsqueeze(low, [2])), op.Less(at, op.Unsqueeze(high, [2])))
     return op.cast(inside, T.FLOAT)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from tonnx.errors import CaptureError, TonnxError, VerificationFailed, cause_of
+from tonnx.errors import CaptureError, VerificationFailed, told_as
 from tonnx.proof.judge import checked, open_session
-from tonnx.proof.session import PATIENCE, one_line
+from tonnx.proof.session import PATIENCE
 from tonnx.proof.subject import Arrays, Reference, Subject, copies
 from tonnx.proof.trials.budget import Budget
 from tonnx.proof.trials.inputs import symbol_sizes
@@ -117,9 +117,5 @@ def _is_faint(trials: Sequence[Trial]) -> bool:
 
 def _run_once(reference: Reference, example: Arrays) -> Sequence[np.ndarray]:
     """Before the file is blamed for anything: does the model itself run on its example?"""
-    try:
+    with told_as(CaptureError, "the model itself fails on the example"):
         return reference(copies(example))
-    except TonnxError:
-        raise
-    except Exception as error:  # the user's own code
-        raise CaptureError("the model itself fails on the example", why=one_line(cause_of(error))) from error

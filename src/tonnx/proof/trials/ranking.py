@@ -69,9 +69,7 @@ class Ranked:
         if not all(one.name in self.outputs for one, _ in failed) or self._shaken is None:
             return False
         runs = [self._shaken.run(inputs) for _ in range(_SHAKEN)]
-        return all(
-            _explained(want, actual[one.name], [run[one.name] for run in runs], one) for one, want in failed
-        )
+        return all(_explained(want, actual[one.name], [run[one.name] for run in runs], one) for one, want in failed)
 
 
 def _explained(want: np.ndarray, have: np.ndarray, shaken: Sequence[np.ndarray], comparison: Comparison) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tonnx.errors import InvalidArgument, TonnxError, first_line
+from tonnx.errors import InvalidArgument, first_line, told_as
 from tonnx.quant.config import Config
 from tonnx.quant.training.discovery import Discovery, plan, tensors
 from tonnx.quant.training.folding import fold
@@ -115,13 +115,9 @@ def calibrate(
             count += 1
             if any(x.is_floating_point() and bool(torch.isnan(x).any()) for x in tensors(batch)):
                 raise InvalidArgument(f"batch {count} of the calibration data has NaN", hint="leave those samples out")
-            try:
+            what = f"the model does not take batch {count} of the calibration data"
+            with told_as(InvalidArgument, what, why=first_line, hint="forward= says how a batch is run"):
                 (forward or _run)(model, batch)
-            except TonnxError:
-                raise
-            except Exception as error:
-                what = f"the model does not take batch {count} of the calibration data"
-                raise InvalidArgument(what, why=first_line(error), hint="forward= says how a batch is run") from error
     if not count:
         raise InvalidArgument("there is no calibration data", why="batches gave none", hint="a used-up generator?")
     if not holder.planned:

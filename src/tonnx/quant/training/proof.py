@@ -96,7 +96,9 @@ def compare(model: torch.nn.Module, path: str | os.PathLike[str], *args: Any) ->
 
 
 def prove_integers(
-    model: torch.nn.Module, reference: Callable[[dict[str, np.ndarray]], Any], path: str | os.PathLike[str],
+    model: torch.nn.Module,
+    reference: Callable[[dict[str, np.ndarray]], Any],
+    path: str | os.PathLike[str],
     feeds: Mapping[str, np.ndarray],
 ) -> list[str]:
     """What an export tells of the integers of its file; raises VerificationFailed if they are others than the model's.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -192,6 +192,21 @@ def number(op: Builder, raw: Any) -> Any:
     return raw if op.rank(raw) == 0 else op.Reshape(raw, op.constant([], ir.DataType.INT64))
 
 
+def known_sizes(value: ir.Value) -> list[Size] | None:
+    """The elements of a vector of sizes, one by one, where they are constants or it is known what they were made of."""
+    if value in facts.PADDLE_SIZES:
+        return list(facts.PADDLE_SIZES[value])
+    array = constant(value)
+    return None if array is None else [int(size) for size in array.reshape(-1).tolist()]
+
+
+def holding(vector: ir.Value, sizes: list[Size] | None) -> ir.Value:
+    """A vector with its elements, for `known_sizes`; those of a constant are there anyway."""
+    if sizes is not None and vector.const_value is None:
+        facts.PADDLE_SIZES[vector] = sizes
+    return vector
+
+
 def sizes_of(op: Builder, raw: Any) -> list[Size]:
     """Integers one by one: from an attribute, from a vector, or from a list of tensors with one element each."""
     if raw is None:
@@ -200,12 +215,8 @@ def sizes_of(op: Builder, raw: Any) -> list[Size]:
         return [size for item in raw for size in sizes_of(op, item)]
     if not isinstance(raw, ir.Value):
         return [int(raw)]
-    array = constant(raw)
-    if array is not None:
-        return [int(size) for size in array.reshape(-1).tolist()]
-    if raw in facts.PADDLE_SIZES:
-        sizes: Sequence[Size] = facts.PADDLE_SIZES[raw]
-        return list(sizes)
+    if (sizes := known_sizes(raw)) is not None:
+        return sizes
     vector = op.cast(raw, ir.DataType.INT64)
     if op.rank(raw) == 0:
         return [op.Reshape(vector, [1])]

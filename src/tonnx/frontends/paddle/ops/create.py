@@ -8,13 +8,14 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.lower.bind import holding
 from tonnx.frontends.paddle.lower.rules import Floats, Ints, Number, Sizes, Value, direct, lower
 from tonnx.frontends.paddle.ops.complex import PARTS, paired
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
 from tonnx.lowering.ops import create as like_torch
-from tonnx.lowering.values import as_value, is_integer
+from tonnx.lowering.values import is_integer
 
 # Given
 
@@ -37,9 +38,7 @@ def cast(op: Builder, x: Value, *, dtype: ir.DataType) -> ir.Value:
     if dtype in PARTS:
         return paired(op, op.cast(x, PARTS[dtype]))
     result = op.cast(x, dtype)
-    if x in facts.PADDLE_SIZES and is_integer(dtype) and result.const_value is None:
-        facts.PADDLE_SIZES[result] = facts.PADDLE_SIZES[x]
-    return result
+    return holding(result, facts.PADDLE_SIZES.get(x)) if is_integer(dtype) else result
 
 
 @lower("view_dtype")
@@ -118,6 +117,7 @@ def full_batch_size_like(
 
 # Counted
 
+direct("linspace(start: Number, stop: Number, number: Size, *, dtype: ir.DataType = None)", like_torch.linspace)
 direct(
     "logspace(start: Number, stop: Number, num: Size, base: float = 10.0, *, dtype: ir.DataType = None)",
     like_torch.logspace,
@@ -136,22 +136,6 @@ def arange(
 
 def _whole(op: Builder, number: Number) -> Number:
     return op.cast(number, T.INT64) if isinstance(number, ir.Value) else int(number)
-
-
-@lower("linspace")
-def linspace(op: Builder, start: Number, stop: Number, number: Size, *, dtype: ir.DataType | None = None) -> ir.Value:
-    if isinstance(number, int):
-        return like_torch.linspace(op, start, stop, number, dtype)
-    dtype = dtype or T.FLOAT
-    ends = T.INT64 if is_integer(dtype) else T.DOUBLE
-    first, last = (op.cast(as_value(op, end, ends), T.DOUBLE) for end in (start, stop))
-    steps = op.scalar(number)
-    place = op.Range(op.constant(0, T.INT64), steps, op.constant(1, T.INT64))
-    back = op.cast(op.Sub(op.Sub(steps, 1), place), T.DOUBLE)
-    count, last_place = op.cast(place, T.DOUBLE), op.cast(op.Max(op.Sub(steps, 1), 1), T.DOUBLE)
-    gap = op.Div(op.Sub(last, first), last_place)
-    low = op.Or(op.LessOrEqual(count, back), op.Equal(steps, 1))  # from both ends: the last one is `stop` exactly
-    return op.cast(op.Where(low, op.Add(op.Mul(count, gap), first), op.Sub(last, op.Mul(back, gap))), dtype)
 
 
 @lower("eye")

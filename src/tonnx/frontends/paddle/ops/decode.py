@@ -144,7 +144,7 @@ def gather_tree(op: Builder, ids: Value, parents: Value) -> ir.Value:
     dims = dims_of(ids)
     assert dims is not None and ids.dtype is not None
     step = dims[1:]
-    beams = op.Range(op.constant(0, T.INT64), op.scalar(op.size(ids, 2)), op.constant(1, T.INT64))
+    beams = sizes.arange(op, op.size(ids, 2))
     start = op.Expand(beams, op.vector([op.size(ids, 1), op.size(ids, 2)]), _shape=step)
     inner = op.inner("step", [("beam", T.INT64, step), ("ids", ids.dtype, step), ("parents", T.INT64, step)])
     beam, tokens, origins = inner.graph.inputs

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
+from tonnx.frontends.paddle.lower.bind import holding
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
@@ -72,9 +73,7 @@ def _of_sizes(op: Builder, chosen: list[Size], single: bool, dtype: ir.DataType 
     assert dtype is not None
     if all(isinstance(size, int) for size in chosen):
         return op.constant(chosen[0] if single else chosen, dtype)
-    y = op.cast(op.scalar(chosen[0]) if single else op.vector(chosen), dtype)
-    facts.PADDLE_SIZES[y] = chosen
-    return y
+    return holding(op.cast(op.scalar(chosen[0]) if single else op.vector(chosen), dtype), chosen)
 
 
 # Gathers
@@ -156,7 +155,7 @@ def sequence_mask(op: Builder, x: Value, maxlen: Size = -1, *, out_dtype: ir.Dat
     longest = op.scalar(maxlen)
     if isinstance(maxlen, int) and maxlen < 0:
         longest = op.ReduceMax(lengths, keepdims=0)
-    places = op.Range(op.scalar(0), longest, op.scalar(1))
+    places = op.Range(0, longest, 1)
     return op.cast(op.Less(places, op.Unsqueeze(lengths, [-1])), out_dtype or T.INT64)
 
 

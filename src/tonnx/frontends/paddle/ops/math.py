@@ -9,6 +9,7 @@ from functools import partial, reduce
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
+from tonnx.frontends.paddle.lower.bind import holding, known_sizes
 from tonnx.frontends.paddle.lower.fit import aligned
 from tonnx.frontends.paddle.lower.rules import Number, Value, direct, lower
 from tonnx.ir import facts
@@ -21,6 +22,8 @@ from tonnx.lowering.ops import special as torch_special
 from tonnx.lowering.values import as_value, is_float, to_float
 
 Binary = Callable[..., ir.Value]
+_MOST_SIZES = 8
+"""No shape has more; a longer vector holds something else."""
 
 # Two operands
 
@@ -44,25 +47,17 @@ def _sized(size_op: Callable[..., Size], by: Binary) -> Binary:
 
     def compute(op: Builder, x: ir.Value, y: ir.Value) -> ir.Value:
         result = by(op, x, y)
-        a, b = (_elements(v) for v in (x, y))
-        if result.const_value is not None or a is None or b is None:
+        if x not in facts.PADDLE_SIZES and y not in facts.PADDLE_SIZES:
             return result
-        if len(a) == len(b) or 1 in (len(a), len(b)):
-            length = max(len(a), len(b))
-            pairs = zip(a * (length // len(a)), b * (length // len(b)), strict=True)
-            facts.PADDLE_SIZES[result] = [size_op(op, p, q) for p, q in pairs]
-        return result
+        a, b = known_sizes(x), known_sizes(y)
+        if not a or not b or (len(a) != len(b) and 1 not in (len(a), len(b))):
+            return result
+        if (length := max(len(a), len(b))) > _MOST_SIZES:
+            return result
+        pairs = zip(a * (length // len(a)), b * (length // len(b)), strict=True)
+        return holding(result, [size_op(op, p, q) for p, q in pairs])
 
     return compute
-
-
-def _elements(value: ir.Value) -> list[object] | None:
-    if value in facts.PADDLE_SIZES:
-        return list(facts.PADDLE_SIZES[value])
-    constant = value.const_value
-    if constant is not None and constant.size and constant.size <= 8 and value.dtype in (T.INT32, T.INT64):
-        return [int(v) for v in constant.numpy().reshape(-1)]
-    return None
 
 
 _binary("add", by=_sized(sizes.add, like_torch.add))
@@ -147,13 +142,13 @@ def _is(number: Number, value: float) -> bool:
 
 
 def _sizes_scaled(op: Builder, x: ir.Value, result: ir.Value, scale: Number, bias: Number, after: bool) -> ir.Value:
-    if isinstance(scale, ir.Value) or isinstance(bias, ir.Value):
+    if isinstance(scale, ir.Value) or isinstance(bias, ir.Value) or x not in facts.PADDLE_SIZES:
         return result
     factor, shift = int(scale), int(bias)
-    if x in facts.PADDLE_SIZES and (factor, shift) == (scale, bias) and after and result is not x:
-        scaled = (sizes.multiply(op, size, factor) for size in facts.PADDLE_SIZES[x])
-        facts.PADDLE_SIZES[result] = [sizes.add(op, size, shift) for size in scaled]
-    return result
+    if (factor, shift) != (scale, bias) or not after or result is x:
+        return result
+    scaled = (sizes.multiply(op, size, factor) for size in facts.PADDLE_SIZES[x])
+    return holding(result, [sizes.add(op, size, shift) for size in scaled])
 
 
 @lower("pow")

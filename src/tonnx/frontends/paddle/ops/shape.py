@@ -5,7 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import sizes_of
+from tonnx.frontends.paddle.lower.bind import holding, known_sizes, sizes_of
 from tonnx.frontends.paddle.lower.rules import Ints, Sizes, Value, Values, direct, lower
 from tonnx.frontends.paddle.read.graph import Op
 from tonnx.ir import facts
@@ -23,17 +23,15 @@ direct("flatten(x, *, start_axis: int = 1, stop_axis: int = 1)", like_torch.flat
 
 @lower("shape", "shape64")
 def shape(op: Builder, input: Value) -> ir.Value:
-    return _noted(op, op.sizes(input))
+    return _vector(op, op.sizes(input))
 
 
-def _noted(op: Builder, own: list[Size]) -> ir.Value:
-    vector = op.vector(own)
-    facts.PADDLE_SIZES[vector] = own
-    return vector
+def _vector(op: Builder, own: list[Size]) -> ir.Value:
+    return holding(op.vector(own), own)
 
 
 for name in ("shape", "shape64"):  # of pairs, without what they are made of
-    direct(f"{name}@complex(input)", lambda op, input: _noted(op, op.sizes(input)[:-1]))
+    direct(f"{name}@complex(input)", lambda op, input: _vector(op, op.sizes(input)[:-1]))
 
 
 @lower("numel")
@@ -63,15 +61,7 @@ def squeeze(op: Builder, x: Value, axis: Ints = ()) -> ir.Value:
     # A size that is not known counts as 1 if its axis is named, as it does for Paddle.
     candidates = sorted({a % rank for a in axis}) if len(axis) else [i for i in range(rank) if x.shape[i] == 1]
     axes = [a for a in candidates if not isinstance(x.shape[a], int) or x.shape[a] == 1] if rank else []
-    if x in facts.PADDLE_SIZES or not axes:
-        return x if not axes else _with_sizes(op.Squeeze(x, axes), x)
-    return op.Squeeze(x, axes)
-
-
-def _with_sizes(value: ir.Value, of: ir.Value) -> ir.Value:
-    if of in facts.PADDLE_SIZES and value.const_value is None:
-        facts.PADDLE_SIZES[value] = facts.PADDLE_SIZES[of]
-    return value
+    return holding(op.Squeeze(x, axes), facts.PADDLE_SIZES.get(x)) if axes else x
 
 
 @lower("unsqueeze")
@@ -84,31 +74,24 @@ def unsqueeze(op: Builder, x: Value, axis: Ints) -> ir.Value:
         places.append(place)
     if not places:
         return x
-    return _with_sizes(op.Unsqueeze(x, sorted(places)), x)
+    return holding(op.Unsqueeze(x, sorted(places)), facts.PADDLE_SIZES.get(x))
 
 
 @lower("concat")
 def concat(op: Builder, x: Values, axis: int = 0) -> ir.Value:
     joined = torch_parts.cat(op, list(x), axis)
     are_known = all(part.const_value is not None or part in facts.PADDLE_SIZES for part in x)
-    if joined.const_value is None and op.rank(joined) == 1 and are_known:
-        facts.PADDLE_SIZES[joined] = [size for part in x for size in _known(part)]
-    return joined
-
-
-def _known(part: ir.Value) -> list[Size]:
-    if part.const_value is None:
-        return list(facts.PADDLE_SIZES[part])
-    return [int(v) for v in part.const_value.numpy().reshape(-1).tolist()]
+    if op.rank(joined) != 1 or not are_known:
+        return joined
+    return holding(joined, [size for part in x for size in known_sizes(part) or ()])
 
 
 @lower("stack")
 def stack(op: Builder, x: Values, *, axis: int = 0) -> ir.Value:
     stacked = torch_parts.stack(op, list(x), axis)
-    if is_integer(stacked.dtype) and stacked.const_value is None and all(op.rank(part) == 0 for part in x):
-        # Sizes that become a shape again.
-        facts.PADDLE_SIZES[stacked] = [size for part in x for size in sizes_of(op, part)]
-    return stacked
+    if not is_integer(stacked.dtype) or any(op.rank(part) for part in x):
+        return stacked
+    return holding(stacked, [size for part in x for size in sizes_of(op, part)])  # a shape again
 
 
 # Apart

@@ -18,7 +18,7 @@ import sympy
 import torch
 from torch.fx.experimental.sym_node import SymNode
 
-from tonnx.errors import CaptureError
+from tonnx.errors import CaptureError, first_line
 from tonnx.frontends.patching import DISPATCH, How, Patch, patched_here
 from tonnx.frontends.torch.call.signature import DimSpec, Leaf, ModelCall
 from tonnx.frontends.torch.capture.except_blocks import handler_of
@@ -197,14 +197,14 @@ def _sources(model: torch.nn.Module, call: ModelCall) -> Iterator[str]:
 def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze: Frozen) -> CaptureError:
     """The cause in one line, and the user's own line that it came from."""
     text = str(error).strip()
-    first = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    first = first_line(text)
     if "specialized" in text or "static shape" in text or "Constraints violated" in text:
         frozen_error = froze.error(model, call)
         if frozen_error is not None:
             return frozen_error
         first = next((line.strip(" -") for line in text.splitlines() if line.strip().startswith("-")), first)
     name, hint = type(model).__name__, None
-    what = f"torch.export could not capture {name}: {first[:300]}"
+    what = f"torch.export could not capture {name}: {first}"
     if is_data_dependent(error):
         what = f"the control flow of {name} depends on the values of a tensor"
         hint = (
@@ -223,7 +223,7 @@ def explain(error: BaseException, model: torch.nn.Module, call: ModelCall, froze
         hint = "compute it with torch's functions: what numpy does is not part of the graph"
         what = f"torch.export could not capture {name}: it hands a tensor to numpy ({first[:200]})"
     elif not first or type(error).__module__ == "builtins":  # the text of a KeyError or an assert says little alone
-        what = f"torch.export could not capture {name}: {type(error).__name__}: {first[:300]}".rstrip(": ")
+        what = f"torch.export could not capture {name}: {type(error).__name__}: {first}".rstrip(": ")
     if hint is None and user_line(error) is not None:
         hint = "write that line with torch's functions, try capture='script', or move it out of the model"
     return CaptureError(what, where=user_line(error), hint=hint, data_dependent=is_data_dependent(error))

@@ -226,4 +226,3 @@ def _fraction(numbers: Sequence[float], sizes: dict[tuple[int, ...], Any]) -> An
             if len(set(at)) > 2 and all(abs(factor - factors[0]) <= 1e-12 * abs(factors[0]) for factor in factors):
                 return function(size) * factors[0]
     return None
-

@@ -380,9 +380,7 @@ def _far(
         low = high
 
 
-def _together(
-    example: dict[str, int], names: list[str], expression: Any, call: ModelCall
-) -> Iterator[dict[str, int]]:
+def _together(example: dict[str, int], names: list[str], expression: Any, call: ModelCall) -> Iterator[dict[str, int]]:
     """Sizes that no single dimension comes to, of an equation of several: ``h * w == 16``, or ``(h // 4) * w == 48``.
 
     Squares first: pictures are made so, and ``h == w`` may be asked next.
@@ -494,7 +492,6 @@ def differs(
     if len(names) != len(wanted) or any(name not in values for name in names):
         return False  # an output that is an input as it is
     return not all(  # of random numbers, which are others in every run, only shapes can be compared
-        values[name].shape == array.shape
-        and (draws or np.allclose(values[name], array, _RTOL, _ATOL, equal_nan=True))
+        values[name].shape == array.shape and (draws or np.allclose(values[name], array, _RTOL, _ATOL, equal_nan=True))
         for name, array in zip(names, wanted, strict=True)
     )

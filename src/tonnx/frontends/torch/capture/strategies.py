@@ -1,5 +1,4 @@
-"""The ways to capture a model, in the order in which they are tried. Each says why it was not taken.
-"""
+"""The ways to capture a model, in the order in which they are tried. Each says why it was not taken."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import numpy as np
 import onnx_ir as ir
 import torch
 
-from tonnx.errors import LoweringError, TonnxError, cause_of
+from tonnx.errors import LoweringError, told_as
 from tonnx.frontends.patching import How, Patch, patched
 from tonnx.frontends.torch.operators.bind import DTYPES
 from tonnx.frontends.torch.operators.weights import as_numpy
@@ -79,13 +79,8 @@ def run_symbolic(
     jit_utils = importlib.import_module(module_name("jit_utils"))
     context = jit_utils.GraphContext(graph, graph.block(), opset, graph.param_node(), {}, {}, set())
     name = getattr(symbolic, "__qualname__", repr(symbolic))
-    try:
-        with _exporting(opset):
-            returned = symbolic(context, *values)
-    except TonnxError:
-        raise
-    except Exception as error:  # the user's own code
-        raise LoweringError(f"the symbolic function {name} fails", why=cause_of(error)) from error
+    with told_as(LoweringError, f"the symbolic function {name} fails"), _exporting(opset):
+        returned = symbolic(context, *values)
     results = list(returned) if isinstance(returned, (list, tuple)) else [returned]
     for result in results:
         if not isinstance(result, torch._C.Value):

@@ -15,7 +15,7 @@ from typing import Any
 import onnx_ir as ir
 import torch
 
-from tonnx.errors import InvalidArgument, LoweringError, TonnxError, UnsupportedArgument, cause_of
+from tonnx.errors import InvalidArgument, LoweringError, UnsupportedArgument, told_as
 from tonnx.ir.build import Builder, Names
 from tonnx.legalise.graft import graft, stand_in
 from tonnx.lowering.rules import Rule
@@ -105,15 +105,12 @@ def _traced(op: Builder, function: Callable[..., Any], call: tuple[list[Any], di
     """Run a function whose calls of onnxscript's operators end up here."""
     from onnxscript import evaluator
 
-    recorder = _Recorder(op)
-    try:
-        with evaluator.default_as(recorder):
-            return function(*call[0], **call[1])
-    except TonnxError:
-        raise
-    except Exception as error:  # the user's own code
-        name = getattr(function, "__qualname__", repr(function))
-        raise LoweringError(f"the function {name} of custom_translation_table fails", why=cause_of(error)) from error
+    name = getattr(function, "__qualname__", repr(function))
+    with (
+        told_as(LoweringError, f"the function {name} of custom_translation_table fails"),
+        evaluator.default_as(_Recorder(op)),
+    ):
+        return function(*call[0], **call[1])
 
 
 class _Recorder:

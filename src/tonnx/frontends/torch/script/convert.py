@@ -26,8 +26,7 @@ from tonnx.frontends.torch.script.values import Dict, Fields, List, Maybe, Objec
 from tonnx.frontends.torch.script.walk import LowerGraph, ScriptWalk
 from tonnx.frontends.torch.settings import EVAL, PRESERVE, TRAINING, Settings
 from tonnx.ir import facts
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.target import CANON
+from tonnx.ir.build import Builder
 from tonnx.lowering.regions.lists import DynamicList, as_number
 
 
@@ -94,20 +93,17 @@ def lower_script(
     script = scripted.program
     if isinstance(module, Runnable):
         module.mode = settings.training
-    names = Names([*(leaf.name for leaf in call.leaves), *output_names])
-    graph = ir.Graph([], [], nodes=[], opset_imports={"": CANON}, name="main")
-    op = Builder(graph, names=names, widens=True)
+    op = Builder.of_model([*(leaf.name for leaf in call.leaves), *output_names])
     parameters = Parameters(op)
     walk = ScriptWalk(op, parameters, settings, lower_graph)
     with op:
-        tree = _run(walk, script, call, _inputs(graph, call))
+        tree = _run(walk, script, call, _inputs(op.graph, call))
         walk.raise_unsupported()
         results = [_read(walk, leaf) for leaf in pytree.tree_leaves(tree)]
         kept, notes = add_results(op, results, result_names(tree), call.leaves, output_names, output_axes)
     if isinstance(module, Runnable):
         module.keeps_state = walk.writes_state or parameters.changed()
-    model = ir.Model(graph, ir_version=10, producer_name="tonnx", functions=list(op.functions.values()))
-    return model, kept, [*walk.notes, *notes]
+    return op.model(), kept, [*walk.notes, *notes]
 
 
 def _inputs(graph: ir.Graph, call: ModelCall) -> list[Tensor]:

@@ -114,9 +114,7 @@ class _Loop:
     def _constants(self) -> Constants:
         return Constants(self.variables.values().values())
 
-    def _once(
-        self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned, outer_symbols: set[Any]
-    ) -> None:
+    def _once(self, items: Items | None, go_on: bool | torch.Tensor, learned: Learned, outer_symbols: set[Any]) -> None:
         """One pass between ``loop_begin`` and ``loop_end``."""
         tonnx = operators()
         recording = Recording(self.variables, self.kinds, self.before(), learned, outer_symbols)
