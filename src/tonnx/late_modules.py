@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import module_from_spec
 from types import ModuleType
 from typing import Any
@@ -23,6 +23,8 @@ class _Late(ModuleType):
     """Whether the thread that has the lock is at work on it: what it has not is missing then."""
 
     def __getattr__(self, name: str) -> Any:
+        if name == "__path__":  # which every import asks for; packages have it from the beginning
+            raise AttributeError(name)
         with _LOCK:
             if type(self) is _Late:
                 if self._as_it_is:
@@ -31,27 +33,57 @@ class _Late(ModuleType):
         return getattr(self, name)
 
 
-class _Executed:
-    """Finds the parts of a package that were imported while it was executed.
+class _Parts:
+    """Imports parts of a package that waits: the few that do without it, or else it is executed first."""
 
-    An import asks the package for its ``__path__``, which executes it, and would then execute the part a second time.
-    """
-
-    def __init__(self, package: str) -> None:
+    def __init__(self, package: str, alone: Sequence[str]) -> None:
         self._package = package
-        self._spec: ModuleSpec | None = None
+        self._alone = [f"{package}.{part}" for part in alone]
 
     def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name.rpartition(".")[0] != self._package or name not in sys.modules or target is not None:
+        if name.rpartition(".")[0] != self._package or target is not None:
             return None
-        return ModuleSpec(name, self)  # type: ignore[arg-type]
+        with _LOCK:
+            return ModuleSpec(name, self) if self._waiting() else None  # type: ignore[arg-type]
+
+    def _waiting(self) -> _Late | None:
+        package = sys.modules[self._package]
+        return package if type(package) is _Late and not package._as_it_is else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        self._spec = sys.modules[spec.name].__spec__
-        return sys.modules[spec.name]
+        with _LOCK:
+            if spec.name not in self._alone and (package := self._waiting()) is not None:
+                _execute(package)
+        if spec.name in sys.modules:  # imported while the package was executed: once is enough
+            spec.loader_state = sys.modules[spec.name].__spec__, True
+            return sys.modules[spec.name]
+        own = PathFinder.find_spec(spec.name, sys.modules[self._package].__path__)
+        if own is None:
+            raise ModuleNotFoundError(f"No module named {spec.name!r}", name=spec.name)
+        spec.loader_state = own, False
+        return module_from_spec(own)
 
     def exec_module(self, module: ModuleType) -> None:
-        module.__spec__ = self._spec
+        assert module.__spec__ is not None
+        spec, executed = module.__spec__.loader_state
+        module.__spec__ = spec
+        if executed:
+            return
+        with _LOCK:
+            if (package := self._waiting()) is None:
+                spec.loader.exec_module(module)
+                return
+            vars(package)["_as_it_is"] = True
+            try:
+                spec.loader.exec_module(module)
+                return
+            except ImportError:  # it needs the package after all
+                for part in [part for part in sys.modules if part.startswith(f"{self._package}.")]:
+                    del sys.modules[part]
+            finally:
+                del package._as_it_is
+            _execute(package)
+            importlib.import_module(spec.name)
 
 
 def _execute(module: _Late) -> None:
@@ -70,29 +102,18 @@ def _execute(module: _Late) -> None:
 
 
 def late(
-    spec: ModuleSpec, around: Callable[[], AbstractContextManager[None]] = nullcontext, **attributes: Any
-) -> ModuleType:
-    """Enter a module that waits, with what it has already; ``around`` makes what it is executed in."""
+    spec: ModuleSpec,
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    alone: Sequence[str] = (),
+    **attributes: Any,
+) -> None:
+    """Enter a module that waits, with what it has already; ``around`` makes what it is executed in.
+
+    ``alone``: parts of a package that are imported without it; if one of them needs it, it is executed.
+    """
     module = _Late(spec.name)
     vars(module).update(attributes, __spec__=spec, __file__=spec.origin, _around=around)
     sys.modules[spec.name] = module
     if spec.submodule_search_locations is not None:
-        sys.meta_path.insert(0, _Executed(spec.name))  # type: ignore[arg-type]
-    return module
-
-
-def import_parts(package: ModuleType, parts: Iterable[str]) -> None:
-    """Import modules of a package that waits, without it; if they need it, the package is imported as ever."""
-    name = package.__name__
-    with _LOCK:
-        assert package.__spec__ is not None
-        vars(package).update(_as_it_is=True, __path__=package.__spec__.submodule_search_locations)
-        try:
-            for part in parts:
-                importlib.import_module(f"{name}.{part}")
-        except ImportError:
-            for module in [module for module in sys.modules if f"{module}.".startswith(f"{name}.")]:
-                del sys.modules[module]
-        finally:
-            del package.__path__
-            del package._as_it_is
+        vars(module)["__path__"] = spec.submodule_search_locations
+        sys.meta_path.insert(0, _Parts(spec.name, alone))  # type: ignore[arg-type]

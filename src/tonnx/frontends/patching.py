@@ -18,8 +18,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial, reduce, wraps
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from inspect import getattr_static
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, Protocol
 
 from tonnx.errors import MissingDependency
@@ -55,6 +57,8 @@ class Patch:
     how: How = How.FUNCTION
     optional: bool = False
     """Left out where the owner is not imported, or has no such attribute in the version that is installed."""
+    when_imported: str = ""
+    """The owner is in this module, which is not imported for it: if somebody does that meanwhile, it is patched."""
 
     def __str__(self) -> str:
         return f"{self.owner if isinstance(self.owner, str) else type(self.owner).__name__}.{self.name}"
@@ -62,7 +66,7 @@ class Patch:
     def resolved(self) -> Any:
         """The owner; ABSENT if an optional patch has nothing to do here. A missing name is an error that names it."""
         owner = _owner(self.owner, self.optional) if isinstance(self.owner, str) else self.owner
-        if self.how in (How.VALUE, How.KEPT) and not isinstance(self.owner, str):
+        if self.how in (How.VALUE, How.KEPT) and (self.when_imported or not isinstance(self.owner, str)):
             return owner
         if owner is not ABSENT and (isinstance(owner, dict) or hasattr(owner, self.name)):
             return owner
@@ -266,8 +270,9 @@ def patched(patches: Iterable[Patch]) -> contextlib.AbstractContextManager[None]
 
     def changes() -> Iterator[_Change]:
         for patch in listed:
-            owner = patch.resolved()
-            if owner is not ABSENT:
+            if patch.when_imported and patch.when_imported not in sys.modules:
+                yield _WhenImported(patch)
+            elif (owner := patch.resolved()) is not ABSENT:
                 yield _Applied(patch, owner)
 
     return _entered(changes)
@@ -287,6 +292,40 @@ class _Restored:
 
     def leave(self) -> None:
         self.restore()
+
+
+class _WhenImported:
+    """A patch of a module that is not imported yet; in force from then on."""
+
+    def __init__(self, patch: Patch) -> None:
+        self._patch = patch
+        self._applied: list[_Change] = []
+
+    def enter(self) -> None:
+        sys.meta_path.insert(0, self)  # type: ignore[arg-type]
+
+    def leave(self) -> None:
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)  # type: ignore[arg-type]
+        _leave(self._applied)
+
+    def find_spec(self, name: str, path: Any = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != self._patch.when_imported:
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: ModuleType) -> None:
+                execute(module)
+                change = _Applied(self._patch, self._patch.resolved())
+                self._applied.append(change)
+                _changes.append(change)
+                change.enter()
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
 
 
 class _Applied:

@@ -90,9 +90,12 @@ class Signature:
 
 
 @cache
-def _file() -> tuple[list[frozenset[str]], dict[str, list[Any]]]:
-    content = json.loads(resources.files(__package__).joinpath("schemas.json").read_text(encoding="utf-8"))
-    return [frozenset(types) for types in content["types"]], content["schemas"]
+def _file() -> tuple[list[frozenset[str]], dict[str, str]]:
+    """The sets of types, and for each operator the text about it: few of them are ever asked for."""
+    text = resources.files(__package__).joinpath("schemas.json").read_text(encoding="utf-8")
+    types, _, schemas = text.rstrip("}\n").partition(',\n"schemas": {\n"')
+    parts = (part.partition('": ') for part in schemas.split(',\n"'))
+    return [frozenset(names) for names in json.loads(types + "}")["types"]], {name: text for name, _, text in parts}
 
 
 @cache
@@ -111,7 +114,7 @@ def history(op_type: str) -> tuple[Signature, ...]:
                 for name, (kind, required, default) in attributes.items()
             },
         )
-        for since, deprecated, least, inputs, outputs, attributes in schemas.get(op_type, ())
+        for since, deprecated, least, inputs, outputs, attributes in json.loads(schemas.get(op_type, "[]"))
     )
 
 

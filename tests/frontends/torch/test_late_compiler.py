@@ -34,6 +34,24 @@ export()
 export(dynamic_axes={"x": {0: "batch"}})
 assert "torch._dynamo.eval_frame" not in sys.modules
 """,
+    "an export of fixed sizes does without more": """
+export()
+unused = ("torch._dynamo.utils", "torch.onnx", "numpy.random", "tonnx.frontends.torch.script.walk")
+assert not [name for name in unused if name in sys.modules]
+""",
+    "the model asks what nobody has imported": """
+import numpy as np
+
+class Asks(torch.nn.Module):
+    def forward(self, x):
+        return x * float(np.random.rand()) if torch.onnx.is_in_onnx_export() else x.nonexistent
+
+result = tonnx.export(Asks(), (x,), verify=False)
+assert any("numpy.random" in note for note in result.notes), result.notes
+assert "torch.onnx" in sys.modules and not torch.onnx.is_in_onnx_export()
+assert [node.op_type for node in result.model.graph] == ["Mul"]
+assert not [finder for finder in sys.meta_path if type(finder).__module__ == "tonnx.frontends.patching"]
+""",
     "another thread asks for a name of the package": """
 export()
 seen = []

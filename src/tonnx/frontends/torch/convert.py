@@ -27,7 +27,7 @@ from tonnx.frontends.torch import late_compiler
 from tonnx.frontends.torch.call.counters import tie_counters
 from tonnx.frontends.torch.call.dynamic import apply_dynamic_axes, apply_dynamic_shapes, settle_expressions
 from tonnx.frontends.torch.call.program import name_dimensions, program_call
-from tonnx.frontends.torch.call.results import add_results, result_names
+from tonnx.frontends.torch.call.results import add_input, add_results, result_names
 from tonnx.frontends.torch.call.signature import FUNCTION, ModelCall, bind_call, checked_names, plain_arguments
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.patches.fake_quantisers import check_modules
@@ -36,6 +36,7 @@ from tonnx.frontends.torch.capture.strategies import capture
 from tonnx.frontends.torch.capture.torchscript import Scripted, is_script
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.fx.walk import FxWalk, lower_graph
+from tonnx.frontends.torch.operators.bind import stored_dtype
 from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
@@ -43,8 +44,6 @@ from tonnx.frontends.torch.reference.eager import reference
 from tonnx.frontends.torch.reference.kernels import FRAMEWORK, judge_of_kernels
 from tonnx.frontends.torch.reference.mode import model_mode
 from tonnx.frontends.torch.reference.rounded import TIMES
-from tonnx.frontends.torch.script.convert import Runnable, add_input, lower_script
-from tonnx.frontends.torch.script.trace import ScriptTrace
 from tonnx.frontends.torch.settings import EVAL, Settings
 from tonnx.frontends.torch.versions import process_patches
 from tonnx.ir.build import Builder
@@ -112,6 +111,8 @@ def _capture(request: ModelRequest) -> _Capture:
 def _lower(capture: _Capture, settings: Settings) -> tuple[ir.Model, list[int], list[str]]:
     names, axes = capture.output_names, capture.output_axes
     if isinstance(capture.graph, Scripted):
+        from tonnx.frontends.torch.script.convert import lower_script
+
         try:
             return lower_script(capture.graph, capture.module, capture.call, names, axes, settings, lower_graph)
         except TonnxError as error:
@@ -126,6 +127,8 @@ def _subject(capture: _Capture, model: ir.Model, kept: list[int], training: str)
     run = partial(reference, module, call, kept, training)
     trace: Callable[[], Trace]
     if isinstance(graph, Scripted):
+        from tonnx.frontends.torch.script.trace import ScriptTrace
+
         trace = partial(ScriptTrace, graph.program, call, {leaf.name: leaf.name for leaf in call.leaves})
     else:
         trace = partial(FxTrace, graph)
@@ -165,6 +168,8 @@ def as_module(model: Any) -> torch.nn.Module:
     if "torch._dynamo.eval_frame" in sys.modules and isinstance(model, torch._dynamo.eval_frame.OptimizedModule):
         model = model._orig_mod
     if is_script(model):
+        from tonnx.frontends.torch.script.convert import Runnable
+
         return Runnable(model)
     if isinstance(model, torch.nn.Module):
         return model
@@ -197,13 +202,22 @@ def _around(function: Callable[..., Any]) -> torch.nn.Module:
 @contextlib.contextmanager
 def _draws_noted(notes: list[str]) -> Iterator[None]:
     """Say so if the model draws numbers that are not torch's: they are the same in every run of the file."""
-    before = random.getstate(), pickle.dumps(np.random.get_state())
+    before, numpy_before = random.getstate(), _state_of_numpy()
     yield
-    for name, old, new in zip(
-        ("random", "numpy.random"), before, (random.getstate(), pickle.dumps(np.random.get_state())), strict=True
-    ):
-        if old != new:
+    for name, drew in ("random", random.getstate() != before), ("numpy.random", _state_of_numpy() != numpy_before):
+        if drew:
             notes.append(f"[!] the model draws from {name}: the file has the numbers of this one time (use torch.rand)")
+
+
+def _state_of_numpy() -> bytes | None:
+    """Of numpy's own generator, None if it has drawn nothing yet; it takes 2 MB, and hardly a model imports it."""
+    if "numpy.random" not in sys.modules:
+        return None
+    state: Any = np.random.get_state()
+    return pickle.dumps(state) if state[2] < _ALL_LEFT else None
+
+
+_ALL_LEFT = 623  # where the generator is until its first draw, or behind that
 
 
 def _check_collisions(call: ModelCall, output_names: list[str]) -> None:
@@ -247,7 +261,7 @@ def _inputs(captured: Captured, graph: ir.Graph, dims: DimNames) -> dict[str, ir
     inputs = {}
     for placeholder, leaf in captured.inputs.items():
         fake = placeholders[placeholder].meta["val"]
-        inputs[placeholder] = add_input(graph, leaf, fake.dtype, dims.of_tensor(fake))
+        inputs[placeholder] = add_input(graph, leaf, stored_dtype(fake.dtype), dims.of_tensor(fake))
     return inputs
 
 

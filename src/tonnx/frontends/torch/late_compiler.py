@@ -1,7 +1,7 @@
 """PyTorch's compiler is imported when somebody asks for it, not because tensors without values read its options.
 
-`FakeTensorMode` and `ShapeEnv` want four modules of `torch._dynamo`. Those are small; the package itself imports the
-whole compiler: half of a process's first export, and a quarter of its memory.
+`FakeTensorMode` reads a module of `torch._dynamo`, sizes that are symbols three more. Those are small; the package
+itself imports the whole compiler: half of a process's first export, and a quarter of its memory.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tonnx.late_modules import import_parts, late
+from tonnx.late_modules import late
 
 _PACKAGE = "torch._dynamo"
 _PARTS = ("config", "exc", "utils", "source")
 """What tensors without values read."""
+_VALIDATOR = "torch.fx.experimental.validator"
+"""It imports parts of the compiler; ``ShapeEnv`` asks it whether it is to do anything."""
 
 _waits = False
 """Until the package is whole: also while its own code runs, which computes."""
@@ -27,12 +29,26 @@ _not_disabled: list[Any] = []
 
 
 def prepare() -> None:
-    """Let the compiler wait, unless it is imported; of its parts those are there that a capture needs."""
+    """Let the compiler wait, unless it is imported; of its parts those can be imported alone that a capture needs."""
     global _waits
     spec = None if _PACKAGE in sys.modules else find_spec(_PACKAGE)
     if spec is not None:
         _waits = True
-        import_parts(late(spec, _around, disable=_disable), _PARTS)
+        late(spec, _around, _PARTS, disable=_disable)
+    spec = None if _VALIDATOR in sys.modules else find_spec(_VALIDATOR)
+    if spec is not None:
+        late(spec, translation_validation_enabled=_validates)
+
+
+def _validates() -> bool:
+    """``translation_validation_enabled``; only where the option is set, its module has to be there for that."""
+    from torch.fx.experimental import _config
+
+    if not _config.translation_validation:
+        return False
+    validator = sys.modules[_VALIDATOR]
+    vars(validator).pop("translation_validation_enabled", None)
+    return bool(validator.translation_validation_enabled())
 
 
 def _disable(function: Any, *args: Any, **options: Any) -> Any:

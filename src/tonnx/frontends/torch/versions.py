@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ import onnx_ir as ir
 import sympy
 import torch
 
-from tonnx.frontends.patching import How, Patch, interruption_point
+from tonnx.frontends.patching import How, Patch, interruption_point, patched
 from tonnx.ir.build import Builder
 from tonnx.versions import release
 
@@ -165,7 +166,8 @@ def fake_mode(env: Any) -> Any:
     """The mode in which tensors have no values, as torch.export has it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    return FakeTensorMode(shape_env=env, allow_non_fake_inputs=True, export=True)
+    with patched([Patch(sys, "tracebacklimit", 0, "it reads the source of all that has called it", How.VALUE)]):
+        return FakeTensorMode(shape_env=env, allow_non_fake_inputs=True, export=True)
 
 
 def tree_child(spec: Any, index: int) -> Any:
@@ -288,6 +290,8 @@ PRIVATE = {
     "torch._dispatch.python.enable_python_dispatcher": _RECORDER,
     "torch._compile": "the compiler, which waits until somebody asks for it",
     "torch._dynamo.decorators.disable": "the compiler, which waits until somebody asks for it",
+    "torch.fx.experimental._config.translation_validation": "the compiler, which waits until somebody asks for it",
+    "torch.fx.experimental.validator.translation_validation_enabled": "whether that has to be there for sizes",
     "torch._dynamo.source.ConstantSource": _SIZES,
     "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
     "torch._export.verifier.Verifier": _SIZES,

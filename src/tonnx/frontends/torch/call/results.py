@@ -1,4 +1,4 @@
-"""The outputs of a model: their names, and numbers among them."""
+"""The inputs and outputs of a graph: the outputs' names, and numbers among them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,18 @@ from tonnx.frontends.dynamic_axes import name_axes, unknown_axes_name
 from tonnx.frontends.torch.call.signature import Leaf
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
+
+
+def add_input(graph: ir.Graph, leaf: Leaf, dtype: ir.DataType, shape: list[Any]) -> ir.Value:
+    """A tensor of the example as an input; complex numbers have an axis for their two parts."""
+    for axis, dim in leaf.dynamic.items():
+        shape[axis] = ir.SymbolicDim(dim.name)
+    parts = [2] if leaf.tensor.is_complex() else []
+    value = ir.Value(name=leaf.name, type=ir.TensorType(dtype), shape=ir.Shape([*shape, *parts]))
+    if parts:
+        facts.COMPLEX.add(value)
+    graph.inputs.append(value)
+    return value
 
 
 def add_results(

@@ -19,6 +19,14 @@ from tonnx.frontends.torch.capture.call_kinds import gives_new_tensors, keeps_sh
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
 from tonnx.frontends.torch.versions import fake_mode
 
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+
+
+def is_plain(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is no more than numbers in memory."""
+    marked = tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
+    return type(tensor) in PLAIN and tensor.layout is torch.strided and not marked
+
 
 class _Form(NamedTuple):
     """All that there is of a tensor without values, but for its memory."""
@@ -80,7 +88,7 @@ class Fakes:
 
     def of_weight(self, tensor: torch.Tensor) -> torch.Tensor:
         """A fake of a tensor of plain class. Where weights share memory, their fakes do."""
-        if tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg():
+        if not is_plain(tensor):
             fake: torch.Tensor = self.mode.from_tensor(tensor, static_shapes=True)
             return fake
         real = tensor.untyped_storage()

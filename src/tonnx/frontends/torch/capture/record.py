@@ -43,7 +43,7 @@ from tonnx.frontends.torch.call.signature import Leaf, ModelCall
 from tonnx.frontends.torch.call.state import exchanged, memory, names_of_tensors
 from tonnx.frontends.torch.capture.call_kinds import gives_number, mark_of, shaped_by_values
 from tonnx.frontends.torch.capture.explain import Spot
-from tonnx.frontends.torch.capture.fakes import Fakes
+from tonnx.frontends.torch.capture.fakes import PLAIN, Fakes, is_plain
 from tonnx.frontends.torch.capture.patches.short_sizes import definitions
 from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.capture.run_time_places import RunTimePlaces
@@ -194,7 +194,7 @@ class _Recorder(TorchDispatchMode):
         """A fake of an input of the model. Dimensions of one name are one symbol: nobody asks if they are equal."""
         named = {axis: dim.name for axis, dim in leaf.dynamic.items() if not dim.optional}
         shared = {axis: self._sizes[name] for axis, name in named.items() if name in self._sizes}
-        if shared and len(shared) == len(leaf.dynamic) and tensor.is_contiguous():
+        if len(shared) == len(leaf.dynamic) and is_plain(tensor) and tensor.is_contiguous():
             fake = self.fakes.dense([shared.get(axis, size) for axis, size in enumerate(tensor.shape)], tensor)
         else:
             kinds = [DimDynamic.DYNAMIC if axis in leaf.dynamic else DimDynamic.STATIC for axis in range(tensor.dim())]
@@ -222,7 +222,7 @@ class _Recorder(TorchDispatchMode):
         """A weight, or any other tensor with values that the model has from somewhere."""
         if (weight := self._weights.get(id(tensor))) is not None:
             return weight[1]
-        if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        if type(tensor) not in PLAIN:
             raise Declined(f"a tensor is of a class of its own, {type(tensor).__name__}")
         name = self._names.get(id(tensor))
         if name is None or name not in self._state:

@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.patching import How, Patch, patched
-from tonnx.frontends.torch.call.results import add_results, result_names
-from tonnx.frontends.torch.call.signature import Leaf, ModelCall
+from tonnx.frontends.torch.call.results import add_input, add_results, result_names
+from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.capture import script_graphs as graphs
 from tonnx.frontends.torch.capture.torchscript import Scripted
 from tonnx.frontends.torch.operators.bind import stored_dtype
@@ -109,21 +109,9 @@ def lower_script(
 def _inputs(graph: ir.Graph, call: ModelCall) -> list[Tensor]:
     tensors = []
     for leaf in call.leaves:
-        tensors.append(Tensor(add_input(graph, leaf, leaf.tensor.dtype, list(leaf.tensor.shape))))
+        tensors.append(Tensor(add_input(graph, leaf, stored_dtype(leaf.tensor.dtype), list(leaf.tensor.shape))))
         tensors[-1].packed = leaf.tensor.is_contiguous()
     return tensors
-
-
-def add_input(graph: ir.Graph, leaf: Leaf, dtype: torch.dtype, shape: list[Any]) -> ir.Value:
-    """A tensor of the example as an input; complex numbers have an axis for their two parts."""
-    for axis, dim in leaf.dynamic.items():
-        shape[axis] = ir.SymbolicDim(dim.name)
-    parts = [2] if dtype.is_complex else []
-    value = ir.Value(name=leaf.name, type=ir.TensorType(stored_dtype(dtype)), shape=ir.Shape([*shape, *parts]))
-    if dtype.is_complex:
-        facts.COMPLEX.add(value)
-    graph.inputs.append(value)
-    return value
 
 
 def _run(walk: ScriptWalk, script: Any, call: ModelCall, inputs: Sequence[Tensor]) -> Any:

@@ -107,7 +107,7 @@ FOREIGN = (
     Patch("torch._subclasses.fake_tensor.SymNumberMemoDescriptor", "__set__", number_kept,
           "a number that one side of a branch found out is not there after it", optional=True),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
-          How.CODE),
+          How.CODE, when_imported="torch.onnx"),
     Patch("torch.Tensor", "as_subclass", checks.as_subclass, "a tensor of a capture is one of its own class"),
     Patch("torch", "where", checks.where, _BYTES),
     Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
@@ -135,7 +135,7 @@ OF_TORCH_EXPORT = (
 
 def _imported(model: torch.nn.Module, patches: Iterable[Patch]) -> Iterator[Patch]:
     """The same by the names that modules of the model have for them: a function of C has no code to replace."""
-    owners = [(patch, patch.resolved()) for patch in patches if patch.how is How.FUNCTION]
+    owners = [(patch, patch.resolved()) for patch in patches if patch.how is How.FUNCTION and not patch.when_imported]
     functions = {
         id(original): patch
         for patch, owner in owners

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 import torch
-from torch._numpy import ndarray
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
 from torch.fx.experimental.symbolic_shapes import statically_known_true, sym_eq
 from torch.utils import _pytree as pytree
@@ -45,9 +45,15 @@ def as_number(tensor: torch.Tensor, like: Any) -> Any:
     return tensor if DTYPES[type(like)] == torch.bool else tensor.item()
 
 
+def is_array(value: Any) -> bool:
+    """Whether it is an array of PyTorch's own NumPy (`patches.numpy_sizes`), which hardly a model makes."""
+    arrays = sys.modules.get("torch._numpy")
+    return arrays is not None and isinstance(value, arrays.ndarray)
+
+
 def unwrapped(value: Any) -> Any:
-    """The tensor of an array (`patches.numpy_sizes`); anything else as it is."""
-    return value.tensor if isinstance(value, ndarray) else value
+    """The tensor of an array; anything else as it is."""
+    return value.tensor if is_array(value) else value
 
 
 def alike(old: Any, new: Any) -> bool:
