@@ -62,6 +62,32 @@ CASES = {
         np.random.default_rng(0).uniform(0, 3, (4, 16)).astype(np.float32),
         1,
     ),
+    "a product with float16 whose batch moves inwards, which crashed": (
+        """(float16[3, 2, 4] x) => (float16[2, 3, 2] y) <float16[4, 2] w = {1, 2, 3, 4, 5, 6, 7, 8}> {
+            a = Transpose <perm = [1, 0, 2]> (x)
+            y = MatMul (a, w)
+        }""",
+        np.arange(24, dtype=np.float16).reshape(3, 2, 4),
+        1,
+    ),
+    "a product with numbers of pixels whose batch becomes the last": (
+        """(uint8[3, 2, 4] x) => (float[2, 4, 2] y) <float[3, 2] w = {1, 2, 3, 4, 5, 6}> {
+            a = Transpose <perm = [1, 2, 0]> (x)
+            b = Cast <to = 1> (a)
+            y = MatMul (b, w)
+        }""",
+        np.arange(24, dtype=np.uint8).reshape(3, 2, 4),
+        1,
+    ),
+    "the same with the rows at the end": (
+        """(uint8[3, 2, 4] x) => (float[3, 4, 2] y) <float[2, 2] w = {1, 2, 3, 4}> {
+            a = Transpose <perm = [0, 2, 1]> (x)
+            b = Cast <to = 1> (a)
+            y = MatMul (b, w)
+        }""",
+        np.arange(24, dtype=np.uint8).reshape(3, 2, 4),
+        0,
+    ),
     "float weights of 8-bit data": (
         """(float[2, 2] x) => (float[2, 2] y) <
             float step = {0.5}, uint8 zero = {128}, float[2, 2] w = {0.004, 1.0, 0.003, -1.0}

@@ -75,6 +75,15 @@ def test_what_feeds_a_cancellation_stays_too() -> None:
     assert result.halved is not None and list(result.halved.floats) == ["bad", "a"]
 
 
+def test_another_whole_number_is_none_that_is_near() -> None:
+    """It chooses a row of a table."""
+    model = model_of("a = Add(x, one) i = Cast <to = 7> (a) y = Gather(table, i)", one=1, table=np.sin(np.arange(999)))
+    places = np.random.default_rng(1).integers(256, 900, (4, 8)).astype(np.float32)
+    result = tonnx.quantize(model, to="bf16", data=places, inputs={"x": places}, keep_io=True)
+    assert result.halved is not None and {"a", "i"} <= set(result.halved.floats)
+    assert result.losses[0].signal_to_noise > 40
+
+
 def test_rounding_that_adds_up_is_no_fault() -> None:
     """Every node is close, and what comes of fifty of them is beyond the tolerance, of small numbers most of all."""
     depth, weights = 48, {}

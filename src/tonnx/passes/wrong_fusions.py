@@ -161,6 +161,31 @@ def _read_larger_of_itself(op: Builder, node: ir.Node) -> None:
     node.replace_input_with(0, op.Max(node.inputs[0], node.inputs[0]))
 
 
+def _reads_cast_of_turned_batches(node: ir.Node) -> bool:
+    """MatmulTransposeFusion crashes the process, where a Cast stands behind a Transpose that moves the batch inwards.
+
+    For float16 ONNX Runtime itself puts one there. The other factor is a matrix.
+    """
+    read, other = node.inputs
+    maker, dims = None if read is None else read.producer(), dims_of(other)
+    cast = maker is not None and maker.op_type == "Cast"
+    if cast and maker is not None and maker.inputs[0] is not None:
+        maker = maker.inputs[0].producer()
+    if maker is None or maker.op_type != "Transpose" or "perm" not in maker.attributes:
+        return False
+    perm, last = list(maker.attributes["perm"].as_ints()), len(maker.attributes["perm"].as_ints()) - 1
+    moved = last > 1 and perm in ([*range(1, last), 0, last], [*range(1, last + 1), 0])
+    matrix = dims is not None and len(dims) == 2 and any(isinstance(dim, int) for dim in dims)
+    return moved and matrix and (cast or node.outputs[0].dtype == ir.DataType.FLOAT16)
+
+
+def _multiply_by_a_batch(op: Builder, node: ir.Node) -> None:
+    """A batch of one matrix is not looked at."""
+    dims = dims_of(node.inputs[1]) or ()
+    sizes = [1, *(dim if isinstance(dim, int) else -1 for dim in dims)]
+    node.replace_input_with(1, op.Reshape(node.inputs[1], sizes))
+
+
 def _is_rounded_afterwards(node: ir.Node) -> bool:
     """QDQPropagation rounds before a pool what is rounded after it: in integers it takes 10 to 100 times as long."""
     read, readers = node.inputs[0], [user.op_type for user, _ in node.outputs[0].uses()]
@@ -182,6 +207,7 @@ _WRONG: Fusions = {
     **dict.fromkeys(("Conv", "ConvTranspose", "Gemm"), ((_has_float_weights_alone, _read_larger_of_itself),)),
     "Pad": ((_is_zero_padding_of_pool, _pad_with_almost_zero),),
     "Gather": ((_is_gather_of_wrapped_range, _end_range_at_zero),),
+    "MatMul": ((_reads_cast_of_turned_batches, _multiply_by_a_batch),),
     "Softmax": ((_is_of_integers, _read_larger_of_itself),),
 }
 _SLOW_ON_CPU: Fusions = {

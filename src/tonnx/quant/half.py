@@ -282,6 +282,8 @@ class Emulation:
         self._rounded: dict[ir.Value, ir.Value] = {}
         self._probes: dict[str, tuple[str, ...]] = {}
         self._sums: dict[str, np.ndarray] = {}
+        self._whole: set[str] = set()
+        """Nodes that give whole numbers, of which another one is none that is near: they choose rows, and classes."""
         nodes = list(self.model.graph)
         self.model.graph.outputs.clear()
         for node in nodes:
@@ -311,6 +313,7 @@ class Emulation:
                 numbers.append(self._compared(node, value, op.cast(op.cast(twin, self._half), T.FLOAT)))
             elif node.op_type == "Cast" and value.dtype in (T.INT32, T.INT64):
                 numbers.append(self._compared(node, op.cast(value, T.FLOAT), op.cast(twin, T.FLOAT)))
+                self._whole.add(str(node.name))
         if not numbers:
             return
         probes = [value for group in numbers for value in group]
@@ -348,6 +351,8 @@ class Emulation:
         for name, numbers in self._sums.items():
             with np.errstate(divide="ignore", invalid="ignore"):
                 error, own = (np.where(noise == 0, 0.0, np.sqrt(noise / numbers[:, 1])) for noise in numbers.T[[0, 3]])
+            if name in self._whole:
+                error, own = np.sign(error), np.zeros(1)
             judged[name] = Emulated(float(error.max()), float(numbers[:, 2].max()), float(own.max()))
         return judged
 
