@@ -29,6 +29,7 @@ from tonnx.quant.rescale import equalise, places, smooth
 from tonnx.quant.search import Loss, Point, output_loss, until_met
 from tonnx.quant.static import Known, Written, channels_needed, origins_of, steps_needed, write_static, write_trial
 from tonnx.run.model import Model
+from tonnx.run.samples import count_rows
 
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
@@ -240,12 +241,8 @@ class _Keeper:
 
     def first(self, rows: int) -> list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]]:
         """What is right for so many rows, about, and those."""
-        count = int(np.searchsorted(np.cumsum([_rows(feeds) for feeds in self.kept]), rows)) + 1
+        count = int(np.searchsorted(np.cumsum([count_rows(feeds) for feeds in self.kept]), rows)) + 1
         return list(zip(self.wanted[:count], self.kept[:count], strict=True))
-
-
-def _rows(feeds: Feeds) -> int:
-    return max((len(array) for array in feeds.values() if array.ndim), default=1)
 
 
 def _opened(model: ir.Model, *, fused_integers: bool = True) -> Run:
@@ -319,7 +316,7 @@ class _Study:
         errors, rows = dict.fromkeys(_TRIED, 0.0), 0
         for wanted, feeds in self.keeper.first(_TRIED_ROWS):
             errors = {method: error + lost(method, wanted, feeds) for method, error in errors.items()}
-            rows += _rows(feeds)
+            rows += count_rows(feeds)
             if 2 * rows >= _TRIED_ROWS and max(errors.values()) > _CLEAR * min(errors.values()):
                 break
         return min(errors, key=lambda method: errors[method])

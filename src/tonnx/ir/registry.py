@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def import_all(package: str) -> None:
+    """Import every module of a package: that fills the registries its rules are entered into."""
+    for module in pkgutil.iter_modules(import_module(package).__path__):
+        import_module(f"{package}.{module.name}")
 
 
 class Registry(Generic[T]):

@@ -117,6 +117,12 @@ def constant_of(value: ir.Value) -> np.ndarray | None:
     return _computed(producer)
 
 
+def number_of(value: ir.Value) -> float | None:
+    """The one number of such a value; None if there are several, or only the run knows."""
+    array = constant_of(value)
+    return float(array.item()) if array is not None and array.size == 1 else None
+
+
 def _computed(node: ir.Node) -> np.ndarray | None:
     if any(attribute.is_ref() for attribute in node.attributes.values()) or not node.inputs or len(node.outputs) > 1:
         return None

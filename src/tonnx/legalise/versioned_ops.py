@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, number_of
 
 # What came with which opset.
 _AXES_INPUT = 18
@@ -190,8 +190,7 @@ def _lone_number(value: ir.Value) -> float | None:
         source = node.inputs[0]
         assert source is not None
         value, node = source, source.producer()
-    array = constant_of(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
+    return number_of(value)
 
 
 def at_most(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:

@@ -22,15 +22,13 @@ Parameters that are called as in `CAPTURED` get what only the capture knows.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
-from tonnx.ir.registry import Registry
+from tonnx.ir.registry import Registry, import_all
 
 Lowering = Callable[..., Any]
 
@@ -92,10 +90,7 @@ def rule_of(function: Lowering, **settled: Any) -> Rule:
 @cache
 def load() -> Registry[Rule]:
     """Import every rule module, once."""
-    from tonnx.lowering import ops
-
-    for module in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"{ops.__name__}.{module.name}")
+    import_all("tonnx.lowering.ops")
     RULES.freeze()
     return RULES
 

@@ -15,12 +15,12 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import dims_of, same_dims
+from tonnx.ir.infer import dims_of, known_number, same_dims
 from tonnx.ir.infer.dims import ints_in
 from tonnx.ir.operands import attribute, attributes_in
 from tonnx.ir.rewrite import replace_node, rewrite_each
 from tonnx.passes.dead import remove_dead
-from tonnx.passes.match import made_by, number_in, only_reader
+from tonnx.passes.match import made_by, only_reader
 
 _HEADS_FIRST = (0, 2, 1, 3)
 """Between [batch, sequence, heads, width] and [batch, heads, sequence, width], either way."""
@@ -183,7 +183,7 @@ class Ending:
         dims = dims_of(result)
         if transpose is None or tuple(attribute(transpose, "perm", ())) != _HEADS_FIRST or dims is None:
             return None
-        if zeros is not None and (dims_of(zeros.inputs[0])[1] != 1 or number_in(zeros.inputs[2]) is None):  # type: ignore[index]
+        if zeros is not None and (dims_of(zeros.inputs[0])[1] != 1 or known_number(zeros.inputs[2]) is None):  # type: ignore[index]
             return None
         merge = only_reader(transpose.outputs[0], "Reshape")
         shape = None if merge is None else dims_of(merge.outputs[0])

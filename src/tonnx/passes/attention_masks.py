@@ -13,12 +13,12 @@ from functools import partial
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
-from tonnx.ir.infer import Dim, dims_of, same_dim
+from tonnx.ir.infer import Dim, dims_of, known_number, same_dim
 from tonnx.ir.infer.dims import ints_in
 from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
 from tonnx.passes.counting import counted
-from tonnx.passes.match import made_by, number_in, only_reader
+from tonnx.passes.match import made_by, only_reader
 
 _FINITE = 24
 """The first opset whose operator gives numbers for queries without keys in every ONNX Runtime that loads it."""
@@ -37,7 +37,7 @@ def be_causal(model: ir.Model) -> int:
 
 def _drop_zeros(op: Builder, node: ir.Node) -> bool:
     where = only_reader(node.outputs[0], "Where")
-    if where is None or where.inputs[1] is not node.outputs[0] or number_in(where.inputs[2]) != 0:
+    if where is None or where.inputs[1] is not node.outputs[0] or known_number(where.inputs[2]) != 0:
         return False
     largest = made_by(_uncast(where.inputs[0]), "ReduceMax")
     if largest is None or len(node.inputs) < 4 or node.inputs[3] is None or len(largest.inputs) < 2:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import Dim, constant, dims_of, same_dim, sizes_in
+from tonnx.ir.infer import Dim, constant, dims_of, known_number, same_dim, sizes_in
 from tonnx.ir.infer.dims import ints_in
 from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.match import made_by, number_in
+from tonnx.passes.match import made_by
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def counted(value: ir.Value | None) -> Counting | None:
     if node is None or dims is None:
         return None
     if node.op_type == "Range":
-        is_plain = number_in(node.inputs[0]) == 0 and number_in(node.inputs[2]) == 1
+        is_plain = known_number(node.inputs[0]) == 0 and known_number(node.inputs[2]) == 1
         return Counting(-1, dims[0]) if is_plain else None
     if node.op_type == "Add":
         for counting, added in zip(node.inputs, reversed(node.inputs), strict=True):

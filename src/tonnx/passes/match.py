@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from tonnx.ir.infer import constant
-
 Operands = tuple[ir.Value | None, ir.Value | None]
 
 
@@ -27,11 +25,6 @@ def only_reader(value: ir.Value, *op_types: str) -> ir.Node | None:
 def is_private(value: ir.Value) -> bool:
     """Whether one node reads it, and nobody outside."""
     return len(value.uses()) == 1 and not value.is_graph_output()
-
-
-def number_in(value: ir.Value | None) -> float | None:
-    array = constant(value)
-    return float(array.reshape(-1)[0]) if array is not None and array.size == 1 else None
 
 
 def orders(node: ir.Node) -> tuple[Operands, Operands]:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
-from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.infer import constant, dims_of, known_number
 from tonnx.ir.infer.dims import ints_in
 from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.match import is_private, made_by, number_in, orders
+from tonnx.passes.match import is_private, made_by, orders
 
 
 def recognise_rms_norms(model: ir.Model) -> int:
@@ -51,7 +51,7 @@ def _normalised(value: ir.Value | None) -> tuple[ir.Value | None, float]:
         return None, 0.0
     x = division.inputs[0]
     for square, added in orders(total):
-        mean, epsilon = made_by(square, "ReduceMean"), number_in(added)
+        mean, epsilon = made_by(square, "ReduceMean"), known_number(added)
         if mean is None or epsilon is None or x is None or not _is_over_last(mean):
             continue
         if is_private(mean.outputs[0]) and is_private(total.outputs[0]) and _is_square(mean.inputs[0], x):
@@ -68,7 +68,7 @@ def _is_over_last(mean: ir.Node) -> bool:
 def _is_square(value: ir.Value | None, x: ir.Value) -> bool:
     power = made_by(value, "Pow")
     if power is not None:
-        return power.inputs[0] is x and number_in(power.inputs[1]) == 2.0
+        return power.inputs[0] is x and known_number(power.inputs[1]) == 2.0
     product = made_by(value, "Mul")
     return product is not None and product.inputs[0] is x and product.inputs[1] is x
 

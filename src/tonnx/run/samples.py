@@ -33,7 +33,7 @@ def samples(model: Model, data: Any, limit: int | None = None) -> Iterator[Array
             _check(model, origin, feeds)
             yield feeds
             count += 1
-            rows += _rows(feeds)
+            rows += count_rows(feeds)
         if limit is not None and rows >= limit:
             return
     if not count:
@@ -110,7 +110,8 @@ def _cut(model: Model, origin: str, arrays: Arrays, limit: int | None) -> Iterat
         yield {name: array[start : start + size] for name, array in arrays.items()}
 
 
-def _rows(feeds: Arrays) -> int:
+def count_rows(feeds: Arrays) -> int:
+    """The samples in one batch."""
     return max((len(array) if array.ndim else 1 for array in feeds.values()), default=1)
 
 

@@ -6,7 +6,20 @@ an int, a `ir.SymbolicDim` with a name, or one without (unknown). A shape of Non
 
 from tonnx.ir.infer import layers  # noqa: F401  (enters its functions into the table, as `arrays` does)
 from tonnx.ir.infer.arrays import BROADCASTING
-from tonnx.ir.infer.dims import UNKNOWN, Dim, Dims, broadcast, constant, dims_of, same_dim, same_dims, sizes_in
+from tonnx.ir.infer.dims import (
+    UNKNOWN,
+    Dim,
+    Dims,
+    as_constant,
+    broadcast,
+    constant,
+    dims_of,
+    joined_dims,
+    known_number,
+    same_dim,
+    same_dims,
+    sizes_in,
+)
 from tonnx.ir.infer.dtypes import dtypes
 from tonnx.ir.infer.table import shapes
 
@@ -15,10 +28,13 @@ __all__ = [
     "UNKNOWN",
     "Dim",
     "Dims",
+    "as_constant",
     "broadcast",
     "constant",
     "dims_of",
     "dtypes",
+    "joined_dims",
+    "known_number",
     "same_dim",
     "same_dims",
     "shapes",

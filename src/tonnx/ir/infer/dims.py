@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -33,11 +34,28 @@ def same_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> bool:
     return one is not None and other is not None and len(one) == len(other) and all(map(same_dim, one, other))
 
 
-def constant(value: ir.Value | None) -> np.ndarray | None:
-    """The contents of a value that is known before run time."""
-    if value is None or value.const_value is None:
+def joined_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
+    """What two shapes have in common; None if not even the rank."""
+    if one is None or other is None or len(one) != len(other):
         return None
-    return value.const_value.numpy()
+    return tuple(a if same_dim(a, b) else UNKNOWN for a, b in zip(one, other, strict=True))
+
+
+def constant(value: Any) -> np.ndarray | None:
+    """The contents of a value that is known before run time; None for anything else."""
+    return value.const_value.numpy() if isinstance(value, ir.Value) and value.const_value is not None else None
+
+
+def known_number(value: Any) -> Any:
+    """The one number that a value is known to hold, as Python's; None if there are several, or only the run knows."""
+    array = constant(value)
+    return array.item() if array is not None and array.size == 1 else None
+
+
+def as_constant(thing: Any) -> Any:
+    """A number that turned out to be constant, as Python's; anything else as it is."""
+    number = known_number(thing)
+    return thing if number is None else number
 
 
 def sizes_in(value: ir.Value | None, depth: int = 8) -> Dims | None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 
+from tonnx.ir.registry import import_all
 from tonnx.legalise.table import DOWN, SUBSTITUTES, UP
 
 
 @cache
 def load() -> None:
     """Import every rule module, once."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    import_all(__name__)
     DOWN.freeze()
     UP.freeze()
     SUBSTITUTES.freeze()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import Dims, dims_of, same_dim
+from tonnx.ir.infer import Dim, Dims, dims_of, joined_dims
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.table import down, up
 
@@ -15,7 +17,7 @@ def branches_of_one_shape(op: Builder, node: NodeView) -> None:
     """Both branches have one shape, as far as it is written down: what differs is hidden from shape inference."""
     graphs: list[ir.Graph] = [node.attr("then_branch"), node.attr("else_branch")]
     for i, (one, other) in enumerate(zip(*(graph.outputs for graph in graphs), strict=True)):
-        dims = _in_common(dims_of(one), dims_of(other))
+        dims = joined_dims(dims_of(one), dims_of(other))
         if dims is not None and not any(_differs(value, dims) for value in (one, other)):
             continue
         for graph in graphs:
@@ -23,18 +25,12 @@ def branches_of_one_shape(op: Builder, node: NodeView) -> None:
                 _hide_shape(op, graph, i, node.need("cond"), dims)
 
 
-def _in_common(one: Dims | None, other: Dims | None) -> Dims | None:
-    if one is None or other is None or len(one) != len(other):
-        return None
-    return [a if same_dim(a, b) else ir.SymbolicDim(None) for a, b in zip(one, other, strict=True)]
-
-
-def _differs(value: ir.Value, dims: Dims) -> bool:
+def _differs(value: ir.Value, dims: Sequence[Dim]) -> bool:
     """Whether a size is written down for a value that it does not always have."""
     return any(isinstance(a, int) and not isinstance(b, int) for a, b in zip(dims_of(value) or (), dims, strict=False))
 
 
-def _hide_shape(op: Builder, graph: ir.Graph, place: int, condition: ir.Value, dims: Dims | None) -> None:
+def _hide_shape(op: Builder, graph: ir.Graph, place: int, condition: ir.Value, dims: Sequence[Dim] | None) -> None:
     """Reshape an output to its own shape, in a way that nothing can see through before the condition is known."""
     inner = Builder(graph, names=op.names, opset=op.opset, parent=op, constants_as_nodes=op.constants_as_nodes)
     value = graph.outputs[place]

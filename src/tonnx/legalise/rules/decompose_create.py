@@ -9,7 +9,7 @@ from tonnx.ir.build import Builder, T
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.schema import signature
 from tonnx.legalise.axes import never_negative
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, number_of
 from tonnx.legalise.table import attributes_go, down
 from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 
@@ -64,21 +64,21 @@ def counted(op: Builder, node: NodeView) -> ir.Value:
     dtype = node.dtype("start")
     if (numbers_now := _known_range(start, limit, delta)) is not None:
         return op.constant(numbers_now)
-    step = _lone(delta)
+    step = number_of(delta)
     if step is None or abs(step) != 1 or dtype in FLOATS:
         wide = T.DOUBLE if dtype in (T.INT64, T.INT32, T.DOUBLE) else T.FLOAT
         span = op.cast(limit, wide) - op.cast(start, wide)
         # Relu: none when the limit is on the other side.
         count = op.Cast(op.Relu(op.Ceil(span / op.cast(delta, wide))), to=int(T.INT64))
     else:
-        span = limit if _lone(start) == 0 and step == 1 else limit - start if step == 1 else start - limit
+        span = limit if number_of(start) == 0 and step == 1 else limit - start if step == 1 else start - limit
         count = op.cast(span, T.INT64)
         if not (span is limit and never_negative(limit)):
             count = op.Cast(op.Relu(op.Cast(count, to=int(T.DOUBLE))), to=int(T.INT64))
     numbers = op.cast(arange(op, op.Reshape(count, [1])), dtype)
     if step != 1:
         numbers = numbers * delta
-    return numbers if _lone(start) == 0 else numbers + start
+    return numbers if number_of(start) == 0 else numbers + start
 
 
 def _known_range(*bounds: ir.Value) -> np.ndarray | None:
@@ -90,11 +90,6 @@ def _known_range(*bounds: ir.Value) -> np.ndarray | None:
     if count > LIMIT:
         return None
     return (start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
-
-
-def _lone(value: ir.Value) -> float | None:
-    array = constant_of(value)
-    return None if array is None or array.size != 1 else float(array.reshape(-1)[0])
 
 
 @down("EyeLike", 9)

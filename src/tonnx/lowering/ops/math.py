@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, T
+from tonnx.ir.infer import known_number
 from tonnx.lowering.regions.emit import repeat
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import (
@@ -92,7 +93,7 @@ def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
         return op.cast(_floor_quotient(op, op.cast(a, T.INT32), op.cast(b, T.INT32)), a.dtype)
     if is_integer(a.dtype):
         return op.Div(op.Sub(a, op.Mod(a, b)), b)
-    divisor = _number(b)
+    divisor = known_number(b)
     if divisor is not None and abs(math.frexp(divisor)[0]) == 0.5:  # a power of two divides exactly
         return op.Floor(op.Div(a, b))
     # Not Floor(a / b): the quotient of 1 and 0.1 rounds up to 10, but 0.1 goes into 1 only nine times.
@@ -104,17 +105,10 @@ def _floor_quotient(op: Builder, a: ir.Value, b: ir.Value) -> ir.Value:
 
 def _other_sign(op: Builder, rest: ir.Value, divisor: ir.Value) -> ir.Value:
     """Where a remainder has not the sign of its divisor, which Python's and torch's ``%`` gives it."""
-    number = _number(divisor)
+    number = known_number(divisor)
     if number is not None:
         return op.Less(rest, 0) if number > 0 else op.Greater(rest, 0)
     return op.And(op.Not(op.Equal(rest, 0)), op.Xor(op.Less(rest, 0), op.Less(divisor, 0)))
-
-
-def _number(x: ir.Value) -> float | None:
-    """A constant of one element as a number."""
-    if x.const_value is None or x.const_value.size != 1:
-        return None
-    return float(x.const_value.numpy().reshape(-1)[0])
 
 
 @lower("aten.remainder")

@@ -13,6 +13,7 @@ import onnx_ir as ir
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
+from tonnx.ir.infer import as_constant
 from tonnx.lowering.rules import lower
 from tonnx.lowering.values import Operand
 
@@ -69,8 +70,8 @@ def _dequantise(op: Builder, x: ir.Value, scale: Operand, zero: Operand, axis: i
 
 # Fake quantisation: there and back
 
-q_scale = lower("aten.q_scale")(lambda op, x: _as_number(op, step_of(x).scale))
-q_zero_point = lower("aten.q_zero_point")(lambda op, x: _as_number(op, step_of(x).zero))
+q_scale = lower("aten.q_scale")(lambda op, x: as_constant(step_of(x).scale))
+q_zero_point = lower("aten.q_zero_point")(lambda op, x: as_constant(step_of(x).zero))
 
 
 @lower("aten.fake_quantize_per_tensor_affine", "aten.fake_quantize_per_channel_affine")
@@ -181,12 +182,6 @@ def dequantize(op: Builder, x: ir.Value) -> ir.Value:
     return op.Identity(x) if quantised(x) is not None else x  # the same numbers, and no longer a quantised tensor
 
 
-def _as_number(op: Builder, number: Operand) -> Operand:
-    if not isinstance(number, ir.Value) or number.const_value is None:
-        return number
-    return number.const_value.numpy().reshape(-1)[0].item()  # type: ignore[no-any-return]
-
-
 @lower("aten.int_repr")
 def int_repr(op: Builder, x: ir.Value) -> ir.Value:
     if x not in facts.INTEGERS:
@@ -238,10 +233,9 @@ def choose_qparams(op: Builder, x: ir.Value, quant_min: int, quant_max: int, eps
 
 
 def _fixed(bound: Operand) -> int:
-    if isinstance(bound, int):
-        return bound
-    if isinstance(bound, ir.Value) and bound.const_value is not None:
-        return int(bound.const_value.numpy().reshape(-1)[0])
+    bound = as_constant(bound)
+    if not isinstance(bound, ir.Value):
+        return int(bound)  # type: ignore[arg-type]
     raise UnsupportedArgument("quantisation to a range that is known only at run time")
 
 

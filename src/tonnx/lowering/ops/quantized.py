@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
 from tonnx.ir.build import Builder, T
+from tonnx.ir.infer import as_constant
 from tonnx.lowering.ops import activation, math, norm, parts
 from tonnx.lowering.ops.conv import conv, conv_transpose
 from tonnx.lowering.ops.linear import linear, matmul
@@ -230,8 +231,7 @@ def _fixed(number: Operand) -> int:
 
 
 def _fixed_float(number: Operand) -> float:
-    if isinstance(number, ir.Value) and number.const_value is not None:
-        return float(number.const_value.numpy().reshape(-1)[0])
+    number = as_constant(number)
     if isinstance(number, (int, float)):
         return float(number)
     raise UnsupportedArgument("a quantised tensor whose scale is known only at run time")

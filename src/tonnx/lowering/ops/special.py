@@ -31,8 +31,8 @@ for _op_type, _names in _SAME_IN_ONNX.items():
 
 # Exponentials and logarithms
 
-log2 = lower("aten.log2")(lambda op, x: _logarithm(op, x, 2))
-log10 = lower("aten.log10")(lambda op, x: _logarithm(op, x, 10))
+log2 = lower("aten.log2")(lambda op, x: logarithm(op, x, 2))
+log10 = lower("aten.log10")(lambda op, x: logarithm(op, x, 10))
 
 
 @lower("aten.exp2", "aten.special_exp2")
@@ -58,7 +58,7 @@ def log1p(op: Builder, x: ir.Value) -> ir.Value:
     return op.Where(op.Equal(arrived, x), log, op.Sub(log, op.Div(op.Sub(arrived, x), u)))
 
 
-def _logarithm(op: Builder, x: ir.Value, base: int) -> ir.Value:
+def logarithm(op: Builder, x: ir.Value, base: int) -> ir.Value:
     """Exact at the powers of the base, as torch is: models take the floor of it, to choose a level of a pyramid."""
     x = opmath(op, x)
     quotient = op.Div(op.Log(x), math.log(base))

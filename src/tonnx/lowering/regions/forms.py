@@ -16,13 +16,12 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.ir.build import Builder, T
-from tonnx.ir.infer import UNKNOWN, Dim, dims_of
+from tonnx.ir.infer import UNKNOWN, Dim, dims_of, joined_dims
 from tonnx.lowering.regions.emit import Kind
 from tonnx.lowering.regions.lists import (
     DynamicList,
     empty_sequence,
     gathered,
-    joined_dims,
     measured,
     number_value,
     shape_of,

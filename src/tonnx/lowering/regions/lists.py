@@ -13,7 +13,7 @@ import onnx_ir as ir
 from tonnx.errors import LoweringError
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
-from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, same_dim, same_dims
+from tonnx.ir.infer import UNKNOWN, Dim, Dims, dims_of, joined_dims, same_dim, same_dims
 from tonnx.lowering.regions.emit import if_node
 
 _BEYOND = 1 << 62
@@ -197,13 +197,6 @@ def number_value(op: Builder, item: Any, dtype: ir.DataType) -> ir.Value:
 
 
 # Shapes
-
-
-def joined_dims(one: Sequence[Dim] | None, other: Sequence[Dim] | None) -> tuple[Dim, ...] | None:
-    """What two shapes have in common; None if not even the rank."""
-    if one is None or other is None or len(one) != len(other):
-        return None
-    return tuple(a if same_dim(a, b) else UNKNOWN for a, b in zip(one, other, strict=True))
 
 
 def measured(op: Builder, dim: Dim) -> Size | None:

@@ -79,13 +79,15 @@ class Located:
 
     @property
     def module(self) -> str:
-        last = [step.module for step in reversed(self.steps) if step.module]
-        return last[0] if last else _first(node.origin.module for node in reversed(self.nodes))
+        return self._last("module")
 
     @property
     def source(self) -> str:
-        last = [step.source for step in reversed(self.steps) if step.source]
-        return last[0] if last else _first(node.origin.source for node in reversed(self.nodes))
+        return self._last("source")
+
+    def _last(self, what: str) -> str:
+        places = (*reversed(self.steps), *(node.origin for node in reversed(self.nodes)))
+        return _first(getattr(place, what) for place in places)
 
     def headline(self) -> str:
         became = ", ".join(str(node) for node in self.nodes[:3]) + (", …" if len(self.nodes) > 3 else "")

@@ -15,11 +15,10 @@ from functools import reduce
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
-from tonnx.ir.infer import Dim, same_dims
-from tonnx.lowering.regions.lists import DynamicList, gathered, joined_dims, shape_of
+from tonnx.ir.infer import Dim, constant, joined_dims, known_number, same_dims
+from tonnx.lowering.regions.lists import DynamicList, gathered, shape_of
 
 
 class Unsuitable(Exception):
@@ -64,7 +63,7 @@ class Listed(Array):
         return op.constant(len(self.elements), T.INT64)
 
     def read(self, op: Builder, index: ir.Value) -> ir.Value:
-        place = position(index)
+        place = known_number(index)
         if place is None:
             return self.flexible(op).read(op, index)
         if not -len(self.elements) <= place < len(self.elements):
@@ -72,7 +71,7 @@ class Listed(Array):
         return self.elements[place]
 
     def write(self, op: Builder, index: ir.Value, x: ir.Value) -> Array:
-        place = position(index)
+        place = known_number(index)
         if place is None and not self.elements:
             place = 0  # nowhere else: Paddle would leave elements without a value before it
         if place is None:
@@ -157,7 +156,7 @@ class Growing(Array):
         return op.Add(self.passes, op.constant(len(self.start.elements) + (self.added is not None), T.INT64))
 
     def read(self, op: Builder, index: ir.Value) -> ir.Value:
-        place = position(index)
+        place = known_number(index)
         if place is not None and 0 <= place < len(self.start.elements):
             return self.start.elements[place]
         behind = self._behind(index)
@@ -191,12 +190,6 @@ class Growing(Array):
 # Places
 
 
-def position(index: ir.Value) -> int | None:
-    """A place that is known now."""
-    array = constant(index)
-    return None if array is None else int(array.reshape(-1)[0])
-
-
 def number(op: Builder, index: ir.Value) -> ir.Value:
     """A place as int64 of rank 0."""
     index = op.cast(index, T.INT64)
@@ -212,10 +205,9 @@ def counted(value: ir.Value) -> tuple[ir.Value, int]:
             assert left is not None and right is not None
             if constant(left) is not None and node.op_type == "Add":
                 left, right = right, left
-            array = constant(right)
-            if array is None or array.size != 1:
+            if (number := known_number(right)) is None:
                 break
-            offset += int(array.reshape(-1)[0]) * (1 if node.op_type == "Add" else -1)
+            offset += number if node.op_type == "Add" else -number
             value = left
         elif node.op_type in ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Cast"):
             value = node.inputs[0]

@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
@@ -15,6 +14,7 @@ from tonnx.frontends.paddle.read import dtypes, schema
 from tonnx.frontends.paddle.read.graph import Op, Opaque
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size
+from tonnx.ir.infer import as_constant, constant
 
 _IGNORED = frozenset(
     """use_cudnn use_mkldnn use_onednn mkldnn_data_type onednn_data_type use_quantizer exhaustive_search
@@ -155,11 +155,6 @@ def _dtype(raw: Any) -> ir.DataType | None:
     return dtypes.PROTO.get(raw) if isinstance(raw, int) else None  # -1: as the input
 
 
-def constant(value: Any) -> np.ndarray | None:
-    """What a value holds, if that is known before run time."""
-    return value.const_value.numpy() if isinstance(value, ir.Value) and value.const_value is not None else None
-
-
 def elements(value: Any, name: str) -> list[Any]:
     array = constant(value)
     if array is None:
@@ -184,11 +179,9 @@ def number(op: Builder, raw: Any) -> Any:
     """A number, or a value of rank 0."""
     if isinstance(raw, list) and len(raw) == 1:
         raw = raw[0]
+    raw = as_constant(raw)
     if not isinstance(raw, ir.Value):
         return raw
-    array = constant(raw)
-    if array is not None and array.size == 1:
-        return array.reshape(-1)[0].item()
     return raw if op.rank(raw) == 0 else op.Reshape(raw, op.constant([], ir.DataType.INT64))
 
 

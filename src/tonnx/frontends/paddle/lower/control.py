@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from tonnx.errors import LoweringError
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.snapshots import (
     PaddleMaker,
     PaddleRules,
@@ -21,6 +20,7 @@ from tonnx.frontends.paddle.lower.snapshots import (
 from tonnx.frontends.paddle.read.graph import Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import before_of, results_of
 from tonnx.ir.build import Builder
+from tonnx.ir.infer import known_number
 from tonnx.lowering.regions import settle
 from tonnx.lowering.regions.forms import Form, TensorForm
 
@@ -35,11 +35,8 @@ def lower_branch(walk: ProgramWalk, op: Op) -> tuple[Thing, ...]:
     condition = _condition(walk, op)
     kept = walk.needed.kept(op)
     things: list[Thing] = [None] * len(results_of(op))
-    value = constant(condition)
-    if value is not None:
-        chosen = _side(walk, op, 0 if bool(value.reshape(-1)[0]) else 1, kept)
-    else:
-        chosen = _if(walk, op, condition, kept)
+    value = known_number(condition)
+    chosen = _if(walk, op, condition, kept) if value is None else _side(walk, op, 0 if value else 1, kept)
     for i, thing in zip(kept, chosen, strict=True):
         things[i] = thing
     return tuple(things)
@@ -117,9 +114,9 @@ def lower_select(walk: ProgramWalk, op: Op) -> Thing:
         (mask, *values), (out,) = op.operands, op.results
     things = [assigned_value(walk.defined(value), declared(out)) for value in values]
     place: ir.Value = walk.resolve(mask)
-    position = constant(place)
+    position = known_number(place)
     if position is not None:
-        return things[int(position.reshape(-1)[0])]
+        return things[int(position)]
     chosen = things[-1]
     for i in reversed(range(len(things) - 1)):
         sides = [(walk.op.inner("then"), [chosen]), (walk.op.inner("else"), [things[i]])]

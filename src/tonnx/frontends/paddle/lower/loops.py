@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.arrays import Dynamic, Growing, Listed, Unsuitable, common, counted
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.control import declared, note
 from tonnx.frontends.paddle.lower.snapshots import (
     PaddleMaker,
@@ -26,7 +25,7 @@ from tonnx.frontends.paddle.read.graph import Block, Op, Type, Value
 from tonnx.frontends.paddle.read.liveness import Counters, before_of, results_of
 from tonnx.ir import facts
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import UNKNOWN, same_dims
+from tonnx.ir.infer import UNKNOWN, constant, known_number, same_dims
 from tonnx.lowering.regions.emit import LoopBody
 from tonnx.lowering.regions.forms import (
     Container,
@@ -148,11 +147,9 @@ def _has_other_shape(old: Thing, new: Thing) -> bool:
 def _passes(walk: ProgramWalk, op: Op, kept: Sequence[int], starts: Sequence[Thing]) -> int | None:
     """How often a loop runs, if that follows from numbers that are known now."""
     (body,) = op.blocks
-    condition = constant(walk.resolve(op.operands[0]))
-    if condition is None:
-        return None
-    if not bool(condition.reshape(-1)[0]):
-        return 0
+    condition = known_number(walk.resolve(op.operands[0]))
+    if not condition:
+        return None if condition is None else 0
     counters = walk.needed.counters(op)
     begin = dict(zip(kept, starts, strict=True))
     if counters is None or any(constant(begin.get(i)) is None for i in counters.places):
@@ -170,11 +167,11 @@ def _counted(walk: ProgramWalk, body: Block, counters: Counters, things: Sequenc
         for i, thing in zip(counters.places, things, strict=True):
             walk.define(body.arguments[i], thing)
         walk.ops(counters.ops)
-        more = constant(walk.resolve(body.results[0]))
+        more = known_number(walk.resolve(body.results[0]))
         things = [walk.resolve(body.results[1 + i]) for i in counters.places]
         if more is None or any(constant(thing) is None for thing in things):
             return None
-        if not bool(more.reshape(-1)[0]):
+        if not more:
             return count
     return None
 
@@ -217,7 +214,7 @@ class _Loop:
                 if isinstance(form, Collected):
                     assert isinstance(variable.start, Listed)
                     thing = Growing(variable.start, loop.iteration, thing)
-                elif (number := _integer(variable.start)) is not None:
+                elif type(number := known_number(variable.start)) is int:
                     facts.PADDLE_START[thing] = number
                 variable.inside = thing_of(thing)
                 walk.define(variable.argument, variable.inside)
@@ -313,12 +310,6 @@ def _carried(variable: _Variable, form: CarriedForm) -> tuple[Snapshot, Form] | 
         return snapshot(variable.start), form
     assert isinstance(variable.start, Listed)
     return (snapshot(variable.start.elements[-1]), form.element) if variable.start.elements else None
-
-
-def _integer(start: Thing) -> int | None:
-    """The integer that a variable begins with, if that is known."""
-    number = constant(start)
-    return int(number.reshape(-1)[0]) if number is not None and number.size == 1 and number.dtype.kind == "i" else None
 
 
 def _added(result: Thing) -> ir.Value:

@@ -20,9 +20,7 @@ A rule returns a value, a tuple with one entry for each result, or a list: the p
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -32,7 +30,7 @@ import onnx_ir as ir
 
 from tonnx.frontends.paddle.lower.fit import channels_back, channels_first
 from tonnx.ir.build import Size
-from tonnx.ir.registry import Registry
+from tonnx.ir.registry import Registry, import_all
 
 Lowering = Callable[..., Any]
 
@@ -142,8 +140,6 @@ def rule_of(function: Lowering, **settled: Any) -> Rule:
 @cache
 def load() -> Registry[Rule]:
     """Import every rule module, once."""
-    ops = importlib.import_module("tonnx.frontends.paddle.ops")
-    for module in pkgutil.iter_modules(ops.__path__):
-        importlib.import_module(f"{ops.__name__}.{module.name}")
+    import_all("tonnx.frontends.paddle.ops")
     RULES.freeze()
     return RULES

@@ -10,13 +10,12 @@ import onnx_ir as ir
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.paddle.lower.arrays import Array, Dynamic, Growing, Listed, Unsuitable
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.read.graph import Kind, Type
 from tonnx.ir.build import Builder
-from tonnx.ir.infer import Dim
+from tonnx.ir.infer import Dim, joined_dims, known_number
 from tonnx.lowering.regions import forms
 from tonnx.lowering.regions.forms import UNSET, Container, Form, PartsForm, Same, Snapshot, TensorForm, widen
-from tonnx.lowering.regions.lists import DynamicList, joined_dims
+from tonnx.lowering.regions.lists import DynamicList
 from tonnx.lowering.values import is_float, is_integer
 
 Thing = ir.Value | Array | None
@@ -30,10 +29,8 @@ def assigned_value(thing: Thing, declared: Type) -> Thing:
     """A thing, where a variable without a value is None and an array without one is empty."""
     if thing is None and declared.kind is Kind.ARRAY:
         return Listed()
-    number = constant(thing) if isinstance(thing, ir.Value) and is_float(thing.dtype) else None
-    if number is not None and number.size == 1 and np.isclose(float(number.reshape(-1)[0]), _NO_VALUE, rtol=1e-6):
-        return None
-    return thing
+    number = known_number(thing)
+    return None if isinstance(number, float) and np.isclose(number, _NO_VALUE, rtol=1e-6) else thing
 
 
 def snapshot(thing: Any) -> Snapshot:

@@ -6,10 +6,10 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.rules import Ints, Value, Values, direct, lower
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
+from tonnx.ir.infer import constant
 
 
 def _largest(bits: int) -> float:

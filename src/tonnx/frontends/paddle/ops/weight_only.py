@@ -10,9 +10,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import UnsupportedArgument
-from tonnx.frontends.paddle.lower.bind import constant
 from tonnx.frontends.paddle.lower.rules import Value, lower
 from tonnx.ir.build import Builder
+from tonnx.ir.infer import constant
 
 _BITS = {"int8": 8, "int4": 4}
 _ROW_MAJOR, _TILED = (70,), (75, 80, 86, 89, 90)

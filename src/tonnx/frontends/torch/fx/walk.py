@@ -23,6 +23,7 @@ from tonnx.frontends.torch.operators import decompose, symbolic_sizes
 from tonnx.frontends.torch.operators.aten_fallback import EVERY, REFUSE, foreign_node, unsupported_operators
 from tonnx.frontends.torch.operators.bind import bind, convert, stored_dtype, to_onnx_dtype
 from tonnx.frontends.torch.operators.prepacked import with_integers
+from tonnx.frontends.torch.operators.symbolic_sizes import held
 from tonnx.frontends.torch.operators.weights import Weights, as_numpy
 from tonnx.frontends.torch.settings import Settings
 from tonnx.frontends.torch.source import module_of, source_of
@@ -317,11 +318,8 @@ class FxWalk(GraphWalk):
 
     def _again(self, node: Node, meta: Any) -> Any:
         """A number, computed where it is needed."""
-        constant = meta.node.maybe_as_int() if isinstance(meta, torch.SymInt) else None
-        if constant is not None:
-            return constant
-        if isinstance(meta, torch.SymInt) and (held := self.op.known_size(self.dims.text(meta))) is not None:
-            return held
+        if (number := held(self.op, self.dims, meta)) is not None:
+            return number
         value = self.compute(node)
         self.define(node, value)
         return value

@@ -78,16 +78,15 @@ class _Argument:
 @cache
 def _arguments(target: torch._ops.OpOverload) -> tuple[_Argument, ...]:
     return tuple(
-        _Argument(a.name, _kind(a.type), a.has_default_value(), a.default_value if a.has_default_value() else None)
+        _Argument(a.name, kind_of(a.type), a.has_default_value(), a.default_value if a.has_default_value() else None)
         for a in target._schema.arguments
     )
 
 
-def _kind(declared: Any) -> str:
+def kind_of(declared: Any) -> str:
+    """The type of an argument, whether it may be left out or not."""
     text = str(declared).replace("Optional[", "").replace("?", "").rstrip("]")
-    if text in ("number", "Scalar"):
-        return "Scalar"
-    return text
+    return "Scalar" if text in ("number", "Scalar") else text
 
 
 def bind(

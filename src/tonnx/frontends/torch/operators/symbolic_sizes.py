@@ -21,6 +21,7 @@ from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import Dim
 from tonnx.ir.size_expressions import derived_sizes
+from tonnx.lowering.ops.special import logarithm
 
 SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 """A number that is known only at run time."""
@@ -121,14 +122,6 @@ def _int(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(x, T.INT64)
 
 
-def _log2(op: Builder, x: Any) -> ir.Value:
-    """Exact at powers of two, where models round it up or down."""
-    x = _double(op, x)
-    rough = op.Div(op.Log(x), math.log(2.0))
-    near = op.Round(rough)
-    return op.Where(op.Equal(op.Pow(op.constant(2.0, T.DOUBLE), near), x), near, rough)
-
-
 def _sum(op: Builder, *terms: Any) -> Any:
     """Of terms, or of one list of them: newer PyTorch takes either."""
     return reduce(op.Add, terms[0] if len(terms) == 1 and isinstance(terms[0], (list, tuple)) else terms)
@@ -173,7 +166,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_ite: lambda op, condition, a, b: op.Where(condition, a, b),
     torch.sym_sum: _sum,
     torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
-    torch._sym_log2: _log2,  # type: ignore[attr-defined]
+    torch._sym_log2: lambda op, a: logarithm(op, _double(op, a), 2),  # type: ignore[attr-defined]
     math.floor: lambda op, x: op.cast(op.Floor(x), T.INT64),
     math.ceil: lambda op, x: op.cast(op.Ceil(x), T.INT64),
     math.trunc: _int,
@@ -229,14 +222,18 @@ FUNCTION_OF: dict[str, tuple[Any, bool]] = {
 """By the class of an expression of sizes: the function that it is, and whether that takes two of many arguments."""
 
 
+def held(op: Builder, dims: DimNames, size: Any) -> Any:
+    """A size that is a constant after all, or that a value holds already; None for others, and for other numbers."""
+    if not isinstance(size, torch.SymInt):
+        return None
+    constant = size.node.maybe_as_int()
+    return op.known_size(dims.text(size)) if constant is None else constant
+
+
 def materialise(op: Builder, dims: DimNames, size: Any) -> Any:
     """A symbolic number that stands in the graph as an expression instead of as a node."""
-    constant = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
-    if constant is not None:
-        return constant
-    if isinstance(size, torch.SymInt) and (existing := op.known_size(dims.text(size))) is not None:
-        return existing
-    return _expression(op, dims, size.node.expr)
+    existing = held(op, dims, size)
+    return _expression(op, dims, size.node.expr) if existing is None else existing
 
 
 def _expression(op: Builder, dims: DimNames, expression: Any) -> Any:

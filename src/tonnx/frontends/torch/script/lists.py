@@ -12,13 +12,12 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.script import numbers
 from tonnx.frontends.torch.script.store import holds, link
 from tonnx.frontends.torch.script.values import List, Tensor
-from tonnx.ir.infer import same_dims
+from tonnx.ir.infer import joined_dims, same_dims
 from tonnx.lowering.regions.forms import is_number, number_dtype
 from tonnx.lowering.regions.lists import (
     DynamicList,
     as_number,
     gathered,
-    joined_dims,
     number_value,
     shape_of,
 )

@@ -19,6 +19,7 @@ from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators import symbolic_sizes
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
+from tonnx.ir.infer import as_constant as as_constant
 from tonnx.lowering.regions.forms import is_number
 from tonnx.lowering.rules import rule_for
 
@@ -63,13 +64,6 @@ def compute(op: Builder, kind: str, arguments: Sequence[Any]) -> Any:
         return _at_once(kind, function, arguments)
     result = _at_run_time(op, kind, function, arguments)
     return tuple(map(_number, result)) if isinstance(result, tuple) else _named(op, kind, arguments, result)
-
-
-def as_constant(thing: Any) -> Any:
-    """A number that turned out to be constant, as Python's."""
-    if isinstance(thing, ir.Value) and thing.const_value is not None and thing.const_value.size == 1:
-        return thing.const_value.numpy().reshape(-1)[0].item()
-    return thing
 
 
 def _at_once(kind: str, function: Callable[..., Any], arguments: Sequence[Any]) -> Any:

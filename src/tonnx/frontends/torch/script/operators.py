@@ -11,7 +11,7 @@ import onnx_ir as ir
 import torch
 
 from tonnx.errors import LoweringError, UnsupportedArgument
-from tonnx.frontends.torch.operators.bind import DTYPES, bind, convert
+from tonnx.frontends.torch.operators.bind import DTYPES, bind, convert, kind_of
 from tonnx.frontends.torch.script import decompose, dtypes, lists, queries, special
 from tonnx.frontends.torch.script.store import link
 from tonnx.frontends.torch.script.values import Dict, List, Maybe, Object, Tensor
@@ -87,7 +87,7 @@ def operator_of(schema_text: str) -> Operator:
     arguments = tuple(
         Argument(
             a.name,
-            _kind(str(a.type)),
+            kind_of(a.type),
             "ScalarType" in str(a.real_type),
             a.alias_info is not None and a.alias_info.is_write,
         )
@@ -96,11 +96,6 @@ def operator_of(schema_text: str) -> Operator:
     returns = tuple(str(r.type) for r in schema.returns)
     aliases = any(r.alias_info is not None and not r.alias_info.is_write for r in schema.returns)
     return Operator(target, namespace, name, overload, arguments, returns, aliases)
-
-
-def _kind(text: str) -> str:
-    text = text.replace("Optional[", "").replace("?", "").rstrip("]")
-    return "Scalar" if text in ("number", "Scalar") else text
 
 
 def call(walk: ScriptWalk, operator: Operator, arguments: list[Any]) -> Any:

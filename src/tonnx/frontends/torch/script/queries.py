@@ -23,6 +23,7 @@ from tonnx.frontends.torch.script.values import (
 )
 from tonnx.ir import facts
 from tonnx.ir.build import T
+from tonnx.ir.infer import known_number
 from tonnx.lowering.complex import is_complex
 from tonnx.lowering.regions.forms import UNSET, is_number
 from tonnx.lowering.regions.lists import DynamicList, as_number
@@ -90,8 +91,7 @@ def item(walk: ScriptWalk, node: Any, tensor: Any) -> Any:
     dtypes |= {"aten::FloatImplicit": T.DOUBLE, "aten::Bool": T.BOOL}
     own = T.DOUBLE if is_float(value.dtype) else T.BOOL if value.dtype == T.BOOL else T.INT64
     to = dtypes.get(node.kind(), own)
-    if value.const_value is not None and value.const_value.size == 1:
-        number = value.const_value.numpy().reshape(-1)[0]
+    if (number := known_number(value)) is not None:
         return {T.INT64: int, T.DOUBLE: float, T.BOOL: bool}[to](number)
     op = walk.op
     before = number_in(value)
