@@ -23,8 +23,7 @@ from tests.legalise.oracle import Case, Verdict, all_cases, expanded_cases, old_
 from tonnx.ir.schema import history, operators
 from tonnx.ir.target import CANON, OLDEST, OLDEST_RUN
 from tonnx.legalise.rules import load
-from tonnx.legalise.schemas import step_down, step_up
-from tonnx.legalise.table import Step
+from tonnx.legalise.table import Step, step_down, step_up
 
 TARGETS = (1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 15, 17, 18, 20, 21, 23, 24, 26)
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "opsets.md"

@@ -13,7 +13,7 @@ from tonnx.errors import RetargetError
 from tonnx.ir.schema import history, operators
 from tonnx.ir.target import CANON, OLDEST
 from tonnx.legalise.rules import load
-from tonnx.legalise.schemas import step_down, step_up
+from tonnx.legalise.table import step_down, step_up
 
 X = random(3, 4)
 

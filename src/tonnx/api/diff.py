@@ -14,8 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from tonnx.api.request import check_options
-from tonnx.comparing.changes import Change, changes
-from tonnx.comparing.page import page
+from tonnx.comparing.changes import Change, changes, page
 from tonnx.errors import InvalidArgument, TonnxError
 from tonnx.io import read as reading
 from tonnx.io import write

@@ -73,8 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from tonnx.cli.console import Console, stdout_to_stderr
-    from tonnx.cli.postpone import postpone_sympy
-    from tonnx.cli.terminate import Terminated, sigterm_raises
+    from tonnx.cli.process import Terminated, postpone_sympy, sigterm_raises
     from tonnx.errors import TonnxError
 
     console = Console(quiet=options.quiet, json=options.json, verbose=options.verbose)

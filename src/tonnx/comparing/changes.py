@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
+from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
@@ -206,3 +208,24 @@ def _renamed(matching: Matching) -> Iterator[Change]:
         told = ", ".join(f"{x.name} → {y.name}" for x, y in inside[:3])
         more = f" and {len(inside) - 3} more" if len(inside) > 3 else ""
         yield Change("renamed", f"{told}{more}", count=len(inside))
+
+
+def page(title: str, changes: Sequence[Change], numeric: Sequence[str]) -> str:
+    """The changes between two files as one HTML page that needs no network."""
+    rows = "\n".join(
+        f'<tr class="{change.kind}"><td>{change.kind}<td><code>{escape(change.what)}</code>'
+        f"<td>{escape(change.module)}<td>{escape(change.source)}"
+        for change in changes
+    )
+    count = len(changes)
+    figures = "".join(f"<li><code>{escape(line)}</code>" for line in numeric)
+    parts = {
+        "title": escape(title),
+        "summary": f"{count} change{'s' if count != 1 else ''}" if count else "nothing changed",
+        "rows": rows,
+        "numeric": f"<h2>Run on the same inputs</h2><ul>{figures}</ul>" if figures else "",
+    }
+    text = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    for name, value in parts.items():
+        text = text.replace("{{" + name + "}}", value)
+    return text

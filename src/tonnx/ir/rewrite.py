@@ -143,6 +143,18 @@ def builder_of(model: ir.Model) -> Builder:
     return Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports.get("", 0))
 
 
+def remove_dead(model: ir.Model) -> int:
+    """Remove unused nodes, inner graphs first (they may hold the last use of an outer value), then initializers."""
+    removed = 0
+    for graph in reversed(all_graphs(model)):
+        for node in reversed(graph):
+            if not any(output.uses() or output.is_graph_output() for output in node.outputs):
+                graph.remove(node, safe=True)
+                removed += 1
+    drop_unread(model)
+    return removed
+
+
 def drop_unread(model: ir.Model) -> None:
     """Take out the initializers that nobody reads any more."""
     for graph in all_graphs(model):

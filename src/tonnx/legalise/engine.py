@@ -29,8 +29,7 @@ from tonnx.ir.target import Target
 from tonnx.legalise import types
 from tonnx.legalise.node_view import Blocked, NodeView
 from tonnx.legalise.rules import load
-from tonnx.legalise.schemas import step_down, step_up
-from tonnx.legalise.table import SUBSTITUTES, Step
+from tonnx.legalise.table import SUBSTITUTES, Step, step_down, step_up
 from tonnx.targets import Profile
 
 

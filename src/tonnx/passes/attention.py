@@ -18,8 +18,7 @@ from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of, known_number, same_dims
 from tonnx.ir.infer.dims import ints_in
 from tonnx.ir.operands import attribute, attributes_in
-from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.dead import remove_dead
+from tonnx.ir.rewrite import remove_dead, replace_node, rewrite_each
 from tonnx.passes.match import made_by, only_reader
 
 _HEADS_FIRST = (0, 2, 1, 3)

@@ -24,10 +24,9 @@ from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import dims_of, same_dim, same_dims
 from tonnx.ir.operands import attribute, attribute_of, attributes_in
 from tonnx.ir.restrictions import GROUPED_ATTENTION, MICROSOFT
-from tonnx.ir.rewrite import builder_of, replace_node
+from tonnx.ir.rewrite import builder_of, remove_dead, replace_node
 from tonnx.passes.attention import Ending, flat_operand, has_fixed_heads
 from tonnx.passes.attention_masks import conditions, is_causal
-from tonnx.passes.dead import remove_dead
 from tonnx.passes.match import made_by
 
 _FLOATS = (T.FLOAT, T.FLOAT16)

@@ -13,8 +13,7 @@ from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import constant, dims_of
 from tonnx.ir.operands import attribute, attribute_of
 from tonnx.ir.restrictions import MICROSOFT
-from tonnx.ir.rewrite import replace_node, rewrite_each
-from tonnx.passes.dead import remove_dead
+from tonnx.ir.rewrite import remove_dead, replace_node, rewrite_each
 
 _BITS = {T.INT4: 4, T.UINT4: 4, T.INT8: 8, T.UINT8: 8}
 _SMALLEST_BLOCK = 16

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from tonnx.ir.rewrite import no_collection
+from tonnx.ir.rewrite import no_collection, remove_dead
 from tonnx.ir.target import CANON, ORT
 from tonnx.passes.attention import recognise_caches
 from tonnx.passes.batches import keep_batches
@@ -16,7 +16,6 @@ from tonnx.passes.common import merge_common
 from tonnx.passes.constants import fold_constants, merge_equal_initializers
 from tonnx.passes.conv_bn import fuse_conv_bn as fuse
 from tonnx.passes.counting import pick_nothing
-from tonnx.passes.dead import remove_dead
 from tonnx.passes.joined_products import join_products
 from tonnx.passes.noops import remove_noops
 from tonnx.passes.padded_conv import fuse_padding

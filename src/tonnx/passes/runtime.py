@@ -10,11 +10,11 @@ from collections import Counter
 import onnx_ir as ir
 
 from tonnx.ir.domains import complete
+from tonnx.ir.rewrite import remove_dead
 from tonnx.ir.target import ORT
 from tonnx.passes.attention import flatten_heads
 from tonnx.passes.attention_masks import be_causal, drop_zeros
 from tonnx.passes.contrib import use_contrib_operators
-from tonnx.passes.dead import remove_dead
 from tonnx.passes.integer_relu import clip_integers
 from tonnx.passes.kernels import Touched, use_kernels_of, use_ort_kernels
 from tonnx.passes.matmul_nbits import use_matmul_nbits

@@ -16,9 +16,8 @@ from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of, same_dim
 from tonnx.ir.infer.dims import sizes_in
 from tonnx.ir.operands import attribute
-from tonnx.ir.rewrite import all_graphs, names_in, replace_node
+from tonnx.ir.rewrite import all_graphs, names_in, remove_dead, replace_node
 from tonnx.passes.constants import fold_constants
-from tonnx.passes.dead import remove_dead
 
 _OF_SIZES = frozenset(("Shape", "Size", "Gather", "Slice", "Squeeze", "Unsqueeze", "Concat", "Cast"))
 """Operators that hand sizes on."""
