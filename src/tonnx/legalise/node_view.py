@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx_ir as ir
@@ -19,6 +19,16 @@ class Blocked(Exception):
     def __init__(self, reason: str) -> None:
         self.reason = reason
         super().__init__(reason)
+
+
+Thing = TypeVar("Thing")
+
+
+def known(thing: Thing | None, otherwise: str) -> Thing:
+    """Something without which a rule cannot work; ``otherwise`` says what is not known."""
+    if thing is None:
+        raise Blocked(otherwise)
+    return thing
 
 
 class NodeView:
@@ -42,10 +52,7 @@ class NodeView:
         raise KeyError(f"{self.op_type}-{self.signature.since} has no input {name!r}")
 
     def need(self, name: str) -> ir.Value:
-        value = self[name]
-        if value is None:
-            raise Blocked(f"its input {name} is missing")
-        return value
+        return known(self[name], f"its input {name} is missing")
 
     @property
     def inputs(self) -> list[ir.Value | None]:
@@ -70,10 +77,9 @@ class NodeView:
         value = self[name]
         if value is None:
             return None
-        array = constant_of(value)
-        if array is None:
-            raise Blocked(f"its input {name} is computed at run time, and is an attribute in older versions")
-        return array
+        return known(
+            constant_of(value), f"its input {name} is computed at run time, and is an attribute in older versions"
+        )
 
     def ints(self, name: str) -> list[int] | None:
         array = self.const(name)
@@ -81,19 +87,13 @@ class NodeView:
 
     def rank(self, name: str) -> int:
         """The rank of an input, without which this rule cannot work."""
-        value = self.need(name)
-        if value.shape is None:
-            raise Blocked(f"the rank of its input {name} is not known")
-        return value.shape.rank()
+        return known(self.need(name).shape, f"the rank of its input {name} is not known").rank()
 
     def dims(self, name: str) -> Dims | None:
         return dims_of(self[name])
 
     def dtype(self, name: str) -> ir.DataType:
-        value = self.need(name)
-        if value.dtype is None:
-            raise Blocked(f"the element type of its input {name} is not known")
-        return value.dtype
+        return known(self.need(name).dtype, f"the element type of its input {name} is not known")
 
     def used(self, index: int) -> bool:
         outputs = self.node.outputs

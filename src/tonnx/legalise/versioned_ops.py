@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, Size, T
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of, number_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known, number_of
 
 # What came with which opset.
 _AXES_INPUT = 18
@@ -73,9 +73,7 @@ def cut(op: Builder, x: ir.Value, axis: int, start: Size, end: Size = END, step:
 
 def number(op: Builder, value: float, like: ir.Value) -> ir.Value:
     """A scalar of the dtype of another value."""
-    if like.dtype is None:
-        raise Blocked(f"the element type of {like.name} is not known")
-    return op.constant(value, like.dtype)
+    return op.constant(value, known(like.dtype, f"the element type of {like.name} is not known"))
 
 
 def arange(op: Builder, count: Size) -> ir.Value:
@@ -146,9 +144,7 @@ def select(op: Builder, condition: ir.Value, a: ir.Value, b: ir.Value) -> ir.Val
     """
     if op.opset >= 9:
         return op.Where(condition, a, b)
-    dtype = a.dtype
-    if dtype is None:
-        raise Blocked(f"the element type of {a.name} is not known")
+    dtype = known(a.dtype, f"the element type of {a.name} is not known")
     if dtype == T.BOOL:
         return op.Or(op.And(condition, a), op.And(op.Not(condition), b))
     chosen = op.Cast(condition, to=int(dtype))

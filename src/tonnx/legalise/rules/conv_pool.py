@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder
-from tonnx.legalise.node_view import Blocked, NodeView
+from tonnx.legalise.node_view import Blocked, NodeView, known
 from tonnx.legalise.table import down, same
 from tonnx.legalise.versioned_ops import END
 
@@ -86,9 +86,7 @@ class Window:
 
 
 def _spatial(node: NodeView) -> list[int | ir.SymbolicDim]:
-    dims = node.dims("X")
-    if dims is None:
-        raise Blocked("the rank of its input is not known")
+    dims = known(node.dims("X"), "the rank of its input is not known")
     return dims[2:]
 
 

@@ -9,7 +9,7 @@ from tonnx.ir.build import Builder, T
 from tonnx.ir.fold import LIMIT
 from tonnx.ir.schema import signature
 from tonnx.legalise.axes import never_negative
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of, number_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known, number_of
 from tonnx.legalise.table import attributes_go, down
 from tonnx.legalise.versioned_ops import FLOATS, arange, at_most, fixed, number, select, unsqueeze
 
@@ -131,9 +131,7 @@ def expand(op: Builder, node: NodeView) -> ir.Value:
             return op.Identity(x)
         return op.Tile(x, repeats) if any(r != 1 for r in repeats) else op.Identity(x) if x is node["input"] else x
     dtype = node.dtype("input")
-    rank = fixed(shape, 0)
-    if rank is None:
-        raise Blocked("the rank of its result is not known")
+    rank = known(fixed(shape, 0), "the rank of its result is not known")
     ones = op.constant(np.ones([1] * rank, np.float32), dtype if dtype != T.BOOL else T.INT32)
     spread = op.Tile(ones, shape) if rank else ones
     return op.cast(op.Mul(op.cast(x, T.INT32) if dtype == T.BOOL else x, spread), dtype)

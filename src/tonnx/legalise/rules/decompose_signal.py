@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known
 from tonnx.legalise.table import down, up
 from tonnx.legalise.versioned_ops import arange, cut, evaluated, fixed, split, squeeze, unsqueeze
 
@@ -36,9 +36,7 @@ def window(op: Builder, node: NodeView) -> ir.Value:
 @down("MelWeightMatrix", 17)
 def mel_weight_matrix(op: Builder, node: NodeView) -> ir.Value:
     """A constant, when its inputs are."""
-    matrix = evaluated(node)
-    if matrix is None:
-        raise Blocked("its inputs are computed at run time, and nothing older makes mel weights")
+    matrix = known(evaluated(node), "its inputs are computed at run time, and nothing older makes mel weights")
     return op.constant(matrix)
 
 

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import broadcast, dims_of, same_dims
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known
 from tonnx.legalise.table import UP, attributes_become_inputs, down, same, up
 from tonnx.legalise.versioned_ops import arange
 
@@ -243,9 +243,7 @@ def constant_dense(op: Builder, node: NodeView) -> None:
 @down("Constant", 9)
 def constant_float(op: Builder, node: NodeView) -> ir.Value | None:
     """Before 9 only floats are constants; initializers can be anything, but a function has none."""
-    array = constant_of(node.node.outputs[0])
-    if array is None:
-        raise Blocked("its value is a parameter of the enclosing function")
+    array = known(constant_of(node.node.outputs[0]), "its value is a parameter of the enclosing function")
     dtype = T.from_numpy(array.dtype)
     if dtype in (T.FLOAT16, T.FLOAT, T.DOUBLE):
         return None

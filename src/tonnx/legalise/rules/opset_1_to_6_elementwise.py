@@ -12,7 +12,7 @@ import onnx_ir as ir
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import UNKNOWN, Dims, same_dim
 from tonnx.legalise.broadcast import equal_shapes, limited, with_number, without_axes
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of, schema_default
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known, schema_default
 from tonnx.legalise.table import DOWN, attributes_go, down, impossible, same, up
 
 # Broadcasting
@@ -89,9 +89,7 @@ def prelu_per_channel(op: Builder, node: NodeView) -> ir.Value:
     Before 7 it can also be one a channel, but onnx's version converter takes that for the last axis.
     """
     x, slope = node.need("X"), node.need("slope")
-    dims = node.dims("slope")
-    if dims is None:
-        raise Blocked("the shape of its slope is not known")
+    dims = known(node.dims("slope"), "the shape of its slope is not known")
     if all(dim == 1 for dim in dims):
         return op.PRelu(x, _as_vector(op, slope))
     # max(x, 0) − slope·max(−x, 0)
@@ -129,9 +127,7 @@ def gemm_broadcast(op: Builder, node: NodeView) -> ir.Value:
     """C is broadcast on request, and only as a row or as one number."""
     a, b, c = (node.need(name) for name in ("A", "B", "C"))
     attributes = node.attributes()
-    dims = node.dims("C")
-    if dims is None:
-        raise Blocked("the shape of C is not known")
+    dims = known(node.dims("C"), "the shape of C is not known")
     result = _gemm_shape(node)
     if len(dims) == 2 and all(same_dim(d, r) for d, r in zip(dims, result, strict=True)):
         return op.Gemm(a, b, c, **attributes)
@@ -168,9 +164,7 @@ def cast_to_name(op: Builder, node: NodeView) -> None:
 def cast_to_number(op: Builder, node: NodeView) -> None:
     """The word becomes a number."""
     name = node.attr("to")
-    dtype = {dtype.name: dtype for dtype in T}.get(name.upper())
-    if dtype is None:
-        raise Blocked(f"there is no type {name!r}")
+    dtype = known({dtype.name: dtype for dtype in T}.get(name.upper()), f"there is no type {name!r}")
     node.node.attributes.add(ir.AttrInt64("to", int(dtype)))
 
 

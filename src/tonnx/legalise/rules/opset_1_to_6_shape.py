@@ -7,7 +7,7 @@ import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Size, T
 from tonnx.ir.infer import Dims, dims_of, same_dim, same_dims
-from tonnx.legalise.node_view import Blocked, NodeView, constant_of
+from tonnx.legalise.node_view import Blocked, NodeView, constant_of, known
 from tonnx.legalise.table import DOWN, down, same, up
 from tonnx.legalise.versioned_ops import counted_by_loop
 
@@ -72,9 +72,7 @@ def _ones_between(before: Dims, after: Dims) -> tuple[list[int] | None, list[int
 @up("Reshape", 5)
 def reshape_input(op: Builder, node: NodeView) -> ir.Value:
     """The shape becomes an input."""
-    shape = node.attr("shape")
-    if shape is None:
-        raise Blocked("it says no shape")
+    shape = known(node.attr("shape"), "it says no shape")
     return op.Reshape(node["data"], np.asarray(shape, dtype=np.int64))
 
 
@@ -153,9 +151,7 @@ def split_sizes_attribute(op: Builder, node: NodeView) -> tuple[ir.Value, ...]:
     if axis is None:
         raise Blocked("it says no axis, and version 1 has no default")
     if len(node.inputs) > 1 and (vector := node.inputs[1]) is not None:
-        array = constant_of(vector)
-        if array is None:
-            raise Blocked("its sizes are computed at run time")
+        array = known(constant_of(vector), "its sizes are computed at run time")
         sizes = [int(size) for size in array.reshape(-1)]
     return op.Split(node.inputs[0], axis=axis, split=sizes, _outputs=node.outputs)
 
