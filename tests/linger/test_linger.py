@@ -96,8 +96,10 @@ def test_layers_by_wish() -> None:
         ({}, {"conv1", "conv2", "norm", "relu"}),
     ],
 )
-def test_layers_by_type_and_name(options: dict, quantised: set[str]) -> None:
-    net = trained(linger.init(SuperResolution(), **options))
+@pytest.mark.parametrize("limited", [False, True])
+def test_layers_by_type_and_name(options: dict, quantised: set[str], limited: bool) -> None:
+    net = linger.normalize_layers(SuperResolution()) if limited else SuperResolution()
+    net = trained(linger.init(net, **options))
     assert set(net.tonnx_quant.sites) == quantised
 
 

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 import tonnx
+from tonnx.proof.trials.values import LOUD
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 8)).astype(np.float32)
@@ -73,6 +74,15 @@ def test_what_feeds_a_cancellation_stays_too() -> None:
     model, data = PLANTED["cancellation"]
     result = tonnx.quantize(model, to="fp16", data=data, inputs={"x": data}, keep_io=True)
     assert result.halved is not None and list(result.halved.floats) == ["bad", "a"]
+
+
+def test_faint_results_are_not_made_loud() -> None:
+    """Much larger numbers overflow where those at hand do not, and prove nothing."""
+    model = model_of("a = Mul(x, c) y = Mul(a, c)", c=1e-4)
+    result = tonnx.quantize(model, to="fp16", data=X, inputs={"x": X}, keep_io=True)
+    assert result.verification is not None and result.verification.ok
+    labels = {trial.label for trial in result.verification.trials}
+    assert "negative values" in labels and labels.isdisjoint(LOUD)
 
 
 def test_another_whole_number_is_none_that_is_near() -> None:

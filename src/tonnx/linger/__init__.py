@@ -237,12 +237,21 @@ def _types(types: Any) -> tuple[Any, ...]:
     return () if types is None else tuple(types) if isinstance(types, (tuple, list, set)) else (types,)
 
 
+def _modules(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+    """The model's own: `constrain` has added one that is not."""
+    from tonnx.quant.training.prepare import holder_of
+
+    holder = holder_of(model)
+    added = set() if holder is None else set(holder.modules())
+    return ((name, module) for name, module in model.named_modules() if module not in added)
+
+
 def _of_types(model: torch.nn.Module, types: Any) -> list[str]:
     """The layers of some types, which are classes or their names."""
     wanted = _types(types)
     return [
         name
-        for name, module in model.named_modules()
+        for name, module in _modules(model)
         if name and any(module.__class__.__name__ == t if isinstance(t, str) else isinstance(module, t) for t in wanted)
     ]
 
@@ -250,7 +259,7 @@ def _of_types(model: torch.nn.Module, types: Any) -> list[str]:
 def _others_than(model: torch.nn.Module, types: Any) -> list[str]:
     """Layers without layers inside that are of none of these types; batch normalisations belong to those before."""
     kept = {*_of_types(model, types), *_of_types(model, ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"))}
-    leaves = [name for name, module in model.named_modules() if name and not any(True for _ in module.children())]
+    leaves = [name for name, module in _modules(model) if name and not any(True for _ in module.children())]
     return [name for name in leaves if name not in kept]
 
 

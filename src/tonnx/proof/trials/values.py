@@ -22,6 +22,8 @@ NARROW, RELATIVE = 3.0, 1e-3
 MOST = 1e-2
 """More than this part of the largest value is not put down to rounding in the example, whatever the model does."""
 FAR = "huge values"
+LOUD = ("large values", FAR)
+"""The labels of what is beyond the example's range."""
 WIDE_DRAW = ", wide"
 """How the label of a draw ends that `wide_values` has changed."""
 ZEROS = "zeros"
