@@ -265,7 +265,7 @@ CASES = [
     Case(
         "transformers/UnivNetModel",
         lambda: _univnet(),
-        lambda b, n: (torch.randn(b, n, 16), torch.randn(b, n, 16)),
+        lambda b, n: (torch.randn(b, n, 16), torch.randn(b, n, 8)),
         {"b": _BATCH, "n": (20, 31, 17)},
     ),
     Case(
@@ -343,7 +343,7 @@ def _univnet() -> Any:
 
     return UnivNetModel(
         UnivNetConfig(
-            model_in_channels=16,
+            model_in_channels=8,
             model_hidden_channels=8,
             num_mel_bins=16,
             resblock_kernel_sizes=[3],

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.fftpack
 import torch
+from scipy.fft import next_fast_len
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.functional import one_hot, scaled_dot_product_attention
@@ -115,6 +117,21 @@ def cut_or_not(x: Tensor) -> Tensor:
     return x[:, inner] * 2
 
 
+def of_scipy(x: Tensor) -> tuple[Tensor, ...]:
+    """A long convolution as it is written with transforms, at lengths that SciPy's C functions choose."""
+    n = x.shape[1]
+    lengths = next_fast_len(2 * n - 1), next_fast_len(7 * n, real=True), scipy.fftpack.next_fast_len(2 * n + 1)
+    rows = [torch.fft.irfft(torch.fft.rfft(x, m, dim=1).square(), m, dim=1) for m in lengths]
+    return *(row[:, :n] for row in rows), *(F.pad(x, (0, 0, 0, m - n)) for m in lengths)
+
+
+def ramps_of_any_dtype(x: Tensor) -> Tensor:
+    n = x.shape[1]
+    places = torch.linspace(0, n - 1, n, dtype=torch.int64) + torch.linspace(0, 3 * n, n, dtype=torch.int32)
+    turns = torch.linspace(0, n - 1, n, dtype=torch.complex64) * 1j / n
+    return x * places[:, None] + (turns.exp() * torch.linspace(0, 1, 1, dtype=torch.complex64)).real[:, None]
+
+
 class ByName(nn.Module):
     """Functions of C that its module has imported."""
 
@@ -180,7 +197,7 @@ MODELS: list[Any] = [
     Idiom(Drawn), Idiom(made_into_tensors), Idiom(scaled_and_filled),
     Idiom(lists_of_places), Idiom(written_row_by_row), Idiom(cut_or_not, sizes=((2, 6), (3, 8), (1, 5))),
     Idiom(cut_or_not, sizes=((2, 8), (3, 6), (1, 5))), Idiom(ByName), Idiom(by_name), Idiom(MadeOnce),
-    Idiom(attention_after_padding),
+    Idiom(attention_after_padding), Idiom(of_scipy, sizes=((2, 6), (3, 9), (1, 5), (2, 13))), Idiom(ramps_of_any_dtype),
     Idiom(max_over_time), Idiom(halves), Idiom(half_windows), Idiom(classes), Idiom(pairs), Idiom(diagonals),
     Idiom(logarithmic), Idiom(of_numpy), Idiom(of_python, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 16))),
     Idiom(whole_quotients, sizes=((2, 6), (3, 9), (1, 5), (2, 8), (2, 12))),

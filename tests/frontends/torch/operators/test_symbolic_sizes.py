@@ -18,6 +18,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, Stateles
 
 from tonnx.errors import LoweringError
 from tonnx.frontends.torch.operators import symbolic_sizes
+from tonnx.frontends.torch.operators.fast_lengths import fast_length
 from tonnx.io import write
 from tonnx.ir.build import Builder, Names
 from tonnx.passes import clean_up
@@ -95,6 +96,7 @@ ROWS: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (math.pow, ("n", "m")),
     (builtins.round, ("n/2",)),
     (builtins.round, ("n/8", 1)),
+    *((fast_length, ("n*m", prime)) for prime in (5, 11)),
 ]
 
 
@@ -105,6 +107,7 @@ def argument(text: Any, n: Any, m: Any, call: Callable[..., Any]) -> Any:
     less, minus = (lambda: call(operator.sub, n, m)), {"n": n, "m": m}
     forms: dict[Any, Callable[[], Any]] = {
         "n-m": less,
+        "n*m": lambda: call(operator.mul, n, m),
         "n/2": lambda: call(operator.truediv, n, 2),
         "n/8": lambda: call(operator.truediv, n, 8),
         "(n-m)/2": lambda: call(operator.truediv, less(), 2),

@@ -25,7 +25,7 @@ from tonnx.frontends.torch.call.plain import PlainModule, original_of
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.record import Declined, Recording
-from tonnx.frontends.torch.capture.size_branches import allowed_sizes, elements, example_sizes
+from tonnx.frontends.torch.capture.tried_sizes import allowed_sizes, elements, example_sizes
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import replaying, source_of
 

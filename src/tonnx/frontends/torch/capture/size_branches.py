@@ -7,12 +7,11 @@ one, other sizes are captured. Where no side serves, the function has to be rewr
 
 from __future__ import annotations
 
+import contextlib
 import linecache
-import math
 import time
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain, islice, permutations
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,8 +25,18 @@ from tonnx.frontends.torch.call.example import grow, resized
 from tonnx.frontends.torch.call.signature import ModelCall
 from tonnx.frontends.torch.call.state import state_kept
 from tonnx.frontends.torch.capture.explain import Frozen, Spot
-from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, definitions, evaluated, roots, written_out
+from tonnx.frontends.torch.capture.patches.short_sizes import Definitions, evaluated, roots, written_out
 from tonnx.frontends.torch.capture.program import Captured, describe
+from tonnx.frontends.torch.capture.said_shapes import Misnamed, forget_sizes, is_shape, said_shapes
+from tonnx.frontends.torch.capture.tried_sizes import (
+    ELEMENTS,
+    LARGEST,
+    allowed_sizes,
+    beyond_the_edge,
+    elements,
+    example_sizes,
+    otherwise,
+)
 from tonnx.frontends.torch.reference.eager import to_numpy
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import shorten
@@ -52,10 +61,7 @@ Tracer = Callable[[Captured], ShapedTrace]
 _TRIED = 4  # conditions that are looked at in any case; every one costs a run of the model
 _SECONDS = 2.0  # for more of them
 _FAILING = 2  # runs that fail; from then on only multiples of the example's sizes are tried
-_LARGEST = 4096  # a size at which the model is run to see whether it goes another way; or that of the example
-_TIMES = 8  # times that
 _FACTORS = (2, 3, 4, 6, 8, 16, 64, 256)  # by how much sizes are grown so that none is 1 inside of the model
-_ELEMENTS = 1 << 20  # of the inputs that are grown by so much; or 16 by 16 times those of the example
 _RTOL, _ATOL = 1e-3, 1e-4  # the proof looks closer; the same kernels of PyTorch run both
 
 
@@ -113,7 +119,8 @@ def unsettled(
 
     What could not be looked at, since the model itself fails at such sizes, is told in ``notes``.
     """
-    if not froze.decided and not froze.assumed and not froze.ones:
+    ranges = program.range_constraints.values()
+    if not (froze.decided or froze.assumed or froze.ones or any(map(_is_limited, ranges))):
         return []
     try:
         captured = describe(program, call)
@@ -123,9 +130,14 @@ def unsettled(
     looks = _Looks(model, call, captured, defined, trace)
     for condition in _conditions(froze, captured):
         looks.at(condition)
+    looks.beyond_limits()
     notes += looks.notes
     ones = {size.xreplace(captured.tied): spot for size, spot in froze.ones.items()}
     return [*looks.guilty(), *_single(model, call, captured, ones, defined, trace)]
+
+
+def _is_limited(bounds: Any) -> bool:
+    return any(bound.is_Integer and 2 < bound < 2**31 for bound in (bounds.lower, bounds.upper))
 
 
 @dataclass(frozen=True)
@@ -187,13 +199,13 @@ class _Looks:
         here = [branch.sizes for branch in self.branches if branch.spot == condition.spot]
         # A number may have been read on a side of a branch that few of the sizes take at which it is another.
         once = condition.number is None
-        if any(map(flips, here)) or (once and any(_beyond_the_edge(flips, sizes, involved) for sizes in telling)):
+        if any(map(flips, here)) or (once and any(beyond_the_edge(flips, sizes, involved) for sizes in telling)):
             return
         if len(self._looked) >= _TRIED and time.perf_counter() > self._until:
             self._note(f"{_place(condition.spot)}: whether other sizes go another way here was not looked at")
             return
         failures: list[str] = []
-        for sizes in _otherwise(condition.expression, involved, flips, self.call, self._failing < _FAILING):
+        for sizes in otherwise(condition.expression, involved, flips, self.call, self._failing < _FAILING):
             try:
                 if differ := self._differ(sizes):
                     self.branches.append(OneSided(condition.spot, sizes, self._why(condition)))
@@ -206,6 +218,16 @@ class _Looks:
                 failures.append(f"the other side, at {at}, is not in the file: the model itself fails there ({error})")
         if failures and len(self.notes) < _TRIED:
             self._note(f"{_place(condition.spot)}: {failures[0]}")
+
+    def beyond_limits(self) -> None:
+        """What torch made a limit of, since it holds in the example, may be no more than the shape of a slice there."""
+        example = example_sizes(self.call)
+        asked = {dim.name: dim.limits for leaf in self.call.leaves for dim in leaf.dynamic.values()}
+        for name, (low, high) in self.captured.limits.items():
+            next_ones = [low - 1] * (low > asked[name][0]) + ([] if high in (None, asked[name][1]) else [high + 1])
+            for n in next_ones:
+                with contextlib.suppress(ModelFails):  # most often; and a program that is wrong there, the proof finds
+                    self._differ({**example, name: n})
 
     def guilty(self) -> list[OneSided]:
         """Without those at whose sizes others are otherwise, too, that make a difference without them.
@@ -226,8 +248,12 @@ class _Looks:
         for looked, differ in self._looked:
             if looked == sizes:
                 return differ
-        differ = differs(self.model, self.call, self.trace(self.captured), self.captured, sizes)
+        symbols = {symbol: sympy.Integer(sizes[name]) for symbol, name in self.captured.names.items()}
+        misnamed: Misnamed = {}
+        differ = differs(self.model, self.call, self.trace(self.captured), self.captured, sizes, symbols, misnamed)
         self._looked.append((sizes, differ))
+        if not differ and misnamed:
+            forget_sizes(self.captured.program, misnamed)
         return differ
 
     def _why(self, condition: _Condition) -> str:
@@ -276,8 +302,8 @@ def _single(
         values = {symbol: sympy.Integer(sizes[name]) for symbol, name in captured.names.items()}
         if (
             not allowed(sizes)
-            or max(sizes.values()) > _LARGEST
-            or elements(call, sizes) > max(_ELEMENTS, 256 * elements(call, example))
+            or max(sizes.values()) > LARGEST
+            or elements(call, sizes) > max(ELEMENTS, 256 * elements(call, example))
             or any(evaluated(defined, size, values) == 1 for size in ones)
         ):
             continue
@@ -333,120 +359,6 @@ def left_open(
     return unsettled(model, call, program, froze, [], trace)
 
 
-def _otherwise(
-    expression: Any, names: list[str], flips: Callable[[dict[str, int]], bool], call: ModelCall, any_size: bool
-) -> Iterator[dict[str, int]]:
-    """Sizes near the example's at which a condition is not what it was.
-
-    One that differs; one that is a multiple or half, for a model that takes no others; and all of them so.
-    """
-    example, allowed, thresholds = example_sizes(call), allowed_sizes(call), _thresholds(expression)
-    near = [{**example, name: n} for name in names for n in _near(example[name], thresholds)]
-    inside = (sizes for sizes in near if _beyond_the_edge(flips, sizes, names))
-    multiples = ({**example, name: int(k * example[name])} for k in (2, 3, 4, 0.5) for name in names)
-    proportional = ({name: int(k * n) for name, n in example.items()} for k in (2, 0.5))
-    far = (sizes for name in names for sizes in _far(example, name, flips, call)) if any_size else ()
-    together = _together(example, names, expression, call) if any_size else ()
-    given: list[dict[str, int]] = []
-    for candidates in (chain(inside, near) if any_size else (), multiples, proportional, far, together):
-        if candidates in (far, together) and given:
-            return
-        chosen = (sizes for sizes in candidates if allowed(sizes) and flips(sizes) and sizes not in given)
-        for sizes in islice(chosen, 1):
-            given.append(sizes)
-            yield sizes
-
-
-def _beyond_the_edge(flips: Callable[[dict[str, int]], bool], sizes: dict[str, int], names: list[str]) -> bool:
-    """Whether a condition is otherwise there and all around: at the edge both sides often do the same (no padding)."""
-    around = ({**sizes, name: sizes[name] + step} for name in names for step in (-1, 1))
-    return all(sizes[name] > 1 for name in names) and flips(sizes) and all(map(flips, around))
-
-
-def _far(
-    example: dict[str, int], name: str, flips: Callable[[dict[str, int]], bool], call: ModelCall
-) -> Iterator[dict[str, int]]:
-    """The smallest size that decides otherwise, of those that are many times the example's, up to some elements."""
-    low = _TIMES * example[name]
-    for high in (2 * low, 4 * low, 8 * low):
-        if elements(call, {**example, name: high}) > _ELEMENTS:
-            return
-        if flips({**example, name: high}):
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if flips({**example, name: middle}) else (middle, high)
-            yield {**example, name: high}
-            return
-        low = high
-
-
-def _together(example: dict[str, int], names: list[str], expression: Any, call: ModelCall) -> Iterator[dict[str, int]]:
-    """Sizes that no single dimension comes to, of an equation of several: ``h * w == 16``, or ``(h // 4) * w == 48``.
-
-    Squares first: pictures are made so, and ``h == w`` may be asked next.
-    """
-    if len(names) < 2 or not expression.has(sympy.Eq, sympy.Ne):
-        return
-    for n in range(2, _LARGEST):
-        sizes = {**example, **dict.fromkeys(names, n)}
-        if elements(call, sizes) > _ELEMENTS:
-            break
-        yield sizes
-    for product in _thresholds(expression):
-        factors = [n for n in range(2, min(product, _LARGEST)) if product % n == 0]
-        pairs = [{**example, one: n, other: product // n} for n in factors for one, other in permutations(names, 2)]
-        yield from (sizes for sizes in pairs if elements(call, sizes) <= _ELEMENTS)
-
-
-def _shapes(captured: Captured, symbols: dict[sympy.Symbol, sympy.Integer]) -> dict[str, list[Any]]:
-    """By the name of a tensor: the sizes that the program says it has there; None for what only the run knows."""
-    shapes = {}
-    at = {**{symbol: size.xreplace(symbols) for symbol, size in captured.tied.items()}, **symbols}
-    for node in captured.program.graph.nodes:
-        if node.op == "call_function" and isinstance(fake := node.meta.get("val"), torch.Tensor):
-            sizes = [
-                n if type(n) is int else evaluated(definitions(n.node.shape_env), n.node.expr, at) for n in fake.shape
-            ]
-            shapes[node.name] = [int(n) if sympy.sympify(n).is_Integer else None for n in sizes]
-    return shapes
-
-
-def _is_shape(shape: tuple[int, ...], said: list[Any]) -> bool:
-    return len(shape) == len(said) and all(size in (None, n) for n, size in zip(shape, said, strict=True))
-
-
-def allowed_sizes(call: ModelCall) -> Callable[[dict[str, int]], bool]:
-    """Whether sizes are within the limits that the user gave."""
-    limits = {dim.name: dim.limits for leaf in call.leaves for dim in leaf.dynamic.values()}
-
-    def allowed(sizes: dict[str, int]) -> bool:
-        return all(low <= sizes[name] and (high is None or sizes[name] <= high) for name, (low, high) in limits.items())
-
-    return allowed
-
-
-def example_sizes(call: ModelCall) -> dict[str, int]:
-    return {dim.name: leaf.tensor.shape[axis] for leaf in call.leaves for axis, dim in leaf.dynamic.items()}
-
-
-def elements(call: ModelCall, sizes: dict[str, int]) -> int:
-    shapes = [{**dict(enumerate(leaf.tensor.shape)), **{a: sizes[d.name] for a, d in leaf.dynamic.items()}}
-              for leaf in call.leaves]  # fmt: skip
-    return sum(math.prod(shape.values()) for shape in shapes)
-
-
-def _thresholds(expression: Any) -> list[int]:
-    """The numbers in a condition: it may change at them, however far from the example they are."""
-    return sorted({abs(int(n)) for n in expression.atoms(sympy.Integer)})
-
-
-def _near(size: int, thresholds: list[int]) -> Iterator[int]:
-    near = (size + 1, size - 1, size + 2, size - 2, 2 * size, size + 3, 3 * size, size // 2, 4 * size, _TIMES * size)
-    far = [n + d for n in thresholds for d in (0, 1, -1)] + [n * size for n in thresholds]
-    yield from (n for n in (*near, *far) if 1 < n < max(_LARGEST, _TIMES * size + 1))
-    yield from (1, 0)
-
-
 class ModelFails(Exception):
     """The model itself does not run at sizes that were invented for it."""
 
@@ -458,10 +370,12 @@ def differs(
     captured: Captured,
     sizes: dict[str, int],
     symbols: dict[sympy.Symbol, sympy.Integer] | None = None,
+    misnamed: Misnamed | None = None,
 ) -> bool:
     """Whether model and program give something else at these sizes. Raises ModelFails where the model does not run.
 
-    With ``symbols``, their values there, also whether tensors have other shapes than the program says.
+    With ``symbols``, their values there, also whether tensors have other shapes than the program says; or which sizes
+    of which tensors are others is put into ``misnamed``.
     """
     if any(dim.size(sizes) < 0 for leaf in call.leaves for dim in leaf.dynamic.values()):  # a size less others
         raise ModelFails("a size would be negative there")
@@ -481,14 +395,18 @@ def differs(
     names = [node.name for node in outputs[count:] if isinstance(getattr(node, "meta", {}).get("val"), torch.Tensor)]
     values: dict[str, np.ndarray] = {}
     shapes: set[tuple[str, tuple[int, ...]]] = set()
-    said = {} if symbols is None else _shapes(captured, symbols)
+    said = {} if symbols is None else said_shapes(captured, symbols)
 
     try:
         trace.run(feeds, names, values.__setitem__, lambda name, shape: shapes.add((name, shape)))
     except TonnxError:
         return True
-    if any(name in said and not _is_shape(shape, said[name]) for name, shape in shapes):
+    others = [(name, shape) for name, shape in shapes if name in said and not is_shape(shape, said[name])]
+    if others and (misnamed is None or any(len(shape) != len(said[name]) for name, shape in others)):
         return True
+    for name, shape in others:
+        assert misnamed is not None
+        misnamed[name] = {axis for axis, n in enumerate(shape) if said[name][axis] not in (None, n)}
     if len(names) != len(wanted) or any(name not in values for name in names):
         return False  # an output that is an input as it is
     return not all(  # of random numbers, which are others in every run, only shapes can be compared

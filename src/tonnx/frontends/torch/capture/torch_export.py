@@ -36,13 +36,13 @@ from tonnx.frontends.torch.capture.size_branches import (
     Tracer,
     differs,
     empty_notes,
-    example_sizes,
     left_open,
     other_sizes,
     refusal,
     unsettled,
     without_optional,
 )
+from tonnx.frontends.torch.capture.tried_sizes import example_sizes
 from tonnx.frontends.torch.reference.mode import called
 from tonnx.frontends.torch.source import runs_the_model
 from tonnx.frontends.torch.versions import export

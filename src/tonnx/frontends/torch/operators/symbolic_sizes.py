@@ -17,6 +17,7 @@ import sympy
 import torch
 
 from tonnx.errors import LoweringError
+from tonnx.frontends.torch.operators.fast_lengths import fast_length, fast_lengths
 from tonnx.ir import facts
 from tonnx.ir.build import Builder, T
 from tonnx.ir.infer import Dim
@@ -122,6 +123,11 @@ def _int(op: Builder, x: ir.Value) -> ir.Value:
     return op.cast(x, T.INT64)
 
 
+def _fast_length(op: Builder, least: Any, prime: int) -> ir.Value:
+    lengths = op.constant(fast_lengths(prime), T.INT64)
+    return op.Gather(lengths, op.ReduceSum(op.cast(op.Less(lengths, least), T.INT64), [0], keepdims=1))
+
+
 def _sum(op: Builder, *terms: Any) -> Any:
     """Of terms, or of one list of them: newer PyTorch takes either."""
     return reduce(op.Add, terms[0] if len(terms) == 1 and isinstance(terms[0], (list, tuple)) else terms)
@@ -167,6 +173,7 @@ _FUNCTIONS: dict[Any, Callable[..., Any]] = {
     torch.sym_sum: _sum,
     torch.sym_sqrt: lambda op, a: op.Sqrt(_double(op, a)),
     torch._sym_log2: lambda op, a: logarithm(op, _double(op, a), 2),  # type: ignore[attr-defined]
+    fast_length: _fast_length,
     math.floor: lambda op, x: op.cast(op.Floor(x), T.INT64),
     math.ceil: lambda op, x: op.cast(op.Ceil(x), T.INT64),
     math.trunc: _int,
@@ -212,6 +219,7 @@ FUNCTION_OF: dict[str, tuple[Any, bool]] = {
     "RoundToInt": (round, False),
     "OpaqueUnaryFn_sqrt": (torch.sym_sqrt, False),
     "OpaqueUnaryFn_log2": (torch._sym_log2, False),  # type: ignore[attr-defined]
+    "FastLength": (fast_length, False),
     "Equality": (operator.eq, False),
     "Unequality": (operator.ne, False),
     "StrictLessThan": (operator.lt, False),

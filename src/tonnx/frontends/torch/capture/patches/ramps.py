@@ -22,14 +22,25 @@ def _options(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _linspace(original: Any, start: Any, end: Any, steps: Any = None, **kwargs: Any) -> torch.Tensor:
     """From both ends to the middle, as PyTorch counts."""
     real = not any(isinstance(bound, complex) for bound in (start, end))
-    options = _options(kwargs)
-    if not is_dynamic(steps) or not real or not options.get("dtype", torch.float32).is_floating_point:
+    options = {"dtype": torch.get_default_dtype(), **_options(kwargs)}
+    dtype = options.pop("dtype")
+    if not is_dynamic(steps) and real and dtype.is_complex:
+        return original(start, end, steps, dtype=_COUNTED_IN[dtype], **options).to(dtype)  # type: ignore[no-any-return]
+    if not is_dynamic(steps) or not real:
         return original(start, end, steps, **kwargs)  # type: ignore[no-any-return]
-    places = torch.arange(steps, **{"dtype": torch.get_default_dtype(), **options})
+    places = torch.arange(steps, dtype=_COUNTED_IN.get(dtype, dtype), **options)
     last = places.new_full((), steps) - 1  # a tensor: that sizes are more than 1 is taken for granted of symbols
     step = (end - start) / last.clamp(min=1)
     from_start = (2 * places < last) | (places == 0)
-    return torch.where(from_start, start + step * places, end - step * (last - places))
+    return torch.where(from_start, start + step * places, end - step * (last - places)).to(dtype)
+
+
+_COUNTED_IN = {
+    **dict.fromkeys((torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8), torch.float64),
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+"""Whole numbers are cut afterwards; complex ones have no order, and no rule makes a row of them."""
 
 
 def _logspace(original: Any, start: Any, end: Any, steps: Any = None, base: float = 10.0, **kwargs: Any) -> Any:

@@ -18,7 +18,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
 from tonnx.frontends.patching import Patch
-from tonnx.frontends.torch.versions import example_sizes
+from tonnx.frontends.torch.versions import example_of, example_sizes
 
 _SYM_NODE = "torch.fx.experimental.sym_node.SymNode"
 _SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
@@ -109,14 +109,27 @@ def _symbol(env: ShapeEnv, quotient: Any) -> sympy.Symbol | None:
     value = quotient.xreplace(example_sizes(env))
     if not value.is_Integer or value < 1:
         return None
+    return _defined(env, quotient, int(value))
+
+
+def _defined(env: ShapeEnv, expression: sympy.Expr, value: int) -> sympy.Symbol:
+    """The symbol of an expression that is positive."""
+    symbols = _SYMBOLS.setdefault(env, {})
+    if expression in symbols:
+        return symbols[expression]
     from torch._dynamo.source import ConstantSource
 
     source = ConstantSource(f"__size_{len(symbols)}")
-    symbol: Any = env.create_symbol(int(value), source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
+    symbol: Any = env.create_symbol(value, source, DimDynamic.DYNAMIC, None, do_not_specialize_zero_one=True)
     env.var_to_range[symbol] = ValueRanges(1, int_oo)
-    symbols[quotient] = symbol
-    define(env, symbol, quotient)
+    symbols[expression] = symbol
+    define(env, symbol, expression)
     return symbol
+
+
+def defined_size(env: ShapeEnv, expression: sympy.Expr) -> Any:
+    """A positive size that only its definition tells more of."""
+    return env.create_symintnode(_defined(env, expression, int(example_of(env, expression) or 1)), hint=None)
 
 
 def _learned(original: Any, env: Any, relation: Any) -> Any:

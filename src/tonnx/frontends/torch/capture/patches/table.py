@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from functools import partial
+from functools import _lru_cache_wrapper, partial
 from types import BuiltinFunctionType, ModuleType
 
 import torch
@@ -24,6 +24,7 @@ from tonnx.frontends.torch.capture.patches import (
 )
 from tonnx.frontends.torch.capture.patches.associative_scan import associative_scan
 from tonnx.frontends.torch.capture.patches.fake_quantisers import fake_quantisers
+from tonnx.frontends.torch.capture.patches.fast_lengths import fast_lengths
 from tonnx.frontends.torch.capture.patches.multiples import multiples
 from tonnx.frontends.torch.capture.patches.numbers import python_numbers
 from tonnx.frontends.torch.capture.patches.numpy_sizes import numpy_sizes
@@ -133,13 +134,16 @@ OF_TORCH_EXPORT = (
 """What torch.export does around the run of the model, and keeps in its module."""
 
 
+_OF_C = (BuiltinFunctionType, _lru_cache_wrapper)
+
+
 def _imported(model: torch.nn.Module, patches: Iterable[Patch]) -> Iterator[Patch]:
     """The same by the names that modules of the model have for them: a function of C has no code to replace."""
     owners = [(patch, patch.resolved()) for patch in patches if patch.how is How.FUNCTION and not patch.when_imported]
     functions = {
         id(original): patch
         for patch, owner in owners
-        if isinstance(owner, ModuleType) and isinstance(original := vars(owner).get(patch.name), BuiltinFunctionType)
+        if isinstance(owner, ModuleType) and isinstance(original := vars(owner).get(patch.name), _OF_C)
     }
     parts = [original_of(model), *model.modules()]
     code = {one for part in parts for one in (*type(part).__mro__, type(part).forward)}
@@ -158,7 +162,7 @@ def capture_patches(model: torch.nn.Module, froze: Frozen, rewrites: Rewrites) -
     yield from shapes()
     yield from multiples()
     yield from short_sizes()
-    numbers = [*python_numbers(), *ramps(), *pools(), *resizing(), *plain_sizes(), *numpy_sizes()]
+    numbers = [*python_numbers(), *ramps(), *pools(), *resizing(), *plain_sizes(), *numpy_sizes(), *fast_lengths()]
     yield from numbers
     yield from _imported(model, [*FOREIGN, *numbers])
     yield from fake_quantisers(model)
