@@ -128,15 +128,20 @@ def test_what_is_written_in_python_needs_no_rule() -> None:
 
     @torch.library.custom_op("tonnx_custom::spikes", mutates_args=())
     def spikes(x: torch.Tensor, leak: float) -> tuple[torch.Tensor, torch.Tensor]:
-        potential = torch.sin(x) * leak
-        return (potential > 0).to(x), potential
+        potential, fired = torch.zeros_like(x[0]), []
+        for row in x:
+            potential = potential * leak + torch.sin(row)
+            fired.append((potential > 0.5).to(x))
+        return torch.stack(fired), potential
 
     @spikes.register_fake
     def _(x: torch.Tensor, leak: float) -> tuple[torch.Tensor, torch.Tensor]:
-        return torch.empty_like(x), torch.empty_like(x)
+        return torch.empty_like(x), torch.empty_like(x[0])
 
     result = tonnx.export(lambda x: sum(spikes(x, 0.5)), X, dynamic_axes={"x": {0: "n"}})
-    assert result.verification is not None and result.verification.ok
+    assert proven(result) and "Loop" in kinds(result)
+    tonnx.lower("tonnx_custom::spikes")(lambda op, x, leak: (op.Neg(x), op.Neg(x)))
+    assert set(kinds(tonnx.export(lambda x: spikes(x, 0.5)[0], X, verify=False))) == {"Neg"}
 
 
 def test_the_last_rule_counts_and_comes_before_tonnx_own() -> None:

@@ -37,6 +37,7 @@ from tonnx.frontends.torch.capture.torchscript import Scripted, is_script
 from tonnx.frontends.torch.fx.trace import FxTrace
 from tonnx.frontends.torch.fx.walk import FxWalk, lower_graph
 from tonnx.frontends.torch.operators.bind import stored_dtype
+from tonnx.frontends.torch.operators.decompose import rules_known
 from tonnx.frontends.torch.operators.symbolic_sizes import DimNames
 from tonnx.frontends.torch.operators.translation_table import checked_table
 from tonnx.frontends.torch.operators.weights import as_numpy
@@ -57,7 +58,7 @@ def convert(request: ModelRequest, stages: Stages) -> Converted:
     settings = Settings(request.target.opset, request.training, request.operator_export_type, table)
     late_compiler.prepare()
     with patched(process_patches()), interrupted_between_operators():
-        with stages("capture"):
+        with stages("capture"), rules_known(settings.rule):
             captured = _capture(request)
         with stages("lower"):
             model, kept, notes = _lower(captured, settings)

@@ -49,6 +49,7 @@ from tonnx.frontends.torch.capture.python_flow.variables import is_watched
 from tonnx.frontends.torch.capture.run_time_places import RunTimePlaces
 from tonnx.frontends.torch.capture.settled_values import SettledValues, decided_note, is_view_in_place
 from tonnx.frontends.torch.capture.sizes_in_tensors import READS, number_in
+from tonnx.frontends.torch.operators.decompose import written_out
 from tonnx.frontends.torch.operators.symbolic_sizes import FUNCTION_OF, SYMBOLIC
 from tonnx.frontends.torch.source import module_of, place, recorded_line, runs_the_model, source_of
 
@@ -127,8 +128,11 @@ def _recorded(
     env = ShapeEnv(tracked_fakes=[], prefer_deferred_runtime_asserts_over_guards=True)
     recorder, before = _Recorder(model, Fakes(env, any(leaf.dynamic for leaf in call.leaves)), notes), memory(model)
     reason = "autograd's kernels are not recorded, unless the model computes with gradients itself"
-    asked = () if gradients else (Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),)
-    with patched((*recorder.patches(exports), *asked)):
+    asked = [
+        Patch("torch.autograd", "grad", _asked_for_gradients, reason, How.CODE),
+        Patch("torch.Tensor", "register_hook", _asked_for_gradients, reason),
+    ]
+    with patched((*recorder.patches(exports), *([] if gradients else asked))):
         inputs = zip(call.leaves, tensors, strict=True)
         args, kwargs = call.with_tensors([recorder.input(leaf, tensor) for leaf, tensor in inputs])
         results, spec = pytree.tree_flatten(_run(recorder, model, args, kwargs, gradients))
@@ -289,6 +293,8 @@ class _Recorder(TorchDispatchMode):
         interruption_point()
         if func.namespace == "prim":
             return func(*args, **(kwargs or {}))
+        if (written := written_out(func, args, kwargs or {}, self)) is not None:
+            return written
         fake_args, fake_kwargs = self._faked(args), self._faked(kwargs or {})
         node_args, node_kwargs = self._recorded(fake_args), self._recorded(fake_kwargs)
         tags = func.tags

@@ -7,7 +7,8 @@ left in the graph, so that only what has no rule pays for it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from functools import cache
 from typing import Any
 
@@ -15,6 +16,7 @@ import sympy
 import torch
 from torch.fx import Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 from tonnx.errors import LoweringError, cause_of
@@ -60,6 +62,36 @@ def written_in_python(target: Any) -> Callable[..., Any] | None:
         return None
     kernels = getattr(OPDEFS.get(schema.name), "_backend_fns", {})
     return kernels.get("cpu") or kernels.get(None)
+
+
+_has_rule: ContextVar[Callable[[Any], object]] = ContextVar("_has_rule", default=lambda schema: True)
+
+
+@contextlib.contextmanager
+def rules_known(rule: Callable[[Any], object]) -> Iterator[None]:
+    """For captures inside of it: ``rule`` gives the rule of a schema. What has none is captured as it is written."""
+    before = _has_rule.set(rule)
+    try:
+        yield
+    finally:
+        _has_rule.reset(before)
+
+
+def written_out(target: Any, args: Any, kwargs: Any, mode: Any) -> Any:
+    """The result of an operator that is written in Python and has no rule, its calls recorded by a mode, loops as well.
+
+    None if it is another one, or cannot run there.
+    """
+    body = None if target.namespace == "aten" else written_in_python(target)
+    if body is None or _has_rule.get()(target._schema):
+        return None
+    try:
+        with mode:
+            return body(*args, **kwargs)
+    except GuardOnDataDependentSymNode:
+        raise
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def graph_of(target: Any, called: Any, tensors: Sequence[Any], fakes: Sequence[Any], mode: Any) -> torch.fx.GraphModule:

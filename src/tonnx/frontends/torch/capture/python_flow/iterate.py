@@ -79,6 +79,8 @@ def call(function: Any, *args: Any, **kwargs: Any) -> Any:
         args = (first, *args[1:])
     if isinstance(first, RecordedList) and (result := _of_list(function, *args, **kwargs)) is not None:
         return result
+    if function is torch.autograd.grad:
+        return _gradients(*args, **kwargs)
     plain = not kwargs or function is torch.allclose
     rule = _NUMBERS.get(getattr(function, "__wrapped__", function))  # some are patched meanwhile
     if args and (rule is not None or function is builtins.len):
@@ -154,6 +156,13 @@ def _of_list(function: Any, first: RecordedList, *args: Any, **kwargs: Any) -> A
     if function in _CLASSES:
         return first.tensor.to(_CLASSES[function] or torch.get_default_dtype())
     return None
+
+
+def _gradients(outputs: Any, inputs: Any, grad_outputs: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """Those of ``x.unbind()`` are added up, as those of any several numbers are."""
+    if isinstance(outputs, Listed) and outputs.tensor.dim() == 1 and grad_outputs is None:
+        outputs = outputs.tensor.sum()
+    return torch.autograd.grad(outputs, inputs, grad_outputs, *args, **kwargs)
 
 
 def repeated(one: Any, other: Any) -> Any:
