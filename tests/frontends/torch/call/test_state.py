@@ -193,6 +193,26 @@ def test_an_export_leaves_everything(fails: bool) -> None:
     assert seen(model) == before and Counting.reads == reads
 
 
+class Inferred(nn.Module):
+    """Weights and state that were made in inference mode, as HQQ's are: PyTorch counts no versions of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with torch.inference_mode():
+            self.layer, self.calls = nn.Linear(4, 4), torch.zeros(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.inference_mode():
+            self.calls.add_(1)
+        return self.layer(x) + self.calls
+
+
+def test_what_inference_mode_has_made_is_put_back() -> None:
+    model = Inferred()
+    result = tonnx.export(model, (torch.randn(2, 4),))
+    assert result.verification is not None and result.verification.ok and not model.calls.any()
+
+
 def test_the_example_is_not_marked() -> None:
     x = torch.ones(3, 2)
     tonnx.export(lambda x: x + x.shape[0], x, dynamic_axes={"x": {0: "rows"}}, capture="export", verify=False)

@@ -62,7 +62,7 @@ class _Snapshot:
             return []
         if isinstance(thing, torch.Tensor):
             if type(thing) is torch.Tensor and thing.layout is torch.strided:  # parameters are not written in a run
-                self._tensors.append((thing, thing._version, thing.detach().clone()))
+                self._tensors.append((thing, _version(thing), thing.detach().clone()))
             return []
         if isinstance(thing, (tuple, frozenset)):
             return _content(thing)
@@ -92,8 +92,14 @@ class _Snapshot:
         with torch.no_grad():
             for tensor, version, before in self._tensors:
                 # Batch normalisation writes its statistics without counting that as a version.
-                if tensor._version != version or not torch.equal(tensor, before):
-                    tensor.copy_(before)
+                if _version(tensor) != version or not torch.equal(tensor, before):
+                    with torch.inference_mode(tensor.is_inference()):
+                        tensor.copy_(before)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """How often it was written to; PyTorch does not count that of what `torch.inference_mode` has made."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 Memory = list[tuple[torch.Tensor, torch.Tensor]]
