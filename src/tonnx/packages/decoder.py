@@ -14,15 +14,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import CaptureError, told_as
+from tonnx.errors import CaptureError, VerificationFailed, told_as
 from tonnx.frontends.torch.call.containers import Node, named_leaves, results_of, tree_of
 
 _BATCH, _PAST, _NEW, _FURTHER = 2, 5, 3, 13
 """Sizes of the example: different ones, and none that a model would have by itself."""
+_RTOL = 1e-3
+"""How far the result of a stage may be from the model's, as a part of the largest value."""
 
 
 @dataclass
@@ -68,19 +71,29 @@ def export_decoder(model: Any, path: Path, **options: Any) -> tuple[ExportResult
     """Write the file; ``options`` are those of `tonnx.export`."""
     step = decoder_step(model)
     part = WholeText(model).eval() if step.whole_text else model
+    return export_step(part, path, step, **options), step
+
+
+def export_step(part: Any, path: Path, step: Step, **options: Any) -> ExportResult:
+    """Write the file of a decoder, or of what stands for it; every part of the state that goes in must come out."""
     result = export(part, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
-    check_state(result, step)
-    return result, step
-
-
-def check_state(result: ExportResult, step: Step) -> None:
-    """Every part of the state that goes in must come out."""
     outputs = [str(value.name) for value in result.model.graph.outputs]
     missing = [name for name in step.handed_on.values() if name not in outputs]
     if missing:
         raise CaptureError(
             f"the model does not give back all of its state: {', '.join(missing[:3])}", why=f"it takes {[*step.kwargs]}"
         )
+    return result
+
+
+def compared(stage: str, wanted: torch.Tensor, actual: np.ndarray, where: str | None = None) -> float:
+    """The difference of a stage's result, as a part of the largest value."""
+    expected = wanted.float().numpy()
+    difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
+    if not difference <= _RTOL:
+        what = f"{stage} differs from the model's by {difference:.2g} of the largest value"
+        raise VerificationFailed(what, where=where)
+    return difference
 
 
 def decoder_step(model: Any) -> Step:

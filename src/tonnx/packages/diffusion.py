@@ -18,14 +18,13 @@ import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import InvalidModel, TonnxError, VerificationFailed, needed, told_as
+from tonnx.errors import InvalidModel, TonnxError, needed, told_as
 from tonnx.io.staging import writing
-from tonnx.packages.decoder import Around, random_array
+from tonnx.packages.decoder import Around, compared, random_array
 from tonnx.proof.session import Session
 from tonnx.run.package import read_json
 
 INDEX, TASK = "model_index.json", "text-to-image"
-_RTOL = 1e-3
 _BATCH, _SIDE, _LENGTH = 2, 8, 7
 """Of the example; the side is that of the latent picture, the length that of a text."""
 DENOISERS = ("unet", "transformer")
@@ -222,7 +221,9 @@ def prove_networks(folder: Path, networks: Mapping[str, Any]) -> float:
         actual = Session(folder / part.name / "model.onnx").run(arrays)
         with torch.no_grad():
             wanted = part.network(**{name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()})
-        worst = max([worst, *(_difference(part.name, name, actual[name], wanted[name]) for name in actual)])
+        where = f"{part.name}/model.onnx, in a batch of 1"
+        results = (compared(f"{name} of {part.name}", wanted[name], actual[name], where) for name in actual)
+        worst = max(worst, *results)
         handed_on |= _handed_on(part.name, actual, networks)
     return worst
 
@@ -235,14 +236,3 @@ def _handed_on(name: str, actual: Mapping[str, np.ndarray], networks: Mapping[st
     drawn = next(iter(actual.values())) if name in DENOISERS else np.empty(0)
     is_picture = drawn.ndim == 4 and drawn.shape[1] == networks["vae"].config.latent_channels
     return {"vae_decoder.latent_sample": drawn} if is_picture else {}
-
-
-def _difference(stage: str, name: str, actual: np.ndarray, wanted: torch.Tensor) -> float:
-    expected = wanted.float().numpy()
-    difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
-    if not difference <= _RTOL:
-        raise VerificationFailed(
-            f"{name} of {stage} differs from the model's by {difference:.2g} of the largest value",
-            where=f"{stage}/model.onnx, in a batch of 1",
-        )
-    return difference

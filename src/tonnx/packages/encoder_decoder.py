@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 
-from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.errors import CaptureError, InvalidModel
-from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_array, random_tokens
+from tonnx.packages.decoder import Step, export_step, handed_on, model_runs, moving_axes, random_array, random_tokens
 from tonnx.packages.inputs import takes_text
 from tonnx.run.package import STATES, STATES_MASK
 
@@ -111,9 +110,7 @@ def export_decoder_part(model: Any, path: Path, read: dict[str, Any], **options:
         states = EncoderPart(model).read(**read)
     part = DecoderPart(model, type(states)).eval()
     step = _step(model, part, states.last_hidden_state.shape[-1])
-    result = export(part, (), path, kwargs=step.kwargs, dynamic_axes=step.axes, **options)
-    check_state(result, step)
-    return result, step
+    return export_step(part, path, step, **options), step
 
 
 def _step(model: Any, part: DecoderPart, width: int) -> Step:

@@ -20,9 +20,9 @@ import torch
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
 from tonnx.frontends.torch.call.containers import PAST, named_leaves, tree_of
-from tonnx.packages.decoder import Step, check_state, handed_on, model_runs, moving_axes, random_tokens
+from tonnx.packages.decoder import Step, compared, export_step, handed_on, model_runs, moving_axes, random_tokens
 from tonnx.packages.pictures import Picture, decoder_of, no_package, random_picture
-from tonnx.packages.vision_language import VISION, Reached, compared
+from tonnx.packages.vision_language import VISION, Reached
 from tonnx.run.decoding import NO_TOKEN
 from tonnx.run.package import Package
 
@@ -190,8 +190,7 @@ def export_ahead(
     results = {VISION: export(vision, (picture.pixels,), files[VISION], input_names=[picture.name], **options)}
     with model_runs(model, "a picture and a text"), torch.no_grad():
         step = _step(model, writer, picture)
-    results[decoder] = export(writer, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
-    check_state(results[decoder], step)
+    results[decoder] = export_step(writer, files[decoder], step, **options)
     return results, step
 
 
@@ -228,4 +227,4 @@ def prove_ahead(package: Package, model: Any, picture: PictureAhead) -> float:
     with torch.no_grad():
         wanted = AheadPart(model, picture)(picture.pixels)
     actual = picture.context(package, 1)
-    return max(compared("vision encoder", wanted[name], actual[name]) for name in wanted)
+    return max(compared("the vision encoder", wanted[name], actual[name]) for name in wanted)

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from tonnx.api.export import export
 from tonnx.api.result import ExportResult
-from tonnx.errors import InvalidModel, TonnxError, VerificationFailed
-from tonnx.packages.decoder import Step, check_state, decoder_step, model_runs, random_tokens
+from tonnx.errors import InvalidModel, TonnxError
+from tonnx.packages.decoder import Step, compared, decoder_step, export_step, model_runs, random_tokens
 from tonnx.packages.pictures import Picture, decoder_of, generated, needed, no_package, random_picture, reader_of
 from tonnx.run.decoding import DEEP, EMBEDDINGS, FEATURES, NO_TOKEN, PLACES
 from tonnx.run.package import Package
@@ -146,17 +145,13 @@ class SeeingDecoder(torch.nn.Module):
         return {"logits": result.logits, "past_key_values": result.past_key_values}
 
 
-@contextlib.contextmanager
-def _given(part: Any, arguments: dict[str, Any]) -> Iterator[None]:
+def _given(part: Any, arguments: dict[str, Any]) -> contextlib.AbstractContextManager[Any]:
     """Calls of a part of a model have these arguments as well."""
     if part is None:
-        yield
-        return
-    hook = part.register_forward_pre_hook(lambda _, args, kwargs: (args, kwargs | arguments), with_kwargs=True)
-    try:
-        yield
-    finally:
-        hook.remove()
+        return contextlib.nullcontext()
+    return part.register_forward_pre_hook(  # type: ignore[no-any-return]
+        lambda _, args, kwargs: (args, kwargs | arguments), with_kwargs=True
+    )
 
 
 def deep_part(model: Any) -> Any:
@@ -260,14 +255,11 @@ def _calls(model: Any, picture: Picture, row: list[int]) -> list[dict[str, Any]]
     hook = decoder_of(model).register_forward_pre_hook(
         lambda module, args, kwargs: calls.append(dict(kwargs)), with_kwargs=True
     )
-    try:
-        with torch.no_grad(), model_runs(model, "generate for a prompt with a picture"):
-            generated(
-                model, input_ids=ids, attention_mask=torch.ones_like(ids), **picture.arrays,
-                **token_types(model, picture, ids), do_sample=False, max_new_tokens=2, pad_token_id=0,
-            )  # fmt: skip
-    finally:
-        hook.remove()
+    with hook, torch.no_grad(), model_runs(model, "generate for a prompt with a picture"):
+        generated(
+            model, input_ids=ids, attention_mask=torch.ones_like(ids), **picture.arrays,
+            **token_types(model, picture, ids), do_sample=False, max_new_tokens=2, pad_token_id=0,
+        )  # fmt: skip
     return calls
 
 
@@ -287,8 +279,7 @@ def export_parts(
     writer = decoder_of(model)
     step = _step(writer, embedding, picture)
     part = seeing_decoder(model, embedding, picture).eval() if picture.types or picture.deep else writer
-    results[decoder] = export(part, (), files[decoder], kwargs=step.kwargs, dynamic_axes=step.axes, **options)
-    check_state(results[decoder], step)
+    results[decoder] = export_step(part, files[decoder], step, **options)
     return results, step
 
 
@@ -348,15 +339,6 @@ def prove_pictures(package: Package, model: Any, picture: Picture) -> float:
         rows = torch.cat([*VisionPart(model, picture)(picture.pixels).values()], dim=-1)
         of_tokens = EmbeddingPart(model, picture.token)(ids)
     actual_tokens = package.decoder.embedded(ids.numpy())
-    pairs = [("vision encoder", rows, package.features(picture.pixels.numpy()))]
-    pairs += [("embedding", wanted, actual_tokens[name]) for name, wanted in of_tokens.items()]
+    pairs = [("the vision encoder", rows, package.features(picture.pixels.numpy()))]
+    pairs += [("the embedding", wanted, actual_tokens[name]) for name, wanted in of_tokens.items()]
     return max(compared(stage, wanted, actual) for stage, wanted, actual in pairs)
-
-
-def compared(stage: str, wanted: torch.Tensor, actual: np.ndarray) -> float:
-    """The difference of a stage's result, as a part of the largest value."""
-    expected = wanted.float().numpy()
-    difference = float(np.abs(actual - expected).max() / max(np.abs(expected).max(), 1e-9))
-    if not difference <= _RTOL:
-        raise VerificationFailed(f"the {stage} differs from the model's by {difference:.2g} of the largest value")
-    return difference

@@ -10,8 +10,8 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import names_in, replace_node
+from tonnx.ir.build import Builder
+from tonnx.ir.rewrite import builder_of, replace_node
 from tonnx.quant.integers import Form, Stored, by_channel
 from tonnx.quant.layers import Candidate, candidates
 
@@ -20,7 +20,7 @@ KINDS = ("Gemm", "MatMul")
 
 def write_dynamic(model: ir.Model, chosen: Collection[str]) -> dict[str, Stored]:
     """Let these layers multiply integers; gives their weights by name."""
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     rounded: dict[ir.Value, Sequence[ir.Value]] = {}
     stored = {}
     for layer in candidates(model):

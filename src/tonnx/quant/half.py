@@ -16,7 +16,7 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import all_graphs, drop_unread, inner_graphs, names_in
+from tonnx.ir.rewrite import all_graphs, builder_of, drop_unread, inner_graphs, names_in
 from tonnx.ir.schema import signature
 from tonnx.quant.layers import HANDED_ON
 
@@ -223,7 +223,7 @@ def to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], keep_io:
 def rounded_to_half(model: ir.Model, half: ir.DataType, stays: Collection[str], target: int) -> ir.Model:
     """A copy in float32 that rounds what the same call of `to_half` makes nodes give in half precision."""
     copy = model.clone()
-    op = Builder(copy.graph, names=Names(names_in(copy)), opset=copy.opset_imports[""])
+    op = builder_of(copy)
     for value in copy.graph.initializers.values():
         if value.dtype == T.FLOAT and value.const_value is not None and not value.is_graph_input():
             value.const_value = ir.Tensor(as_half(value.const_value.numpy(), half).astype(np.float32), name=value.name)
@@ -278,7 +278,7 @@ class Emulation:
     def __init__(self, model: ir.Model, half: ir.DataType, target: int) -> None:
         self.model = model.clone()
         self._half = half
-        self._op = Builder(self.model.graph, names=Names(names_in(self.model)), opset=self.model.opset_imports[""])
+        self._op = builder_of(self.model)
         self._rounded: dict[ir.Value, ir.Value] = {}
         self._probes: dict[str, tuple[str, ...]] = {}
         self._sums: dict[str, np.ndarray] = {}

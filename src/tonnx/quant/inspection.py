@@ -15,8 +15,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names, T
-from tonnx.ir.rewrite import names_in
+from tonnx.ir.build import T
+from tonnx.ir.infer import constant
+from tonnx.ir.operands import attribute
+from tonnx.ir.rewrite import builder_of
 from tonnx.quant.layers import HANDED_ON, candidates
 from tonnx.quant.observe import Feeds, Open, some_of
 from tonnx.quant.search import output_loss
@@ -102,16 +104,12 @@ def originals_of(model: ir.Model) -> list[Original]:
     pairs: list[Original] = []
     layers = [layer.node for layer in candidates(model)]
     for node in layers:
-        weight, bias = (_array(node.inputs[i]) if i < len(node.inputs) else None for i in (1, 2))
+        weight, bias = (constant(node.inputs[i]) if i < len(node.inputs) else None for i in (1, 2))
         if weight is not None:
             pairs.append((weight, bias))
     of_layers = {value for node in layers for value in node.inputs[1:2]}
-    rest = [_array(value) for value in model.graph.initializers.values() if value not in of_layers]
+    rest = [constant(value) for value in model.graph.initializers.values() if value not in of_layers]
     return pairs + [(array, None) for array in rest if array is not None and array.dtype.kind == "f" and array.ndim > 1]
-
-
-def _array(value: ir.Value | None) -> np.ndarray | None:
-    return None if value is None or value.const_value is None else value.const_value.numpy()
 
 
 def inspect(
@@ -174,7 +172,7 @@ class _Twin:
 
     def __init__(self, model: ir.Model, originals: Sequence[Original]) -> None:
         self._graph, self._originals = model.graph, originals
-        self._op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+        self._op = builder_of(model)
         self.switches: list[str] = []
         self.unknown: list[str] = []
         self._roundings: dict[ir.Value, _Rounding] = {}
@@ -204,7 +202,7 @@ class _Twin:
             return
         quantize, bounds = _way_back(integers)
         before = None if quantize is None else quantize.inputs[0]
-        scale, zero = (_array(value) for value in (*node.inputs[1:3], None)[:2])
+        scale, zero = (constant(value) for value in (*node.inputs[1:3], None)[:2])
         if before is None or scale is None or scale.size != 1 or integers.dtype is None:
             return
         row.scale, row.zero_point = float(scale.reshape(-1)[0]), 0 if zero is None else int(zero.reshape(-1)[0])
@@ -276,7 +274,7 @@ class _Twin:
             if x is not None:
                 row.scale, row.zero_point, row.bits, row.ends = x.row.scale, x.row.zero_point, x.row.bits, x.row.ends
             stored = weight.step if weight is not None else _stored_before(node)
-            if stored is not None and (scales := _array(stored.inputs[1])) is not None:
+            if stored is not None and (scales := constant(stored.inputs[1])) is not None:
                 row.weight_bits, row.weight_scales = _bits(stored.inputs[0]), (float(scales.min()), float(scales.max()))
             switches = [one.switch for one in (x, weight) if one is not None]
             used.update(switches)
@@ -315,7 +313,7 @@ def _way_back(integers: ir.Value) -> tuple[ir.Node | None, tuple[int | None, int
     """The QuantizeLinear that integers come from, and where they are cut off on the way."""
     node, low, high = integers.producer(), None, None
     if node is not None and node.op_type == "Clip" and node.inputs[0] is not None:
-        ends = [_array(value) for value in (*node.inputs[1:3], None, None)[:2]]
+        ends = [constant(value) for value in (*node.inputs[1:3], None, None)[:2]]
         low, high = (None if end is None else int(end.reshape(-1)[0]) for end in ends)
         node = node.inputs[0].producer()
     return (node if node is not None and node.op_type == "QuantizeLinear" else None), (low, high)
@@ -332,11 +330,11 @@ def ir_limits(dtype: ir.DataType) -> tuple[int, int]:
 
 
 def _dequantised(node: ir.Node) -> np.ndarray | None:
-    integers, scale, zero = (_array(value) for value in (*node.inputs, None)[:3])
+    integers, scale, zero = (constant(value) for value in (*node.inputs, None)[:3])
     if integers is None or scale is None or scale.dtype.kind not in "fV":
         return None
-    axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
-    block = node.attributes["block_size"].as_int() if "block_size" in node.attributes else 0
+    axis = attribute(node, "axis", 1)
+    block = attribute(node, "block_size", 0)
     parts = [scale.astype(np.float32), np.zeros_like(scale, np.float32) if zero is None else zero.astype(np.float32)]
     if block:
         parts = [np.repeat(part, block, axis).take(range(integers.shape[axis]), axis) for part in parts]
@@ -348,7 +346,7 @@ def _dequantised(node: ir.Node) -> np.ndarray | None:
 def _constant_of(value: ir.Value) -> np.ndarray | None:
     """A bias as floats, stored so or as integers."""
     node = value.producer()
-    return _array(value) if node is None else _dequantised(node) if node.op_type == "DequantizeLinear" else None
+    return constant(value) if node is None else _dequantised(node) if node.op_type == "DequantizeLinear" else None
 
 
 def _made_up(layer: ir.Node, error: np.ndarray, bias: np.ndarray) -> np.ndarray:
@@ -356,7 +354,7 @@ def _made_up(layer: ir.Node, error: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
     Errors have no sign of their own: a sum of them is some deviations beside what they have in common.
     """
-    transposed = layer.op_type == "Gemm" and "transB" in layer.attributes and layer.attributes["transB"].as_int()
+    transposed = layer.op_type == "Gemm" and attribute(layer, "transB", 0)
     axis = 0 if layer.op_type == "Conv" or transposed else 1
     rows = np.moveaxis(error, axis, 0).astype(np.float64)
     if len(rows) != len(bias):  # ConvTranspose with groups
@@ -364,7 +362,7 @@ def _made_up(layer: ir.Node, error: np.ndarray, bias: np.ndarray) -> np.ndarray:
     rows = rows.reshape(len(rows), -1)
     reach = np.abs(rows.sum(1)) + _DEVIATIONS * np.sqrt(np.square(rows).sum(1))
     step = layer.inputs[2].producer() if layer.inputs[2] is not None else None
-    scale = None if step is None else _array(step.inputs[1])
+    scale = None if step is None else constant(step.inputs[1])
     return np.asarray(reach * _largest_read(layer.inputs[0]) + (0 if scale is None else scale) + 1e-5 * np.abs(bias))
 
 
@@ -375,14 +373,14 @@ def _largest_read(value: ir.Value | None) -> float:
         node = node.inputs[0].producer()
     if node is None or node.op_type != "DequantizeLinear" or node.inputs[0] is None or node.inputs[0].dtype is None:
         return np.inf
-    scale, zero = (_array(part) for part in (*node.inputs[1:3], None)[:2])
+    scale, zero = (constant(part) for part in (*node.inputs[1:3], None)[:2])
     ends = np.asarray(ir_limits(node.inputs[0].dtype)) - (0 if zero is None else zero.astype(np.int64).max())
     return np.inf if scale is None else float(np.abs(ends).max() * scale.max())
 
 
 def _is_shifted(floats: np.ndarray, rounded: np.ndarray, node: ir.Node) -> bool:
     """Whether all numbers of a channel are off to one side by more than a step: rounding goes either way."""
-    scale, axis = _array(node.inputs[1]), node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+    scale, axis = constant(node.inputs[1]), attribute(node, "axis", 1)
     if scale is None or scale.ndim > 1 or not floats.size:  # blocks
         return False
     others = tuple(i for i in range(floats.ndim) if scale.size == 1 or i != axis % floats.ndim)

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from tonnx.errors import InvalidArgument
 from tonnx.ir.build import Builder, Names
 from tonnx.ir.infer import constant, dims_of
+from tonnx.ir.operands import attribute
 from tonnx.ir.rewrite import names_in, replace_node, rewrite_each
 
 KINDS = ("Conv", "Gemm", "MatMul")
@@ -157,7 +158,7 @@ def pool_means(model: ir.Model) -> int:
 def _pooled(op: Builder, node: ir.Node) -> bool:
     x, axes = node.inputs[0], constant(node.inputs[1]) if len(node.inputs) > 1 else None
     dims = dims_of(x)
-    if x is None or x.dtype != ir.DataType.FLOAT or not _number(node, "keepdims", 1):
+    if x is None or x.dtype != ir.DataType.FLOAT or not attribute(node, "keepdims", 1):
         return False
     if dims is None or len(dims) < 3 or axes is None:
         return False
@@ -184,7 +185,7 @@ def candidate_of(node: ir.Node) -> Candidate | None:
         return Candidate(node, 0, constant)
     rank = weight.shape.rank() if weight is not None and weight.shape is not None else 0
     axis = 0 if node.op_type == "Conv" else rank - 1
-    if node.op_type == "Gemm" and _number(node, "transB", 0):
+    if node.op_type == "Gemm" and attribute(node, "transB", 0):
         axis = 0
     return Candidate(node, axis, _objection(node, rank))
 
@@ -199,17 +200,13 @@ def _objection(node: ir.Node, rank: int) -> str:
     if node.op_type == "MatMul" and rank != 2:
         return f"the weight has the rank {rank}"
     if node.op_type == "Gemm" and (
-        _number(node, "alpha", 1.0) != 1 or _number(node, "beta", 1.0) != 1 or _number(node, "transA", 0)
+        attribute(node, "alpha", 1.0) != 1 or attribute(node, "beta", 1.0) != 1 or attribute(node, "transA", 0)
     ):
         return "a Gemm with factors of its own"
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is not None and (not _is_constant(bias) or bias.shape is None or bias.shape.rank() != 1):
         return "what is added is no vector of constants"
     return ""
-
-
-def _number(node: ir.Node, name: str, default: float) -> float:
-    return node.attributes[name].value if name in node.attributes else default
 
 
 def _is_constant(value: ir.Value | None) -> bool:

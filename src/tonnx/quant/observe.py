@@ -13,9 +13,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of
-from tonnx.ir.rewrite import names_in, no_collection
+from tonnx.ir.rewrite import builder_of, no_collection
 from tonnx.quant.histogram import Histogram
 
 Feeds = Mapping[str, np.ndarray]
@@ -91,7 +91,7 @@ def largest(
     """The largest magnitude at each index of an axis of some values. The model is not changed."""
     copy = model.clone()
     graph = copy.graph
-    op = Builder(graph, names=Names(names_in(copy)), opset=copy.opset_imports[""])
+    op = builder_of(copy)
     values = ir.convenience.create_value_mapping(graph)
     graph.outputs.clear()
     probes = {}
@@ -131,7 +131,7 @@ def _probe(
     ``sizes``: of dimensions that have names, in one of the samples. What they tell is not computed in each run.
     """
     graph = model.graph
-    op = Builder(graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     values = ir.convenience.create_value_mapping(graph)
     probes = {}
     for name in names:

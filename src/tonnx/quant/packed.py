@@ -23,10 +23,10 @@ import ml_dtypes
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.fold import fold
 from tonnx.ir.operands import attributes_in
-from tonnx.ir.rewrite import names_in, replace_node, use_instead
+from tonnx.ir.rewrite import builder_of, replace_node, use_instead
 from tonnx.quant.integers import Stored
 from tonnx.quant.qdq import stored_floats
 
@@ -67,7 +67,7 @@ def keep_packed(model: ir.Model) -> int:
     sources = [value for value in model.graph.initializers.values() if _is_source(value)]
     if not sources:
         return 0
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     forms, reached, written = _Forms(), set(sources), 0
     for node in list(model.graph):
         if node.domain != "" or len(node.outputs) != 1 or reached.isdisjoint(node.inputs):

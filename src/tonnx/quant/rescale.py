@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.infer import dims_of
-from tonnx.ir.rewrite import names_in
+from tonnx.ir.rewrite import builder_of
 from tonnx.quant.layers import KINDS, Candidate, candidate_of, candidates
 
 _HANDING_ON = frozenset("Relu LeakyRelu MaxPool AveragePool GlobalAveragePool GlobalMaxPool Identity Dropout".split())
@@ -181,7 +181,7 @@ def _read_range(layer: Candidate, channels: int) -> np.ndarray:
 def equalise(model: ir.Model) -> int:
     """Give the channels between layers the same range on both sides; returns how many values were changed."""
     between = [place for place in places(model) if place.makers[0].node.op_type in KINDS]
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     for _ in range(_ROUNDS):
         for place in between:
             place.divide(op, _factors(np.sqrt(place.made_range()), np.sqrt(place.read_range())))
@@ -193,7 +193,7 @@ def smooth(model: ir.Model, between: Sequence[Between], largest: Mapping[str, np
 
     ``largest``: the largest magnitude of each channel, by the value's name.
     """
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     for place in between:
         seen = largest[str(place.value.name)]
         place.divide(op, _factors(seen**power, place.read_range() ** (1 - power)))

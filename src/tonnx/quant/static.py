@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import onnx_ir as ir
 
-from tonnx.ir.build import Builder, Names
+from tonnx.ir.build import Builder
 from tonnx.ir.pairs import is_depthwise
-from tonnx.ir.rewrite import names_in
+from tonnx.ir.rewrite import builder_of
 from tonnx.quant.integers import Form, Stored, by_channel
 from tonnx.quant.layers import Candidate, Rounded, candidates, rounded_values
 from tonnx.quant.observe import Mean
@@ -42,7 +42,7 @@ def write_static(
     ``means``: of each channel of what layers multiply, by the value's name. Biases make up for what rounded weights
     change of the results' means then.
     """
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
     rounded = rounded_values(layers)
     of = {value: steps[str(origin.name)] for value, origin in rounded.origins.items()}
@@ -74,7 +74,7 @@ def write_trial(
     known: Known,
 ) -> Trial:  # fmt: skip
     """The same as `write_static`, but that layers multiply floats: those that the integers stand for."""
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     layers = [layer for layer in candidates(model) if layer.name in set(chosen)]
     rounded = rounded_values(layers)
     for layer in layers:

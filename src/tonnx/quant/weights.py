@@ -17,8 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from tonnx.errors import InvalidArgument
-from tonnx.ir.build import Builder, Names
-from tonnx.ir.rewrite import names_in, replace_node, use_instead
+from tonnx.ir.build import Builder
+from tonnx.ir.operands import attribute
+from tonnx.ir.rewrite import builder_of, replace_node, use_instead
 from tonnx.quant.gptq import by_moments
 from tonnx.quant.integers import Form, Stored, by_channel, in_blocks
 from tonnx.quant.moments import Moments
@@ -60,7 +61,7 @@ def store_weights(model: ir.Model, form: Form, skip: Sequence[str] = (), moments
     """
     layers = []
     used: set[str] = set()
-    op = Builder(model.graph, names=Names(names_in(model)), opset=model.opset_imports[""])
+    op = builder_of(model)
     order = {node: place for place, node in enumerate(model.graph)}
     for value in list(model.graph.initializers.values()):
         readings, tensor = list(_readings(value)), value.const_value
@@ -95,14 +96,14 @@ def _readings(value: ir.Value) -> Iterator[_Reading]:
         if node.op_type == "MatMul" and rank > 1:
             yield _Reading("MatMul", rank - 2 if index == 1 else rank - 1)
         elif node.op_type == "Gemm" and index == 1:
-            transposed = "transB" in node.attributes and node.attributes["transB"].as_int()
+            transposed = attribute(node, "transB", 0)
             yield _Reading("Gemm", 1 if transposed else 0)
         elif node.op_type == "Conv" and index == 1:
             yield _Reading("Conv", 0, channels=True)
         elif node.op_type == "ConvTranspose" and index == 1 and "group" not in node.attributes:
             yield _Reading("ConvTranspose", 1, channels=True)
         elif node.op_type == "Gather" and index == 0 and rank == 2:
-            axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 0
+            axis = attribute(node, "axis", 0)
             if axis in (0, -2):
                 yield _Reading("Gather", 1)
 
@@ -130,7 +131,7 @@ def _moments(moments: Moments, value: ir.Value, reading: _Reading) -> np.ndarray
 
 
 def _is_transposed(node: ir.Node) -> bool:
-    return "transA" in node.attributes and bool(node.attributes["transA"].as_int())
+    return bool(attribute(node, "transA", 0))
 
 
 def _stored(array: np.ndarray, reading: _Reading, form: Form, moments: np.ndarray | None) -> Stored:
