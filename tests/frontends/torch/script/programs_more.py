@@ -59,6 +59,14 @@ def classes_of_a_size(x: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(torch.arange(x.size(0)), x.size(0) + 1)
 
 
+def points_of_a_size(x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    return (
+        torch.linspace(-1.0, 4.0, x.size(0)),
+        torch.linspace(-3, 5, x.size(0), dtype=torch.int64),
+        torch.logspace(0.0, 2.0, x.size(0)),
+    )
+
+
 def negative_index(x: Tensor, n: Tensor) -> Tensor:
     k = int(n)
     rows = [x[0], x[1], x[2]]
@@ -350,6 +358,7 @@ PROGRAMS: dict[str, Program] = {
     "in_list": Program(in_list, [(PLUS, torch.tensor(k)) for k in (1, 2, 3, 4)], BATCH, has=("If",)),
     "many_dtypes": Program(many_dtypes, [(PLUS, torch.tensor(3)), (MIXED, torch.tensor(-2))]),
     "classes_of_a_size": Program(classes_of_a_size, ROWS, BATCH),
+    "points_of_a_size": Program(points_of_a_size, ROWS, BATCH),
     "with_enum": Program(with_enum, [(PLUS,), (MIXED,)], BATCH),
     "with_class": Program(with_class, ROWS, BATCH, has=("Loop",)),
     "optional_of_a_branch": Program(optional_of_a_branch, THREE, BATCH, has=("If",)),
