@@ -152,11 +152,11 @@ def batch_norm_spatial(op: Builder, node: NodeView) -> ir.Value | None:
 # Written out, in the forms that ONNX Runtime and TensorRT fuse back into one kernel
 
 
-def _last_axes(node: NodeView, name: str) -> list[int]:
+def _last_axes(node: NodeView) -> list[int]:
     """The axes from ``axis`` to the last one, counted from the back (so that no rank is needed for -1)."""
     axis = int(node.attr("axis", -1))
     if axis >= 0:
-        axis -= node.rank(name)
+        axis -= node.rank("X")
     return list(range(axis, 0))
 
 
@@ -165,7 +165,7 @@ def rms_normalization(op: Builder, node: NodeView) -> ir.Value:
     """x / √(mean(x²) + ε) · scale, the normalised part in the stash type."""
     x, scale = node.need("X"), node.need("scale")
     wide = op.cast(x, T(node.attr("stash_type", 1)))
-    mean_square = reduce(op, "ReduceMean", op.Pow(wide, 2.0), _last_axes(node, "X"))
+    mean_square = reduce(op, "ReduceMean", op.Pow(wide, 2.0), _last_axes(node))
     normalised = wide / op.Sqrt(mean_square + node.attr("epsilon", 1e-5))
     return op.cast(normalised, node.dtype("scale")) * scale
 
@@ -184,7 +184,7 @@ def group_normalization(op: Builder, node: NodeView) -> ir.Value:
 def layer_normalization(op: Builder, node: NodeView) -> list[ir.Value | None]:
     """(x − mean) / √(variance + ε) · scale + bias, the normalised part in the stash type."""
     x, scale, bias = node.need("X"), node.need("Scale"), node["B"]
-    axes = _last_axes(node, "X")
+    axes = _last_axes(node)
     wide = op.cast(x, T(node.attr("stash_type", 1)))
     mean = reduce(op, "ReduceMean", wide, axes)
     centred = wide - mean

@@ -316,7 +316,7 @@ def conv_integer(op: Builder, node: NodeView) -> ir.Value:
     """Convolutions of whole numbers in float32, which are exact while all sums stay below 2²⁴."""
     w = node.need("w")
     x = _centred(op, node.need("x"), node["x_zero_point"], T.FLOAT)
-    weight = _centred(op, w, _per_output(op, node, "w", node["w_zero_point"]), T.FLOAT)
+    weight = _centred(op, w, _per_output(op, node), T.FLOAT)
     terms = _terms(node, "w")
     if terms * 255 * 255 < _EXACT:
         return op.Cast(op.Conv(x, weight, **node.attributes()), to=int(T.INT32))
@@ -333,7 +333,7 @@ def conv_integer(op: Builder, node: NodeView) -> ir.Value:
 def qlinear_conv(op: Builder, node: NodeView) -> ir.Value:
     """The convolution of integers, scaled and quantised."""
     x = _centred(op, node.need("x"), node["x_zero_point"], T.FLOAT)
-    weight = _centred(op, node.need("w"), _per_output(op, node, "w", node["w_zero_point"]), T.FLOAT)
+    weight = _centred(op, node.need("w"), _per_output(op, node), T.FLOAT)
     bias = node["B"]
     sums = op.Conv(x, weight, None if bias is None else op.Cast(bias, to=int(T.FLOAT)), **node.attributes())
     scale = node.need("x_scale") * node.need("w_scale") / node.need("y_scale")
@@ -342,11 +342,12 @@ def qlinear_conv(op: Builder, node: NodeView) -> ir.Value:
     return _quantised(op, sums * scale, node["y_zero_point"])
 
 
-def _per_output(op: Builder, node: NodeView, weight: str, parameter: ir.Value | None) -> ir.Value | None:
-    """One value for each output channel, shaped to broadcast against the weights."""
+def _per_output(op: Builder, node: NodeView) -> ir.Value | None:
+    """The zero point of each output channel, shaped to broadcast against the weights."""
+    parameter = node["w_zero_point"]
     if parameter is None or parameter.shape is None or parameter.shape.rank() == 0 or fixed(parameter, 0) == 1:
         return parameter
-    return op.Reshape(parameter, [-1] + [1] * (node.rank(weight) - 1))
+    return op.Reshape(parameter, [-1] + [1] * (node.rank("w") - 1))
 
 
 def _terms(node: NodeView, weight: str) -> int:

@@ -14,6 +14,7 @@ from tonnx.ir.fold import LIMIT
 from tonnx.lowering import sizes
 from tonnx.lowering.ops.index import Advanced, as_index, flat_mask, nearest_places, single_mask, without_scalar_masks
 from tonnx.lowering.ops.parts import diagonal_mask, on_rows
+from tonnx.lowering.ops.reduce import vector_norm
 from tonnx.lowering.ops.shape import broadcast_sizes, expand, movedim, transposed
 from tonnx.lowering.rules import lower
 from tonnx.lowering.sizes import END
@@ -183,10 +184,7 @@ def embedding_renorm(op: Builder, x: ir.Value, indices: ir.Value, max_norm: floa
     # The rows that are looked up, and only they, are scaled down to the largest norm allowed.
     index = op.reshape(as_index(op, indices), [-1])
     rows = op.Gather(x, index, axis=0)
-    if norm_type == 2:
-        norm = op.ReduceL2(rows, [1], keepdims=1)
-    else:
-        norm = op.Pow(op.ReduceSum(op.Pow(op.Abs(rows), norm_type), [1], keepdims=1), 1 / norm_type)
+    norm = vector_norm(op, rows, norm_type, 1, keepdim=True)
     scale = op.Div(op.constant(max_norm, x.dtype), op.Add(norm, 1e-7))
     scaled = op.Where(op.Greater(norm, max_norm), op.Mul(rows, scale), rows)
     return op.ScatterND(x, op.Unsqueeze(index, [-1]), scaled)

@@ -136,7 +136,7 @@ def _of_pictures(op: Builder, bboxes: ir.Value, scores: ir.Value, task: _Task) -
     """Boxes (pictures, boxes, 4), scores (pictures, classes, boxes)."""
     if op.size(bboxes, 2) != 4:
         raise UnsupportedArgument("suppression of polygons: only boxes of four numbers are supported")
-    candidates = _without(op, scores, 1, task.background)
+    candidates = _without(op, scores, task.background)
     selected = task.select(op, bboxes, candidates)
     score = op.GatherND(candidates, selected)
     picture, label, box = (op.Squeeze(part, [1]) for part in op.Split(selected, [1, 1, 1], axis=1, _outputs=3))
@@ -147,8 +147,8 @@ def _of_classes(
     op: Builder, bboxes: ir.Value, scores: ir.Value, counts: ir.Value | None, pictures: Size, task: _Task
 ) -> _Kept:
     """Boxes (boxes, classes, 4), scores (boxes, classes): each class of each picture is a search of its own."""
-    boxes = op.Transpose(_without(op, bboxes, 1, task.background), perm=[1, 0, 2])
-    points = op.Transpose(_without(op, scores, 1, task.background), perm=[1, 0])
+    boxes = op.Transpose(_without(op, bboxes, task.background), perm=[1, 0, 2])
+    points = op.Transpose(_without(op, scores, task.background), perm=[1, 0])
     classes, count = op.size(points, 0), op.size(points, 1)
     owner = picture_of_rows(op, counts, count, pictures)
     searches, all_boxes = op.Unsqueeze(points, [0]), boxes
@@ -166,12 +166,12 @@ def _of_classes(
     return _Kept(op.Div(batch, width), _named(op, op.Mod(batch, width), task.background), box, score, key)
 
 
-def _without(op: Builder, x: ir.Value, axis: int, background: int) -> ir.Value:
-    """Without the class that is no object."""
-    if background < 0 or (isinstance(size := op.size(x, axis), int) and background >= size):
+def _without(op: Builder, x: ir.Value, background: int) -> ir.Value:
+    """Without the class that is no object; classes are the second axis."""
+    if background < 0 or (isinstance(size := op.size(x, 1), int) and background >= size):
         return x
-    behind = op.Slice(x, [background + 1], [sizes.END], [axis])
-    return behind if background == 0 else op.Concat(op.Slice(x, [0], [background], [axis]), behind, axis=axis)
+    behind = op.Slice(x, [background + 1], [sizes.END], [1])
+    return behind if background == 0 else op.Concat(op.Slice(x, [0], [background], [1]), behind, axis=1)
 
 
 def _named(op: Builder, label: ir.Value, background: int) -> ir.Value:
@@ -240,7 +240,7 @@ def matrix_nms(
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
     """Nothing is dropped for its overlap: every score falls by what overlaps with a better box."""
     pictures, total = op.size(bboxes, 0), op.size(bboxes, 1)
-    kept = _without(op, scores, 1, background_label)
+    kept = _without(op, scores, background_label)
     classes = op.size(kept, 1)
     most = total if nms_top_k < 0 else sizes.smaller(op, total, nms_top_k)
     best, places = op.TopK(kept, op.vector([most]), axis=2, _outputs=2)

@@ -107,9 +107,7 @@ def split(op: Builder, x: Value, sections: Sizes, axis: int = 0) -> list[ir.Valu
             if not isinstance(length, int) or length != -1:
                 rest = sizes.subtract(op, rest, length)
         lengths[lengths.index(-1)] = rest
-    if len(lengths) == 1:
-        return [x]
-    return list(op.Split(x, op.vector(lengths), axis=at, _outputs=len(lengths)))
+    return torch_parts.split_with_sizes(op, x, lengths, at)
 
 
 @lower("split_with_num")

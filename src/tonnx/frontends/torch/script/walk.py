@@ -192,10 +192,10 @@ class ScriptWalk(GraphWalk):
             return None  # its calls are inlined
         value = output.toIValue()
         if isinstance(value, torch.Tensor):
-            return self._modules_parameters(value, node)
+            return self._modules_parameters(value)
         return thing_of(self, value, "")
 
-    def _modules_parameters(self, tensor: torch.Tensor, node: Any) -> Tensor:
+    def _modules_parameters(self, tensor: torch.Tensor) -> Tensor:
         plain = tensor.layout == torch.strided and tensor.dtype != torch.bfloat16 and not tensor.is_complex()
         if tensor.numel() <= 16 and plain:
             name = self.parameters.name_of(tensor)
