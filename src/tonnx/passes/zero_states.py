@@ -21,11 +21,14 @@ def drop_zero_states(model: ir.Model) -> int:
     """Look at every recurrent layer of the main graph; returns how many states went."""
     dropped = 0
     for node in model.graph:
-        for place in _STATES.get(node.op_type, ()) if node.domain == "" else ():
+        places = _STATES.get(node.op_type, ()) if node.domain == "" else ()
+        for place in places:
             state = node.inputs[place] if place < len(node.inputs) else None
             if state is not None and _is_zero(state, _DEPTH):
                 node.replace_input_with(place, None)
                 dropped += 1
+        while places and node.inputs[-1] is None:  # an empty name at the end says nothing
+            node.resize_inputs(len(node.inputs) - 1)
     return dropped
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 
 from tonnx.ir.build import Builder, T
@@ -253,27 +252,11 @@ def _reordered(op: Builder, kind: Kind, weight: ir.Value, hidden: int) -> ir.Val
     return op.Concat(*blocks, axis=0)
 
 
-def _slice_of_state(op: Builder, state: ir.Value, start: int, count: int) -> ir.Value | None:
-    """The initial state of one layer; None when it is zero, which is ONNX's default."""
-    if _is_zero(state):
-        return None
+def _slice_of_state(op: Builder, state: ir.Value, start: int, count: int) -> ir.Value:
+    """The initial state of one layer. Where it is zero, which is ONNX's default, a pass takes it out."""
     if state.shape is not None and state.shape[0] == count:
         return state
     return op.Slice(state, [start], [start + count], [0])
-
-
-def _is_zero(value: ir.Value) -> bool:
-    if value.const_value is not None:
-        return not np.any(value.const_value.numpy())
-    producer = value.producer()
-    if producer is None:
-        return False
-    if producer.op_type == "ConstantOfShape":
-        tensor = producer.attributes.get("value")
-        return tensor is None or not np.any(tensor.as_tensor().numpy())
-    if producer.op_type in ("Expand", "Cast") and producer.inputs[0] is not None:
-        return _is_zero(producer.inputs[0])
-    return False
 
 
 def _join_directions(op: Builder, y: ir.Value, directions: int) -> ir.Value:
