@@ -17,6 +17,7 @@ from tonnx.api.torch_compat import takes_positions
 from tonnx.frontends.patching import exclusive
 from tonnx.ir import facts
 from tonnx.ir.history import History
+from tonnx.ir.rewrite import full_collections_rare
 from tonnx.ir.target import ORT_CPU
 from tonnx.stages import Progress, Stages
 from tonnx.versions import untested
@@ -85,7 +86,7 @@ def export(
 def run(request: ExportRequest) -> ExportResult:
     """From the request to the proven file."""
     stages = Stages(request.progress or (print if request.verbose else None))
-    with exclusive(partial(stages.announce, "wait")):
+    with exclusive(partial(stages.announce, "wait")), full_collections_rare():
         return _run(request, stages)
 
 

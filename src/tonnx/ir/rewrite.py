@@ -173,3 +173,14 @@ def no_collection() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def full_collections_rare() -> Iterator[None]:
+    """Python's cycle collector looks at what is new, and seldom at all that libraries hold: a tenth of an export."""
+    thresholds = gc.get_threshold()
+    gc.set_threshold(*thresholds[:2], 100 * thresholds[2])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)

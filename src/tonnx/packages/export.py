@@ -14,8 +14,10 @@ from typing import Any
 from tonnx.api.arguments import PACKAGE, documented
 from tonnx.api.result import ExportResult, format_size
 from tonnx.errors import InvalidArgument, TonnxError
+from tonnx.frontends.patching import locked
 from tonnx.io.staging import writing
 from tonnx.ir.restrictions import MICROSOFT, restriction_of
+from tonnx.ir.rewrite import full_collections_rare
 from tonnx.ir.target import ORT, ORT_CPU
 from tonnx.packages.checkpoint import TOKENIZER, Checkpoint, read_checkpoint
 from tonnx.packages.decoder import Step, export_decoder
@@ -203,6 +205,8 @@ class _Making:
 
 
 @documented(PACKAGE)
+@locked()
+@full_collections_rare()
 def export_package(
     source: str | os.PathLike[str],
     output: str | os.PathLike[str],

@@ -308,6 +308,7 @@ PRIVATE = {
     "torch._subclasses.fake_impls.op_implementations_dict": "every capture",
     "torch._subclasses.fake_tensor.FakeTensor": _RECORDER,
     "torch._subclasses.fake_tensor.FakeTensorMode": "every capture, and operators of TorchScript without a rule",
+    "torch._subclasses.fake_tensor.in_kernel_invocation_manager": _RECORDER,
     "torch._subclasses.functional_tensor.FunctionalTensor": "x.as_subclass(torch.Tensor)",
     "torch._is_all_true": "checks of torch.distributions",
     "torch._sym_log2": _SIZES,

@@ -44,6 +44,13 @@ def parts(result: Any) -> list[Tensor]:
         (aten.split.Tensor, (X, 2, 2)),
         (aten.meshgrid.indexing, ([X[0, 0], X[0, 0]],)),
         (aten.full.default, ([2, 3], 1)),
+        (aten.slice.Tensor, (X, 1, 1)),
+        (aten.unbind.int, (X, 1)),
+        (aten.to.dtype, (X, torch.float32)),
+        (aten.to.dtype, (X, torch.float64)),
+        (aten.view.dtype, (X, torch.int32)),
+        (aten.reshape.default, (X.transpose(0, 1)[:, :, 2:], [3, 4])),
+        (aten.expand_as.default, (X[0], X)),
     ],
     ids=lambda one: str(one).partition(".")[2] if hasattr(one, "overloadpacket") else None,
 )

@@ -55,13 +55,18 @@ def writes_first(func: Any) -> bool:
 
 
 @cache
-def gives_new_tensors(func: Any) -> bool:
-    """Whether, by all that its schema says, an operator makes tensors whose form depends on those of its arguments."""
+def depends_on_forms(func: Any) -> bool:
+    """Whether, by all that its schema says, an operator gives tensors whose form depends on those of its arguments."""
     schema = func._schema
     return (
         func.namespace == "aten"
         and not schema.is_mutable
         and not {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output} & set(func.tags)
         and all(str(result.type) in ("Tensor", "List[Tensor]", "Tensor[]") for result in schema.returns)
-        and all(result.alias_info is None for result in schema.returns)
     )
+
+
+@cache
+def may_share_memory(func: Any) -> bool:
+    """Whether a result may be a view of an argument."""
+    return any(result.alias_info is not None for result in func._schema.returns)

@@ -7,15 +7,19 @@ asked at the example's sizes, where it needs no algebra, and the symbols of the 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch
 from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tonnx.frontends.torch.capture.call_kinds import gives_new_tensors, keeps_shape, writes_first
+from tonnx.frontends.torch.capture.call_kinds import depends_on_forms, keeps_shape, may_share_memory, writes_first
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
 from tonnx.frontends.torch.versions import fake_mode
 
@@ -35,6 +39,7 @@ class _Form(NamedTuple):
     """It, with expressions in the place of symbolic sizes, which cannot be compared."""
     shape: Any
     stride: Any
+    offset: Any
     dtype: torch.dtype
     device: torch.device
 
@@ -61,6 +66,15 @@ class _Form(NamedTuple):
         return all(size in (1, other) for size, other in sizes)
 
 
+class _Result(NamedTuple):
+    """What a call gives, by the forms of its arguments."""
+
+    form: _Form | None
+    """None: the argument itself."""
+    place: int | None = None
+    """Which of the tensors among the arguments it is, or shares its memory with."""
+
+
 class _NoKey(Exception):
     """An argument of which more than its form may matter."""
 
@@ -78,8 +92,10 @@ class Fakes:
         """By the address of a weight's memory: that, which lives on, and what stands for it."""
         self._forms: dict[int, tuple[torch.Tensor, _Form | None]] = {}
         """By the identity of a fake tensor: itself, which lives on, and its form, if that is all that matters of it."""
-        self._results: dict[Any, _Form | list[_Form]] = {}
+        self._results: dict[Any, _Result | list[_Result]] = {}
         """By an operator and the forms of its arguments."""
+        self._elements: dict[Any, Any] = {}
+        """How many numbers there are in the memory of a dense form, by its key."""
 
     @property
     def known(self) -> tuple[dict[Any, Any], ...]:
@@ -107,26 +123,58 @@ class Fakes:
 
     def call(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What an operator gives. Tensors among the arguments are fakes, and what holds several is a list."""
-        if not gives_new_tensors(func):
+        if not depends_on_forms(func):
             if writes_first(func) and self._like_operands(func, args, kwargs) is not None:
                 return args[0]
             return _asked(func, args, kwargs)
         try:
             key = func, self._key(args), self._key(kwargs)
-            form = self._results.get(key)
+            known = self._results.get(key)
         except (_NoKey, TypeError):  # what cannot be compared is no key
             return _asked(func, args, kwargs)
-        if form is not None:
-            return [self._made(part) for part in form] if isinstance(form, list) else self._made(form)
-        if (form := self._like_operands(func, args, kwargs)) is not None:
-            self._results[key] = form
+        if known is not None:
+            again = partial(self._again, [args, kwargs])
+            return list(map(again, known)) if isinstance(known, list) else again(known)
+        if not may_share_memory(func) and (form := self._like_operands(func, args, kwargs)) is not None:
+            self._results[key] = _Result(form)
             return self._made(form)
         result = _asked(func, args, kwargs)
         many = isinstance(result, (list, tuple))
-        forms = [self._form(part) for part in (result if many else [result])]
-        if None not in forms and not _share_memory(result if many else [result], [args, kwargs]):
-            self._results[key] = forms if many else forms[0]  # type: ignore[assignment]
+        parts = self._understood(result if many else [result], list(_tensors([args, kwargs])))
+        if parts is not None:
+            self._results[key] = parts if many else parts[0]
         return result
+
+    def _understood(self, results: Any, arguments: list[torch.Tensor]) -> list[_Result] | None:
+        """Where the memory of results is, and what they are beside that; None if that cannot be told."""
+        if not all(isinstance(result, torch.Tensor) for result in results):
+            return None  # what a gradient is not asked for
+        memory = [tensor.untyped_storage()._cdata for tensor in (*arguments, *results)]
+        parts, own = [], memory[len(arguments) :]
+        for result, here in zip(results, own, strict=True):
+            places = [place for place, there in enumerate(memory[: len(arguments)]) if there == here]
+            if len(places) > 1 or (not places and own.count(here) > 1):
+                return None  # tensors may be alike, and share no memory the next time
+            is_argument = bool(places) and result is arguments[places[0]]
+            form = None if is_argument else self._form(result)
+            if form is None and not is_argument:
+                return None
+            if places and result.dtype != arguments[places[0]].dtype:
+                return None
+            parts.append(_Result(form, places[0] if places else None))
+        return parts
+
+    def _again(self, arguments: list[Any], part: _Result) -> torch.Tensor:
+        form, place = part
+        if place is None:
+            assert form is not None
+            return self._made(form)
+        base = next(islice(_tensors(arguments), place, None))
+        if form is None:
+            return base
+        with torch._C._AutoDispatchBelowAutograd(), in_kernel_invocation_manager(self.mode):
+            meta = torch.as_strided(base, form.shape, form.stride, form.offset)
+        return self._noted(meta, form)
 
     def reshaped(self, tensor: torch.Tensor) -> None:
         """A tensor looks at its memory in another way from now on."""
@@ -152,7 +200,8 @@ class Fakes:
             if tensor.constant is None and tensor.layout is torch.strided and not tensor.dtype.is_complex:
                 shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
                 numbers = tuple([n if type(n) is int else _number_key(n) for n in (*shape, *stride, offset)])
-                form = _Form((numbers, tensor.dtype, tensor.device), shape, stride, tensor.dtype, tensor.device)
+                key = numbers, tensor.dtype, tensor.device
+                form = _Form(key, shape, stride, offset, tensor.dtype, tensor.device)
             self._forms[id(tensor)] = tensor, form
         return form
 
@@ -177,7 +226,7 @@ class Fakes:
             if list(result.shape) != sizes or not result.is_contiguous():
                 return None
             dtype, device = result.dtype, result.device
-        return _Form((largest.key[0], dtype, device), largest.shape, largest.stride, dtype, device)
+        return _Form((largest.key[0], dtype, device), largest.shape, largest.stride, 0, dtype, device)
 
     def _at_example(self, argument: Any) -> Any:
         if isinstance(argument, torch.Tensor):
@@ -197,8 +246,18 @@ class Fakes:
         return hint
 
     def _made(self, form: _Form) -> torch.Tensor:
+        """A tensor with memory of its own; how long that of a dense one is, is computed once."""
         with torch._C._DisableTorchDispatch():
-            meta = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta")
+            if form.dense:
+                if form.key not in self._elements:
+                    self._elements[form.key] = math.prod(form.shape)
+                meta = torch.empty(self._elements[form.key], dtype=form.dtype, device="meta")
+                meta = meta.as_strided(form.shape, form.stride)
+            else:
+                meta = torch.empty_strided(form.shape, form.stride, dtype=form.dtype, device="meta")
+        return self._noted(meta, form)
+
+    def _noted(self, meta: torch.Tensor, form: _Form) -> torch.Tensor:
         fake = FakeTensor(self.mode, meta, form.device)
         self._forms[id(fake)] = fake, form
         return fake
@@ -214,15 +273,10 @@ def _number_key(number: Any) -> Any:
     return number.node.expr
 
 
-def _share_memory(results: Any, arguments: Any) -> bool:
-    """Whether an operator gives back an argument or a view of one, as dropout does that does nothing."""
-    memory = {result.untyped_storage()._cdata for result in results}
-    left = list(arguments)
-    while left:
-        argument = left.pop()
+def _tensors(arguments: Any) -> Iterator[torch.Tensor]:
+    """The tensors among arguments, in order."""
+    for argument in arguments.values() if isinstance(arguments, dict) else arguments:
         if isinstance(argument, torch.Tensor):
-            if argument.untyped_storage()._cdata in memory:
-                return True
+            yield argument
         elif isinstance(argument, (list, dict)):
-            left += argument.values() if isinstance(argument, dict) else argument
-    return len(memory) < len(results)
+            yield from _tensors(argument)
