@@ -43,6 +43,8 @@ MORE_SIZES: dict[str, Any] = {
 
 HYBRID = {"layer_types": ["linear_attention", "full_attention"]}
 ROTATED_BY_AXES = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+LAYERS = ("full_attention", "sliding_attention")
+ROTATED_BY_LAYER = {"rope_parameters": {kind: {"rope_type": "default", "rope_theta": 1e4} for kind in LAYERS}}
 MULTIPLE_AXES = {"text_config": {"rope_parameters": ROTATED_BY_AXES}}
 INDEXER = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64,
            "indexer_compress_ratio": 4}  # fmt: skip
@@ -87,10 +89,24 @@ OWN_SIZES: dict[str, dict[str, Any]] = {
     "zaya": {"num_experts_per_tok": 1},
     "xlstm": {"hidden_size": 128},  # a state's sizes are made multiples of 64, those of queries are not
     "xmod": {"default_language": "en_XX"},
+    "dbrx": {
+        "d_model": 32, "n_heads": 4, "n_layers": 2,
+        "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4, "clip_qkv": 8},
+        "ffn_config": {"hidden_size": 32, "ffn_hidden_size": 48, "ffn_act_fn": {"name": "silu"}},
+    },
+    "cohere_compass_text": ROTATED_BY_LAYER,
+    "cohere_compass": {"text_config": ROTATED_BY_LAYER},
+    "zamba": {"num_hidden_layers": 3, "layers_block_type": ["hybrid", "linear_attention", "hybrid"]},
+    "moonshine_streaming": {"num_key_value_heads": 4, "encoder_config": {"num_key_value_heads": 4}},
+    "ernie4_5_vl_moe": {"text_config": {
+        "moe_intermediate_size": [24, 24], "moe_num_experts": 4, "moe_k": 2, "rope_parameters": ROTATED_BY_AXES,
+    }},
+    "inkling2": {"vision_config": {"text_hidden_size": 32, "projection_hidden_dim": 32}},
+    "granite_docling": {"vision_config": {"image_size": 32, "scale_factor": 2}},
 }
 """What fits one family only."""
 
-DERIVED = {"mamba": ("intermediate_size",), "falcon": ("head_dim",), "deepseek_v2": ("head_dim",),
+DERIVED = {"mamba": ("intermediate_size",), **dict.fromkeys(("falcon", "deepseek_v2", "mistral4"), ("head_dim",)),
            **dict.fromkeys(("moshi", "qwen3_vl_moe"), ("sliding_window",))}  # fmt: skip
 """Sizes that a family computes of others, or that its masks do not know: these have a window in their cache alone."""
 

@@ -53,6 +53,13 @@ def tiny(kind: str) -> Any:
         model = varied(transformers.WhisperForConditionalGeneration(transformers.WhisperConfig(**settings)))
         model.generation_config.suppress_tokens = [5, 6]
         return model
+    if kind == "pix2struct":
+        sizes = {"hidden_size": 24, "d_kv": 6, "d_ff": 37, "num_layers": 1, "num_heads": 4}
+        seen = {"num_hidden_layers": 1, "num_attention_heads": 4, "patch_embed_hidden_size": 48, "seq_len": 6}
+        text = transformers.Pix2StructTextConfig(vocab_size=97, **sizes, **SPECIAL)
+        vision = transformers.Pix2StructVisionConfig(hidden_size=24, d_kv=6, d_ff=37, **seen)
+        parts = {"text_config": text.to_dict(), "vision_config": vision.to_dict()}
+        return varied(transformers.Pix2StructForConditionalGeneration(transformers.Pix2StructConfig(**parts)))
     vit = transformers.ViTConfig(
         hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=37, image_size=32, patch_size=8
     )
@@ -76,6 +83,9 @@ def exported(kind: str, packages: Path) -> tuple[Any, Path, Path]:
         write_tokenizer(source)
         if kind == "whisper":
             transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=1).save_pretrained(source)
+        if kind == "pix2struct":
+            processor = transformers.Pix2StructImageProcessor(patch_size={"height": 4, "width": 4}, max_patches=6)
+            processor.save_pretrained(source)
         result = export_package(source, folder, layout="optimum", tokens=8)
         assert [*result.exports] == ["encoder_model.onnx", "decoder_model_merged.onnx"]
         assert result.proof is not None and result.proof.tokens == 8 and result.proof.encoder < 1e-4
@@ -139,9 +149,11 @@ def test_speech(packages: Path, tmp_path: Path) -> None:
     assert loaded._speech_start(context, None)[1] in (7, 8)
 
 
-def test_pictures(packages: Path) -> None:
-    model, _, folder = exported("vit-gpt2", packages)
-    pixels = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype(np.float32)
+@pytest.mark.parametrize(("kind", "shape"), [("vit-gpt2", (2, 3, 32, 32)), ("pix2struct", (2, 6, 50))])
+def test_pictures(kind: str, shape: tuple[int, ...], packages: Path) -> None:
+    """As pixels, and as the patches that only the checkpoint's processor makes."""
+    model, _, folder = exported(kind, packages)
+    pixels = np.abs(np.random.default_rng(0).standard_normal(shape)).astype(np.float32)  # the first two are places
     wanted = model.generate(torch.from_numpy(pixels), do_sample=False, max_new_tokens=6)[:, 1:].tolist()
     assert [each.tokens for each in tonnx.load(folder).generate(pixels, max_new_tokens=6)] == wanted
 

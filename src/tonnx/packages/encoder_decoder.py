@@ -34,10 +34,19 @@ class EncoderPart(torch.nn.Module):
         self.main_input_name = getattr(self.encoder, "main_input_name", model.main_input_name)
 
     def forward(self, **inputs: Any) -> dict[str, torch.Tensor]:
+        if "input_ids" in inputs:
+            check_positions(self, inputs["input_ids"].shape[1])
         return {"last_hidden_state": self.read(**inputs).last_hidden_state}
 
     def read(self, **inputs: Any) -> Any:
         return self.encoder(**inputs, return_dict=True)
+
+
+def check_positions(model: Any, length: int) -> None:
+    """Some make a longer table for more tokens than the model has positions for, or take one position for all."""
+    limit = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if isinstance(limit, int):
+        torch._check(length <= limit)
 
 
 class DecoderPart(torch.nn.Module):
@@ -54,7 +63,9 @@ class DecoderPart(torch.nn.Module):
         past_key_values: State,
         encoder_attention_mask: torch.Tensor | None = None,
     ) -> dict[str, Any]:
-        held = past_key_values[0][2].shape[2]
+        held, past = past_key_values[0][2].shape[2], past_key_values[0][0].shape[2]
+        torch._check(held <= encoder_hidden_states.shape[1])  # some models give something all the same
+        check_positions(self.model, past + input_ids.shape[1])
         # Only the keys and values for the encoder's states are used; what else is computed is left out of the file.
         _, others = self.run(input_ids[:, :1], encoder_hidden_states[:, held:])
         joined = tuple(

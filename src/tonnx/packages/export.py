@@ -7,7 +7,8 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from tonnx.packages.diffusion import DENOISERS, TASK, is_pipeline, load_networks
 from tonnx.packages.encoder import export_encoder, label_settings, prove_encoder
 from tonnx.packages.encoder_decoder import EncoderPart, export_decoder_part, first_token, is_encoder_decoder
 from tonnx.packages.genai import genai_config
-from tonnx.packages.inputs import Call, Preparation, call_of, takes_text
-from tonnx.packages.pictures import Picture
+from tonnx.packages.inputs import PICTURES, Call, Preparation, call_of, takes_text
+from tonnx.packages.pictures import Picture, takes_pixels
 from tonnx.packages.pictures_ahead import export_ahead, read_ahead
 from tonnx.packages.preparation import NotUnderstood, picture_steps
 from tonnx.packages.proof import PackageProof, prove_package
@@ -96,7 +97,6 @@ class _Making:
     folder: Path
     place: str
     """The folder of the ONNX files inside it: empty, or with a slash."""
-    extractor: Any = None
     exports: dict[str, ExportResult] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
     step: Step | None = None
@@ -121,7 +121,10 @@ class _Making:
             self.exports[_MODEL], self.step = export_decoder(model, self._file(_MODEL), **options)
             return self._describe_files()
         reader = EncoderPart(model).eval() if has_encoder else model
-        self.call = call = call_of(reader, self._preparation(has_encoder))
+        checkpoint, beside = self.checkpoint, self.beside
+        if not has_encoder:
+            beside = replace(beside, tokenizer=checkpoint.load_tokenizer(), task=checkpoint.task)
+        self.call = call = call_of(reader, beside)
         self.manifest |= {"input": call.name} if call.name is not None else {}
         if has_encoder:
             self.manifest |= {"encoder": self.place + _ENCODER, "start": first_token(model)}
@@ -132,16 +135,14 @@ class _Making:
             self.exports[_MODEL] = export_encoder(model, self._file(_MODEL), call, **options)
         return self._describe_files()
 
-    def _preparation(self, of_sounds: bool) -> Preparation:
-        """What the checkpoint has for its inputs."""
-        if of_sounds:
-            return Preparation(self.extractor)
-        processor, tokenizer = self.checkpoint.load_image_processor(), self.checkpoint.load_tokenizer()
-        return Preparation(self.extractor, processor, tokenizer, self.checkpoint.task)
+    @cached_property
+    def beside(self) -> Preparation:
+        """What the checkpoint has for its sounds or pictures."""
+        return Preparation(self.checkpoint.load_extractor(), self.checkpoint.load_image_processor())
 
     def _write_seeing_files(self, options: dict[str, Any]) -> None:
         """Those of a model that reads pictures among tokens, or before them."""
-        processor = self.checkpoint.load_image_processor()
+        processor = self.beside.processor
         files = {name: self._file(name) for name in (VISION, EMBEDDING, _DECODER)}
         if is_vision_language(self.model):
             self.picture = picture = read_picture(self.model, processor)
@@ -199,7 +200,7 @@ class _Making:
     def prove(self, tokens: int) -> PackageProof | float:
         package = Package(self.folder, spin=False)  # the model's turn comes between its own
         if self.step is not None:
-            return prove_package(package, self.model, tokens, self.extractor, self.picture)
+            return prove_package(package, self.model, tokens, self.beside, self.picture)
         assert self.call is not None
         return prove_encoder(package, self.call)
 
@@ -240,9 +241,11 @@ def export_package(
         return _export_pipeline(Path(source), destination, stage, **options, progress=progress)
     checkpoint = read_checkpoint(Path(source), task, trust_remote_code=trust_remote_code, allow_pickle=allow_pickle)
     stage("load")
-    model, extractor = checkpoint.load(), checkpoint.load_extractor()
+    model = checkpoint.load()
+    if task is None and checkpoint.task == CAPTIONS and not is_encoder_decoder(model) and not takes_pixels(model):
+        checkpoint = replace(checkpoint, task=GENERATION)  # Mistral 4's texts: transformers lists it there alone
     with tempfile.TemporaryDirectory(prefix=".tonnx-", dir=destination.resolve().parent) as hidden:
-        making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout], extractor)
+        making = _Making(checkpoint, model, Path(hidden) / destination.name, LAYOUTS[layout])
         (making.folder / making.place).mkdir(parents=True)
         opset = _opset(opset_version, runtime, to)
         options = {"opset_version": opset, "runtime": runtime, "verify": verify, "progress": progress}
@@ -355,7 +358,7 @@ def _describe_input(making: _Making) -> list[str]:
     name, settings = making.manifest.get("input"), preparation_of(making.checkpoint.folder)
     if name is None:
         return []
-    if name != "pixel_values":
+    if name not in PICTURES:
         is_known = not settings or name == "input_values" or settings.get("feature_extractor_type") == LOG_MEL
         kind = settings.get("feature_extractor_type")
         return [] if is_known else [f"[!] the package takes arrays, not sounds: they are prepared by a {kind}"]

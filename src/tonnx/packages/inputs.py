@@ -210,8 +210,8 @@ def _pictures(call: Call, sizes: Mapping[str, int]) -> dict[str, Any]:
         made = dict(call.beside.processor(images=images, return_tensors="pt"))
         if any(len(array) != batch for array in made.values() if isinstance(array, torch.Tensor)):
             raise ValueError("several pictures are one input")  # the frames of a film
-        return made if call.pixels == "all" else {name: made[name] for name in _PICTURES if name in made}
-    name = next((name for name in _PICTURES if name == call.model.main_input_name), _PICTURES[0])
+        return made if call.pixels == "all" else {name: made[name] for name in PICTURES if name in made}
+    name = next((name for name in PICTURES if name == call.model.main_input_name), PICTURES[0])
     parts = [getattr(config, name, None) for name in ("vision_config", "backbone_config")]
     vision = next((part for part in (*parts, config) if getattr(part, "image_size", None)), config)
     frames = [getattr(vision, "num_frames", None) or vision.frames_per_clip] if call.pixels == "film" else []
@@ -250,11 +250,11 @@ def _series(call: Call, sizes: Mapping[str, int]) -> dict[str, Any]:
     return {"past_values": random_array(sizes["batch"], config.context_length, *([channels] if channels else []))}
 
 
-_PICTURES = ("pixel_values", "pixel_values_videos")
+PICTURES = ("pixel_values", "pixel_values_videos", "flattened_patches")
 _SOUNDS = ("input_values", "input_features")
 _GROUPS = {
     "texts": _Group(("input_ids",), _texts),
-    "pictures": _Group(_PICTURES, _pictures),
+    "pictures": _Group(PICTURES, _pictures),
     "points": _Group(("input_points",), _points),
     "sounds": _Group(_SOUNDS, _sounds),
     "series": _Group(("past_values",), _series),

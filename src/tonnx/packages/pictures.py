@@ -76,8 +76,7 @@ def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
         raise InvalidModel(
             "the checkpoint does not say how pictures are prepared", why="it has no preprocessor_config.json"
         )
-    takers = [each for each in (model.forward, type(model).generate, reader_of(model)) if each is not None]
-    if not any(name.startswith("pixel_values") for each in takers for name in inspect.signature(each).parameters):
+    if not takes_pixels(model):
         raise no_package(model, "neither it nor its generate takes pixel_values")
     noise = random_image(processor, seed)
     with model_runs(processor, f"a picture of {noise.width} times {noise.height} pixels"):
@@ -86,6 +85,11 @@ def random_picture(model: Any, processor: Any, seed: int = 0) -> Picture:
     if name is None:
         raise no_package(model, "its image processor gives no pixels that the model takes")
     return Picture(arrays, picture_token(model), name, partial(_several, model, processor, noise, arrays))
+
+
+def takes_pixels(model: Any) -> bool:
+    takers = [each for each in (model.forward, type(model).generate, reader_of(model)) if each is not None]
+    return any(name.startswith("pixel_values") for each in takers for name in inspect.signature(each).parameters)
 
 
 def random_image(processor: Any, seed: int) -> Any:
@@ -121,7 +125,9 @@ def _prepared(model: Any, processor: Any, images: Any) -> dict[str, torch.Tensor
         prepared = {"pixel_values": prepared[None]}
     readers = [each for each in (model.forward, reader_of(model)) if each is not None]
     taken = {name for each in readers for name in inspect.signature(each).parameters}
-    return {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
+    arrays = {name: tensor for name, tensor in prepared.items() if name in taken and torch.is_tensor(tensor)}
+    # As the model's weights are: some processors give half of that (Llama 4's).
+    return {name: tensor.float() if tensor.is_floating_point() else tensor for name, tensor in arrays.items()}
 
 
 def _several(

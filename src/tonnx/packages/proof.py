@@ -93,20 +93,21 @@ class Question:
 
 
 def prove_package(
-    package: Package, model: Any, tokens: int, extractor: Any = None, picture: Picture | None = None
+    package: Package, model: Any, tokens: int, beside: Preparation | None = None, picture: Picture | None = None
 ) -> PackageProof:
     """Generate with both, from prompts of one length and of several. Raises VerificationFailed where they part.
 
     Of equals, PyTorch's topk gives any, ONNX's TopK the first. If they part, the model is asked again with the first.
     """
+    beside = beside or Preparation()
     try:
-        return _proven(package, model, tokens, extractor, picture)
+        return _proven(package, model, tokens, beside, picture)
     except VerificationFailed as parted:
         reason = "which of equals it takes is left open"
         owners = ("torch", "torch.Tensor")
         try:
             with patched([Patch(owner, "topk", _first_of_equals, reason) for owner in owners]):
-                return replace(_proven(package, model, tokens, extractor, picture), in_order=True)
+                return replace(_proven(package, model, tokens, beside, picture), in_order=True)
         except VerificationFailed:
             raise parted from None
 
@@ -119,13 +120,13 @@ def _first_of_equals(
     return torch.return_types.topk((values.narrow(dim, 0, k), places.narrow(dim, 0, k)))
 
 
-def _proven(package: Package, model: Any, tokens: int, extractor: Any, picture: Picture | None) -> PackageProof:
+def _proven(package: Package, model: Any, tokens: int, beside: Preparation, picture: Picture | None) -> PackageProof:
     has_encoder = not package.continues
-    encoder = prove_encoder(package, call_of(EncoderPart(model), Preparation(extractor))) if has_encoder else None
+    encoder = prove_encoder(package, call_of(EncoderPart(model), beside)) if has_encoder else None
     ahead = picture if isinstance(picture, PictureAhead) else None
     if picture is not None:
         encoder = prove_pictures(package, model, picture) if ahead is None else prove_ahead(package, model, ahead)
-    question = _question(package, model, extractor)
+    question = _question(package, model, beside)
     if ahead is not None:
         question = _with_pictures(model, question, ahead)
     # Where prompts see later tokens, and what is generated does not, a part of a prompt is none.
@@ -168,7 +169,7 @@ def _beginning(package: Package, question: Question, has_encoder: bool) -> Quest
     return question if start is None else Question([start for _ in question.rows], question.read)
 
 
-def _question(package: Package, model: Any, extractor: Any) -> Question:
+def _question(package: Package, model: Any, beside: Preparation) -> Question:
     batch = max(BATCHES)
     rows = _rows(model, batch)
     if package.continues:
@@ -176,7 +177,7 @@ def _question(package: Package, model: Any, extractor: Any) -> Question:
     part = EncoderPart(model)
     if not takes_text(part):
         sizes = {**EXAMPLE, "batch": batch, "samples": EXAMPLE["samples"] * 4 // 5}
-        return Question(rows, call_of(part, Preparation(extractor)).make(sizes))
+        return Question(rows, call_of(part, beside).make(sizes))
     texts = [row[: LENGTH - place] for place, row in enumerate(_rows(part, batch))]  # padded at the end
     ids, mask = (torch.from_numpy(array) for array in padded(texts, in_front=False))
     return Question(rows, {"input_ids": ids, "attention_mask": mask})
