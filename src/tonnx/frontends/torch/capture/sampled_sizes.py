@@ -36,6 +36,7 @@ _EACH = 5
 _LARGER = 8
 _ELEMENTS = 1 << 20
 _DIVISORS = (2, 3, 4)
+_MULTIPLES = (2, 3, 4, 8, 16, 32)
 
 
 def sampled(model: torch.nn.Module, call: ModelCall, first: Sizes) -> tuple[list[Sizes], list[Sizes]]:
@@ -48,7 +49,7 @@ def sampled(model: torch.nn.Module, call: ModelCall, first: Sizes) -> tuple[list
     taken = {}
     for name in sorted({d.name for leaf in call.leaves for d in leaf.dynamic.values() if d.expression is None}):
         n = first[name]
-        near = dict.fromkeys((n + 1, n + 5, 2 * n + 1, n + 2, 2 * n, 3 * n, 4 * n, 5 * n, n + 3))
+        near = dict.fromkeys((n + 1, n + 6, 2 * n + 1, n + 2, 2 * n, 3 * n, 4 * n, 5 * n, n + 3))
         taken[name] = list(islice((size for size in near if size > 1 and takes({**first, name: size})), _EACH - 1))
         if len(taken[name]) < _EACH - 1:
             raise Declined(f"the model itself takes few sizes of {name}")
@@ -105,6 +106,8 @@ class _Replay:
         self._values: dict[Node, Any] = {}
         self._sizes: dict[tuple[int, ...], Any] = {}
         """The sizes of the tensors so far: what they are at each of the samples, and here."""
+        self._constants: dict[Node, list[torch.Tensor]] = {}
+        """Those of the samples that nothing has used yet: what they follow may be known only then."""
 
     def run(self, tensors: Sequence[torch.Tensor]) -> Any:
         lists = [list(recording.graph.nodes) for recording in self._recordings]
@@ -118,7 +121,11 @@ class _Replay:
             with replaying(node):
                 if node.op == "placeholder":
                     given = [of.get(row.name) for of, row in zip(weights, rows, strict=True)]
-                    self._values[node] = next(inputs) if given[0] is None else self._weight(given)
+                    if given[0] is None:
+                        self._values[node] = next(inputs)
+                    else:
+                        self._constants[node] = given
+                        continue
                 elif node.op == "call_function":
                     args, kwargs = self._at([(row.args, row.kwargs) for row in rows])
                     self._values[node] = node.target(*args, **kwargs)  # type: ignore[operator]
@@ -133,13 +140,31 @@ class _Replay:
         first: torch.Tensor = given[0]
         if all(other is first for other in given):
             return first
-        if any(other is None or other.shape != first.shape or other.dtype != first.dtype for other in given):
-            raise Declined("a constant of the model has other shapes at other sizes")
+        if any(other is None or other.dim() != first.dim() or other.dtype != first.dtype for other in given):
+            raise Declined("a constant of the model has another rank at other sizes")
         if all(torch.equal(first, other) for other in given):
             return first
+        if any(other.shape != first.shape for other in given) and first.dim() == 1 and not first.is_floating_point():
+            return self._places([other.tolist() for other in given]).to(first.dtype)
+        if any(other.shape != first.shape for other in given):
+            raise Declined("a constant of the model has other shapes at other sizes")
         if first.numel() > 16 or first.dtype.is_complex:
             raise Declined("a constant of the model has other values at other sizes")
         return torch.tensor(self._at([other.tolist() for other in given]), dtype=first.dtype)
+
+    def _places(self, rows: list[list[int]]) -> torch.Tensor:
+        """Whole numbers in a row that go up and down in even steps, as those of padding by places do."""
+        ramps = [_ramps(row) for row in rows]
+        if len({len(each) for each in ramps}) > 1 or len(ramps[0]) > 16:
+            raise Declined("a constant of the model has other values at other sizes")
+        parts = []
+        for samples in zip(*ramps, strict=True):
+            steps = {step for _, step, count in samples if count > 1} or {0}
+            if len(steps) > 1:
+                raise Declined("a constant of the model has other steps at other sizes")
+            start, count = self._at([start for start, _, _ in samples]), self._at([count for _, _, count in samples])
+            parts.append(torch.arange(count) * steps.pop() + start)
+        return torch.cat(parts)
 
     def _note_sizes(self, rows: Sequence[Node], here: Any) -> None:
         if not isinstance(here, torch.Tensor):
@@ -155,6 +180,8 @@ class _Replay:
         """An argument as it is here: of what it is at each of the samples."""
         first = samples[0]
         if isinstance(first, Node):
+            if first in self._constants:
+                self._values[first] = self._weight(self._constants.pop(first))
             return self._values[first]
         if isinstance(first, (list, tuple)):
             if len({len(sample) for sample in samples}) > 1:
@@ -169,6 +196,20 @@ class _Replay:
         if type(first) is float and (found := _fraction(samples, self._sizes)) is not None:
             return found
         raise Declined(f"{', '.join(map(str, samples))} follow no size")
+
+
+def _ramps(row: list[int]) -> list[tuple[int, int, int]]:
+    """Numbers as ramps: where each starts, its step, and how many numbers it has."""
+    ramps: list[tuple[int, int, int]] = []
+    for number in row:
+        start, step, count = ramps[-1] if ramps else (0, 0, 0)
+        if count == 1:
+            ramps[-1] = (start, number - start, 2)
+        elif count and number == start + step * count:
+            ramps[-1] = (start, step, count + 1)
+        else:
+            ramps.append((number, 0, 1))
+    return ramps
 
 
 def _weights(recording: Recording) -> dict[str, torch.Tensor]:
@@ -192,6 +233,10 @@ def following(numbers: tuple[int, ...], sizes: dict[tuple[int, ...], Any]) -> An
         high = min(number * divisor - n + divisor - 1 for number, n in zip(numbers, at, strict=True))
         if low == high:
             return (size + low) // divisor
+    for divisor, (at, size), sign in product(_MULTIPLES, reversed(sizes.items()), (1, -1)):
+        more = {number - sign * n % divisor for number, n in zip(numbers, at, strict=True)}
+        if len(more) == 1:  # what the latest size is above a multiple, or lacks to the next
+            return more.pop() + sign * size % divisor
     return None
 
 
