@@ -29,6 +29,7 @@ SLICES = [
          left_out="out of bounds"),
     Case("slice", lambda x: (x[1:], x[:, :-1], x[..., 1:3], x[:, ::2], x[-2:, 5:], x[:, 1:100]), [r(3, 4, 5)]),
     Case("slice_dynamic", lambda x: (x[1:], x[:, :-1], x[..., ::2], x[-2:]), [r(4, 5, 6)], ALL),
+    Case("slice_dynamic_step", lambda x: (x[:, :: len(x)], x[:, 1 :: x.shape[2] - 2]), [r(4, 5, 6)], {0: [0, 1]}),
     Case("slice_by_size", lambda x, y: (x[: y.shape[0]], x[y.shape[0] - 1 :]), [r(9, 2), r(3)], {1: [0]}),
     Case("slice_nothing", lambda x: x[0:] + 1, [r(3)], ALL, has_not=["Slice"]),
     Case("slice_bool", lambda x: x[:, 1:], [MASK]),

@@ -46,7 +46,7 @@ def arange(op: Builder, end: Size, start: Size = 0, step: int = 1) -> ir.Value:
     return op.Range(op.scalar(start), op.scalar(end), op.scalar(step))
 
 
-def cut(op: Builder, x: ir.Value, axis: int, start: Size = 0, end: Size = END, step: int = 1) -> ir.Value:
+def cut(op: Builder, x: ir.Value, axis: int, start: Size = 0, end: Size = END, step: Size = 1) -> ir.Value:
     """``x[start:end:step]`` along one axis, with Python's meaning of negative and too large bounds."""
     dim = x.shape[axis] if x.shape is not None else None
     if step == 1 and isinstance(start, int) and isinstance(end, int):
@@ -54,5 +54,5 @@ def cut(op: Builder, x: ir.Value, axis: int, start: Size = 0, end: Size = END, s
             return x
         if isinstance(dim, int) and slice(start, end).indices(dim)[:2] == (0, dim):
             return x
-    steps = None if step == 1 else [step]
+    steps = None if step == 1 else op.vector([step])
     return op.Slice(x, op.vector([start]), op.vector([end]), [axis], steps)

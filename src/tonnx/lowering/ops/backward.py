@@ -21,7 +21,7 @@ def select_backward(op: Builder, x: ir.Value, input_sizes: Sequence[Size], dim: 
 
 @lower("aten.slice_backward")
 def slice_backward(
-    op: Builder, x: ir.Value, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: int
+    op: Builder, x: ir.Value, input_sizes: Sequence[Size], dim: int, start: Size, end: Size, step: Size
 ) -> ir.Value:
     return scatter.slice_scatter(op, full(op, input_sizes, 0, x.dtype), x, dim, start, end, step)
 

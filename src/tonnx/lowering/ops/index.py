@@ -31,7 +31,7 @@ def select(op: Builder, x: ir.Value, dim: int, index: Size) -> ir.Value:
 
 @lower("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(
-    op: Builder, x: ir.Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: int = 1
+    op: Builder, x: ir.Value, dim: int = 0, start: Size | None = None, end: Size | None = None, step: Size = 1
 ) -> ir.Value:
     return sizes.cut(op, x, axis_of(op, x, dim), 0 if start is None else start, END if end is None else end, step)
 

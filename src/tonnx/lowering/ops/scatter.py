@@ -261,14 +261,14 @@ def slice_scatter(
     dim: int = 0,
     start: Size | None = None,
     end: Size | None = None,
-    step: int = 1,
+    step: Size = 1,
 ) -> ir.Value:
     axis = axis_of(op, x, dim)
     size = op.size(x, axis)
     first: Size = 0 if start is None else start
     stop: Size = END if end is None else end
     src = op.cast(src, x.dtype)
-    if isinstance(size, int) and isinstance(first, int) and isinstance(stop, int):
+    if isinstance(size, int) and isinstance(first, int) and isinstance(stop, int) and isinstance(step, int):
         first, stop, _ = slice(first, stop, step).indices(size)
         if step == 1 and (first, stop) == (0, size):
             return expand(op, src, op.sizes(x))
