@@ -18,6 +18,7 @@ direct("mv(x, vec)", lambda op, x, vec: op.MatMul(x, vec))
 direct("batch_fc(input, w, bias)", lambda op, input, w, bias: op.Add(op.MatMul(input, w), op.Unsqueeze(bias, [1])))
 direct("addmm(input, x, y, *, beta: float = 1.0, alpha: float = 1.0)", like_torch.baddbmm)
 direct("baddbmm(input, x, y, *, beta: float = 1.0, alpha: float = 1.0)", like_torch.baddbmm)
+direct("bilinear(x, y, weight, bias=None)", like_torch.bilinear)
 direct("kron(x, y)", torch_parts.kron)
 direct("multi_dot(x: Values)", like_torch.chain_matmul)
 direct("einsum(operands: Values, *, equation: str)", lambda op, operands, text: like_torch.einsum(op, text, operands))
@@ -139,11 +140,3 @@ def slogdet_v2(op: Builder, x: Value) -> tuple[ir.Value, ir.Value]:
     """Of the determinant itself, which may overflow: so it does in Paddle."""
     value = linalg.det(op, x)
     return op.Sign(value), op.Log(op.Abs(value))
-
-
-@lower("bilinear")
-def bilinear(op: Builder, x: Value, y: Value, weight: Value, bias: Value | None = None) -> ir.Value:
-    """xᵀ·W·y for each matrix W of the weight."""
-    rows = op.MatMul(op.Unsqueeze(x, [1, 2]), weight)  # (batch, out, 1, columns)
-    products = op.Squeeze(op.MatMul(rows, op.Unsqueeze(y, [1, 3])), [2, 3])
-    return products if bias is None else op.Add(products, bias)
