@@ -279,10 +279,13 @@ def slice_scatter(
             mask = np.zeros((size, *[1] * (op.rank(x) - axis - 1)), dtype=bool)
             mask[first:stop:step] = True
             return op.Where(op.constant(mask), value, x)
-    if step == 1 and not _may_cross(first, stop):
+    if isinstance(step, int) and step == 1 and not _may_cross(first, stop):
         parts = [] if isinstance(first, int) and first == 0 else [sizes.cut(op, x, axis, 0, first)]
         parts.append(_as_slice(op, src, x, axis))
         if not isinstance(stop, int) or stop != (size if isinstance(size, int) else END):
+            if len(parts) > 1 and (isinstance(first, ir.Value) or isinstance(stop, ir.Value)):
+                # Of x[1:n // 2] the end lies before the start where n is 1: what is left of x begins at the start.
+                stop = sizes.add(op, *(op.size(part, axis) for part in parts))
             parts.append(sizes.cut(op, x, axis, stop))
         return parts[0] if len(parts) == 1 else op.Concat(*parts, axis=axis)
     # All rows of x, then all of src, and for each row of the result the one of these that it is.
@@ -320,7 +323,7 @@ def _may_cross(start: Size, end: Size) -> bool:
     """Whether the end may lie before the start at some size, so that x[:start] and x[end:] overlap."""
     if isinstance(start, int) and isinstance(end, int):
         return start > end if (start < 0) == (end < 0) else start != 0
-    return False  # run-time bounds come from narrow, split and positions: start + length
+    return False  # bounds that only the run knows are looked at there
 
 
 def _as_slice(op: Builder, src: ir.Value, x: ir.Value, axis: int) -> ir.Value:

@@ -106,7 +106,7 @@ class Judge:
 
     def other(self, case: Inputs) -> Trial:
         """Inputs that are not the example; where the model itself fails on them, that says nothing of the file."""
-        label, sizes, inputs = case
+        label, sizes, inputs = case.label, case.sizes, case.arrays
         if self.subject.reference is None:
             return self._run((label, sizes, _shapes(inputs)), inputs)
         try:

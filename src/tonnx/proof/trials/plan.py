@@ -11,7 +11,7 @@ import numpy as np
 
 from tonnx.ir.size_expressions import derived_sizes
 from tonnx.proof.subject import Subject
-from tonnx.proof.trials.inputs import Sizes, draw, following, other_sizes, symbol_sizes
+from tonnx.proof.trials.inputs import CHEAP, SMALL, Sizes, draw, following, other_sizes, symbol_sizes
 from tonnx.proof.trials.thresholds import around
 from tonnx.proof.trials.values import WIDE, drawn_values, other_values, wide_values
 from tonnx.proof.trials.verification import BEYOND, Trial
@@ -28,6 +28,8 @@ class Inputs(NamedTuple):
     label: str
     sizes: Sizes
     arrays: dict[str, np.ndarray]
+    is_extreme: bool = False
+    """Whether many models do not take these, so that it is not worth a word."""
 
 
 @dataclass
@@ -61,6 +63,15 @@ class Plan:
         for index, sizes in enumerate([*assignments, *beyond]):
             label = self._label(sizes) + (BEYOND if sizes in beyond else "")
             yield Inputs(label, sizes, self.drawn(sizes, index))
+
+    def single_sizes(self) -> Iterator[Inputs]:
+        """One element where the example has many: a capture may take for granted that there are two."""
+        ranges = self.subject.ranges(self.dims)
+        free = {symbol: size for symbol, size in self.dims.items() if symbol not in derived_sizes(list(self.dims))}
+        many = [symbol for symbol, n in free.items() if SMALL < n <= CHEAP and ranges.get(symbol, (1, None))[0] <= 1]
+        single = following([{**free, symbol: 1} for symbol in many], derived_sizes(list(self.dims)), ranges)
+        for index, sizes in enumerate(self._permitted(single), 2 * _APART):
+            yield Inputs(self._label(sizes), sizes, self.drawn(sizes, index), is_extreme=True)
 
     def at(self, assignments: list[Sizes], number: int) -> Iterator[Inputs]:
         """Inputs of given sizes; ``number`` trials were drawn before."""

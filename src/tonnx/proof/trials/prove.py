@@ -77,11 +77,15 @@ def prove(
         """Those that are needed, given the trials so far, and others as far as there is time."""
         for case in group:
             if needed(trials) or budget.allows():
-                note(judge.invented(case, expected), case.arrays)
+                trial = judge.invented(case, expected)
+                if trial.skipped is None or not case.is_extreme:
+                    note(trial, case.arrays)
 
     if sizes:
         try_all(plan.suspected_sizes(), needed=lambda trials: True)
     try_all(plan.other_sizes(sizes), needed=plan.lacks_a_size)
+    if sizes is True and subject.reference is not None:
+        try_all(plan.single_sizes())
     try_all(plan.other_values(values), needed=lambda trials: values is True or plan.lacks_a_draw(trials))
     if optimised and expected is not None and _may_load_again(model, budget):
         note(judge.as_it_stands(model, plan.dims, expected), subject.example)

@@ -140,14 +140,23 @@ class Verification:
         )
 
     def _limit(self) -> str | None:
-        """What to do where the file only fails at sizes of one dimension that the capture takes for impossible."""
-        failing, example = [trial for trial in self.trials if not trial.ok], self.trials[0].sizes
-        changed = {name: n for trial in failing for name, n in trial.sizes.items() if n != example[name]}
-        if len(changed) != 1 or not all(trial.label.endswith(BEYOND) for trial in failing):
+        """What to do where the file fails only below some size of one dimension, or only above."""
+        example = self.trials[0].sizes
+        compared = [trial for trial in self.trials if trial.skipped is None]
+        failing = [trial for trial in compared if not trial.ok]
+        names = {name for trial in failing for name, n in trial.sizes.items() if n != example[name]}
+        if len(names) != 1 or not self.trials[0].ok:
             return None
-        ((name, size),) = changed.items()
-        limit = f"min={size + 1}" if size < example[name] else f"max={size - 1}"
-        return f"if {name} is never {size}, say so: torch.export.Dim({name!r}, {limit}) in dynamic_shapes"
+        (name,) = names
+        wrong, right = ({trial.sizes[name] for trial in compared if trial.ok is ok} for ok in (False, True))
+        if max(wrong) < min(right):
+            limit = f"min={max(wrong) + 1}"
+        elif min(wrong) > max(right):
+            limit = f"max={min(wrong) - 1}"
+        else:
+            return None
+        sizes = " or ".join(map(str, sorted(wrong)))
+        return f"if {name} is never {sizes}, say so: torch.export.Dim({name!r}, {limit}) in dynamic_shapes"
 
     def __str__(self) -> str:
         lines = []

@@ -60,7 +60,10 @@ class FxTrace:
     def run(
         self, feeds: dict[str, np.ndarray], wanted: Collection[str], take: Take, shaped: Shaped | None = None
     ) -> None:
-        """Run the program on inputs by the file's names; ``shaped`` gets the shapes, also inside of every pass."""
+        """Run the program on inputs by the file's names.
+
+        With ``shaped``, which gets the shapes, also inside of every pass, what is wanted of the results is as they end.
+        """
         self._ran(feeds, wanted, take, shaped=shaped)
 
     def _ran(
@@ -134,10 +137,18 @@ class _Run:
     def all(self) -> None:
         for index, node in enumerate(self._nodes):
             if node.op == "output":
+                if self._shaped is not None:
+                    self._results(node)
                 return
             self._computed(node)
             for done in self._last.get(index, ()):
                 self._env.pop(done, None)
+
+    def _results(self, output: Node) -> None:
+        """What the program gives: the values as they are in the end, some are written to after they are made."""
+        for node in output.all_input_nodes:
+            if node.name in self._wanted and isinstance(value := self._env[node], torch.Tensor):
+                self._take(node.name, to_numpy(value))
 
     def _computed(self, node: Node) -> Any:
         self._env[node] = value = self._value(node)

@@ -6,6 +6,7 @@ The operator stays in the graph as it is, and its rule lowers it.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from tonnx.frontends.patching import How, Patch
 from tonnx.frontends.torch.capture.explain import asking_frame
+from tonnx.frontends.torch.capture.patches.size_questions import varies
 
 _REASON = "PyTorch finds the shape of the result by computing it"
 
@@ -183,6 +185,37 @@ def _expression(size: Any) -> Any:
     return size.node.expr if isinstance(size, torch.SymInt) else size
 
 
+def _sliced(
+    original: Any,
+    mode: Any,
+    func: Any,
+    x: torch.Tensor,
+    dim: int = 0,
+    start: Any = None,
+    end: Any = None,
+    step: Any = 1,
+) -> torch.Tensor:
+    """As long as the axis lets it be, where that hangs on the sizes. PyTorch takes bounds to lie as in the example."""
+    size: Any = x.shape[dim] if x.dim() else 1
+    if all(not isinstance(number, torch.SymInt) for number in (size, start, end)):
+        return original(mode, func, x, dim, start, end, step)  # type: ignore[no-any-return]
+    end = None if type(end) is int and end == sys.maxsize else end
+    # What is cut off by a fixed number leaves nothing where there is less of it, which no model is made for.
+    start = start if type(start) is int and start >= 0 else _within(start, size)
+    end = end if type(end) is int and end < 0 else _within(end, size)
+    if start is not None and end is not None and varies(end >= start, size):
+        end = torch.sym_max(end, start)
+    return original(mode, func, x, dim, start, end, step)  # type: ignore[no-any-return]
+
+
+def _within(bound: Any, size: Any) -> Any:
+    if bound is None or bound is size:
+        return bound
+    if varies(bound <= size, size):
+        return torch.sym_min(bound, size)
+    return torch.sym_max(bound, -size) if varies(bound >= -size, size) else bound
+
+
 def _not_empty(original: Any, env: Any, node: Any, *rest: Any, **options: Any) -> Any:
     """Of sizes that only the run knows, torch's own kernels take for granted that there are elements.
 
@@ -211,6 +244,11 @@ def shapes() -> Iterator[Patch]:
         global_decomposition_table["post_autograd"], torch.ops.aten.nll_loss.default,
         lambda x, target, weight=None, reduction=1, *_, **__: x.new_empty(target.shape if reduction == 0 else []),
         "PyTorch's takes the kind of reduction for another argument, and says the shape of the mean", How.VALUE,
+    )  # fmt: skip
+    slicing = torch.ops.aten.slice.Tensor
+    yield Patch(
+        op_implementations_dict, slicing, partial(_sliced, op_implementations_dict[slicing]),
+        "PyTorch takes bounds beyond the axis for impossible if they are not in the example", How.VALUE,
     )  # fmt: skip
     for operator, shape in _COMPOSITE.items():
         yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)

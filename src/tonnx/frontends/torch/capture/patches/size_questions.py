@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import sympy
+import torch
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PowByNatural, PythonMod
 
 from tonnx.frontends.patching import Patch
+from tonnx.frontends.torch.capture.patches.short_sizes import definitions, evaluated, roots
 from tonnx.frontends.torch.versions import example_of, example_sizes
 
 _SHAPE_ENV = "torch.fx.experimental.symbolic_shapes.ShapeEnv"
@@ -49,6 +51,38 @@ def _fallen_back(
         if unknown and _decided(_Case(env), condition) is fallback_value:
             return fallback_value
     return original(env, node, size_oblivious, fallback_value)
+
+
+_OTHER_SIZES = 1, 2, 3, 5, 8, 13, 24, 64, 200
+
+
+def varies(condition: Any, length: Any = 1) -> bool:
+    """Whether a comparison of sizes of inputs is another one at some sizes than in the example; a few are tried.
+
+    Only those at which there is something of a ``length`` that hangs on them.
+    """
+    if not isinstance(condition, torch.SymBool):
+        return False
+    env, relation = condition.node.shape_env, condition.node.expr
+    defined, sizes = definitions(env), example_sizes(env)
+    of = roots(defined, relation)
+    if not of <= sizes.keys() or _decided(_FromOne(env), relation) is not None:
+        return False
+    example = {symbol: sizes[symbol] for symbol in of}
+    opposite = sympy.Not(evaluated(defined, relation, example))
+    others = ({**example, symbol: size} for size in _OTHER_SIZES for symbol in of)
+    least = length.node.expr if isinstance(length, torch.SymInt) else length
+    return any(
+        _at(defined, relation, other) == opposite and _at(defined, sympy.Ge(least, 1), other) == sympy.true
+        for other in others
+    )
+
+
+def _at(defined: Any, relation: Any, sizes: dict[Any, Any]) -> Any:
+    try:
+        return evaluated(defined, relation, sizes)
+    except ZeroDivisionError:  # n // 2 parts of nothing
+        return None
 
 
 def _decided(known: _Known, condition: Any) -> bool | None:
@@ -162,6 +196,14 @@ class _Known:
         others = [number for number in numbers if not number.is_Integer]
         least = max((int(number) for number in numbers if number.is_Integer), default=None)
         return others[0] if len(others) == 1 and least is not None and self.limits(others[0])[0] >= least else None
+
+
+class _FromOne(_Known):
+    """What follows where sizes may be 1, too, of which PyTorch takes for granted that they are not."""
+
+    def _of_symbol(self, symbol: Any) -> _Limits:
+        low, high = super()._of_symbol(symbol)
+        return min(low, 1), high
 
 
 class _Case(_Known):

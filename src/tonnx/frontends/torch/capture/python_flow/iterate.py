@@ -16,6 +16,7 @@ from torch.fx.experimental.symbolic_shapes import statically_known_false, static
 
 from tonnx.frontends.torch.capture.patches.multiples import rounded_quotient
 from tonnx.frontends.torch.capture.patches.plain_sizes import is_dynamic
+from tonnx.frontends.torch.capture.patches.size_questions import varies
 from tonnx.frontends.torch.capture.python_flow.conditions import assumed
 from tonnx.frontends.torch.capture.python_flow.recorded_list import (
     Listed,
@@ -357,13 +358,17 @@ def _taken_apart(name: str, tensor: Any = None, *args: Any, dim: int = 0, **kwar
     dim %= tensor.dim()
     if isinstance(size, NumbersListed):
         return Ragged(tensor, size.tensor, dim)
+    if name == "split" and is_dynamic(size):  # one that moves with the axis may have a fixed number of parts
+        count = (tensor.shape[dim] + size - 1) // size
+        fixed = not is_dynamic(count) or not varies(sym_eq(count, int(example_of(shape_env(), count.node.expr) or 0)))
+        return None if fixed else _parts(tensor, dim, size, name)
     if not is_dynamic(tensor.shape[dim]):
         return None
     if name == "unbind":
         return Listed(tensor, dim)
     if name == "chunk" and is_dynamic(size):
         return _parts(tensor, dim, size, name)
-    if type(size) is not int or size < 1:  # of a size that moves with the axis, there may be a fixed number
+    if type(size) is not int or size < 1:
         return None
     if size == 1 and name == "split":
         return Listed(tensor.unsqueeze(dim + 1), dim)
