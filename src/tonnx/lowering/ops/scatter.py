@@ -279,7 +279,7 @@ def slice_scatter(
             mask = np.zeros((size, *[1] * (op.rank(x) - axis - 1)), dtype=bool)
             mask[first:stop:step] = True
             return op.Where(op.constant(mask), value, x)
-    if isinstance(step, int) and step == 1 and not _may_cross(first, stop):
+    if step == 1 and not _may_cross(first, stop):
         parts = [] if isinstance(first, int) and first == 0 else [sizes.cut(op, x, axis, 0, first)]
         parts.append(_as_slice(op, src, x, axis))
         if not isinstance(stop, int) or stop != (size if isinstance(size, int) else END):
