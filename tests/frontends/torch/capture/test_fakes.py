@@ -136,6 +136,68 @@ def test_shapes_that_are_kept(operator: Any, arguments: Any) -> None:
     assert (result is taken[0]) == (expected is taken[0])
 
 
+W, ROWS = torch.ones(5, 4), torch.ones(2, 3, 8)
+IMAGES = torch.zeros(2, 3, 8, 8)
+
+
+@pytest.mark.parametrize("moving", [(0,), (0, 1), (0, 2)], ids=str)
+@pytest.mark.parametrize(
+    ("operator", "x", "others"),
+    [
+        (aten.linear.default, X, (W, torch.ones(5))),
+        (aten.linear.default, X.transpose(1, 2).contiguous().transpose(1, 2), (W,)),
+        (aten.mm.default, X[0], (W.T,)),
+        (aten.conv1d.default, X, (torch.ones(5, 3, 2),)),
+        (aten.conv1d.default, X[:, :, ::2], (torch.ones(5, 3, 2),)),
+        (aten.conv2d.default, IMAGES, (torch.ones(5, 3, 3, 3), None, [2, 2])),
+        (aten.adaptive_avg_pool2d.default, IMAGES, ([1, 1],)),
+        (aten.max_pool2d.default, IMAGES, ([2, 2],)),
+        (aten.mean.dim, IMAGES, ([2, -1], True)),
+        (aten.mean.dim, IMAGES, ([0],)),
+        (aten.bitwise_and.Tensor, X.int(), (torch.ones(7, 1, 1, 1, dtype=torch.int32),)),
+        (aten.__and__.Tensor, X.int(), (torch.ones(3, 1, dtype=torch.int32),)),
+        (aten.unsqueeze.default, X, (-1,)),
+        (aten.unsqueeze.default, X, (1,)),
+        (aten.transpose.int, X, (-1, 0)),
+        (aten.permute.default, X, ([2, 0, 1],)),
+        (aten.slice.Tensor, X, (0,)),
+        (aten.slice.Tensor, X, (2, 1, 3)),
+        (aten.slice.Tensor, X, (2, -3, 99, 2)),
+        (aten.slice.Tensor, X, (0, 1)),
+        (aten.expand.default, ROW, ([6, -1, 3, -1],)),
+        (aten.expand.default, X, ([5, -1, -1, -1],)),
+        (aten.expand.default, X, ([1, -1, -1, -1],)),
+        (aten.view.default, X, ([-1, 2, 2],)),
+        (aten.view.default, ROWS, ([2, -1, 4, 2],)),
+        (aten.reshape.default, X, ([-1],)),
+        (aten.reshape.default, X.transpose(0, 1), ([-1, 4],)),
+        (aten.detach.default, X[:, 1:], ()),
+        (aten.to.dtype, X, (torch.float32,)),
+        (aten.to.dtype, X, (torch.float64,)),
+    ],
+    ids=lambda one: str(one).partition(".")[2] if hasattr(one, "overloadpacket") else "",
+)
+def test_sizes_that_are_carried(operator: Any, x: Tensor, others: tuple[Any, ...], moving: tuple[int, ...]) -> None:
+    fakes = Fakes(ShapeEnv(), has_sizes=True)
+    moves = [axis in moving and size > 1 for axis, size in enumerate(x.shape)]
+    kinds = [DimDynamic.DYNAMIC if one else DimDynamic.STATIC for one in moves]
+    taken: list[Any] = [fakes.mode.from_tensor(x, symbolic_context=StatelessSymbolicContext(dynamic_sizes=kinds))]
+    taken += [fakes.of_weight(one) if isinstance(one, Tensor) else one for one in others]
+
+    def outcome(call: Any) -> Any:
+        try:
+            result = call()
+        except Exception as error:
+            return type(error)
+        shares = result.untyped_storage()._cdata == taken[0].untyped_storage()._cdata
+        return str(form(result)), shares, result is taken[0]
+
+    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), fakes.mode, enable_python_dispatcher():
+        expected = outcome(lambda: operator(*taken))
+        assert outcome(lambda: fakes.call(operator, taken, {})) == expected
+        assert outcome(lambda: fakes.call(operator, taken, {})) == expected
+
+
 def test_an_operator_that_fails_at_the_example() -> None:
     fakes = Fakes(ShapeEnv(), has_sizes=True)
     dynamic = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC, DimDynamic.STATIC, DimDynamic.STATIC])

@@ -41,9 +41,15 @@ def gives_number(func: Any) -> bool:
 
 
 @cache
+def by_element(func: Any) -> bool:
+    """Whether an operator works element by element; of `&` and its like PyTorch does not say so."""
+    return torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in ("__and__", "__or__", "__xor__")
+
+
+@cache
 def keeps_shape(func: Any) -> bool:
     """Whether the one result of an operator has the shape that its operands are broadcast to."""
-    keeps = torch.Tag.pointwise in func.tags or func.overloadpacket.__name__ in _KEEP_SHAPE
+    keeps = by_element(func) or func.overloadpacket.__name__ in _KEEP_SHAPE
     return func.namespace == "aten" and keeps and [str(result.type) for result in func._schema.returns] == ["Tensor"]
 
 

@@ -13,13 +13,21 @@ from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+import sympy
 import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._subclasses.fake_tensor import FakeTensor, in_kernel_invocation_manager
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._python_dispatch import _disable_current_modes
 
-from tonnx.frontends.torch.capture.call_kinds import depends_on_forms, keeps_shape, may_share_memory, writes_first
+from tonnx.frontends.torch.capture.call_kinds import (
+    by_element,
+    depends_on_forms,
+    keeps_shape,
+    may_share_memory,
+    writes_first,
+)
+from tonnx.frontends.torch.capture.carried_sizes import Seen, carried, dense_strides, joint_shape, size_key, view_of
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
 from tonnx.frontends.torch.versions import fake_mode
 
@@ -135,10 +143,13 @@ class Fakes:
         if known is not None:
             again = partial(self._again, [args, kwargs])
             return list(map(again, known)) if isinstance(known, list) else again(known)
-        if not may_share_memory(func) and (form := self._like_operands(func, args, kwargs)) is not None:
-            self._results[key] = _Result(form)
-            return self._made(form)
-        result = _asked(func, args, kwargs)
+        if not may_share_memory(func):
+            form = self._like_operands(func, args, kwargs) or self._like_leading(func, args, kwargs)
+            if form is not None:
+                self._results[key] = _Result(form)
+                return self._made(form)
+        view = self._viewed(func, args) if args and not kwargs else None
+        result = _asked(func, args, kwargs) if view is None else view
         many = isinstance(result, (list, tuple))
         parts = self._understood(result if many else [result], list(_tensors([args, kwargs])))
         if parts is not None:
@@ -199,7 +210,7 @@ class Fakes:
         if isinstance(tensor, FakeTensor):
             if tensor.constant is None and tensor.layout is torch.strided and not tensor.dtype.is_complex:
                 shape, stride, offset = tensor.shape, tensor.stride(), tensor.storage_offset()
-                numbers = tuple([n if type(n) is int else _number_key(n) for n in (*shape, *stride, offset)])
+                numbers = tuple([size_key(n) for n in (*shape, *stride, offset)])
                 key = numbers, tensor.dtype, tensor.device
                 form = _Form(key, shape, stride, offset, tensor.dtype, tensor.device)
             self._forms[id(tensor)] = tensor, form
@@ -214,19 +225,71 @@ class Fakes:
             largest = max(filter(None, operands), key=lambda form: len(form.shape), default=None)
             if largest is None or (func._schema.is_mutable and largest is not self._form(args[0])):
                 return None
-            by_element = torch.Tag.pointwise in func.tags
-            if not all(form and form.dense and (not by_element or form.fits(largest)) for form in operands):
+            if not all(form and form.dense for form in operands):
                 return None
+            shape: Any = largest.shape
+            if by_element(func) and not all(form and form.fits(largest) for form in operands):
+                shape = joint_shape([(form.shape, form.sizes) for form in operands if form])
+                if shape is None or func._schema.is_mutable:
+                    return None
             example_args, example_kwargs = self._at_example(args), self._at_example(kwargs)
-            sizes = self._at_example(list(largest.shape))
+            sizes = self._at_example(list(shape))
         except _NoKey:
             return None
         with _disable_current_modes():
             result = func(*example_args, **example_kwargs)
-            if list(result.shape) != sizes or not result.is_contiguous():
+            if list(result.shape) != sizes or list(result.stride()) != dense_strides(result.shape):
                 return None
             dtype, device = result.dtype, result.device
+        if shape is not largest.shape:
+            return _dense_form(tuple(shape), dtype, device)
         return _Form((largest.key[0], dtype, device), largest.shape, largest.stride, 0, dtype, device)
+
+    def _like_leading(self, func: Any, args: list[Any], kwargs: dict[str, Any]) -> _Form | None:
+        """The form of a result that begins as an operand does, and whose other sizes are fixed."""
+        found = carried(func, args) if self._example_mode is not None and not kwargs else None
+        if found is None:
+            return None
+        place, count = found
+        operand = self._form(args[place])
+        if operand is None or not operand.dense:
+            return None
+        if not all(map(self._is_fixed, [*operand.sizes[count:], *args[:place], *args[place + 1 :]])):
+            return None
+        try:
+            example = [self._at_example(arg) for arg in args]
+        except _NoKey:
+            return None
+        with _disable_current_modes():
+            result = func(*example)
+            begins_alike = result.shape[:count] == example[place].shape[:count]
+            if not begins_alike or list(result.stride()) != dense_strides(result.shape):
+                return None
+            shape, dtype, device = (*operand.shape[:count], *result.shape[count:]), result.dtype, result.device
+        return _dense_form(shape, dtype, device)
+
+    def _is_fixed(self, argument: Any) -> bool:
+        """Whether no size of an argument is dynamic."""
+        if isinstance(argument, torch.Tensor):
+            form = self._form(argument)
+            return form is not None and all(type(number) is int for number in form.key[0])
+        if isinstance(argument, list):
+            return all(map(self._is_fixed, argument))
+        return not isinstance(argument, (*SYMBOLIC, sympy.Basic))
+
+    def _viewed(self, func: Any, args: list[Any]) -> torch.Tensor | None:
+        """A view, or the argument itself, as far as it can be told what it looks at without algebra."""
+        if func is torch.ops.aten.to.dtype and len(args) == 2 and args[1] == args[0].dtype:
+            return args[0]  # type: ignore[no-any-return]
+        form = self._form(args[0]) if self._example_mode is not None and isinstance(args[0], FakeTensor) else None
+        if form is None:
+            return None
+        view = view_of(func, Seen(form.shape, form.sizes, form.stride, form.offset, form.dense), args[1:])
+        if view is None:
+            return None
+        with in_kernel_invocation_manager(self.mode):
+            meta = torch.as_strided(args[0], view.shape, view.stride, view.offset)
+        return FakeTensor(self.mode, meta, form.device)
 
     def _at_example(self, argument: Any) -> Any:
         if isinstance(argument, torch.Tensor):
@@ -261,6 +324,12 @@ class Fakes:
         fake = FakeTensor(self.mode, meta, form.device)
         self._forms[id(fake)] = fake, form
         return fake
+
+
+def _dense_form(shape: tuple[Any, ...], dtype: torch.dtype, device: torch.device) -> _Form:
+    stride = tuple(dense_strides(shape))
+    numbers = tuple([size_key(number) for number in (*shape, *stride, 0)])
+    return _Form((numbers, dtype, device), shape, stride, 0, dtype, device)
 
 
 def _asked(func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

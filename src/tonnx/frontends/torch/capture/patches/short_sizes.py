@@ -8,10 +8,12 @@ a symbol whose definition is that expression; what is computed of it starts shor
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import sympy
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv
 from torch.utils._sympy.functions import FloorDiv
 from torch.utils._sympy.numbers import int_oo
@@ -32,6 +34,10 @@ def short_sizes() -> Iterator[Patch]:
     reason = "torch's reasoning about sizes takes time that grows with their length"
     for name in ("floordiv", "int_floordiv", "add", "sub"):
         yield Patch(_SYM_NODE, name, _computed, reason, optional=True)
+    known: dict[Any, Any] = {}
+    for name in ("add", "sub", "mul", "eq", "ne", "ge", "gt", "le", "lt", "sym_max", "sym_min"):
+        yield Patch(_SYM_NODE, name, partial(_known, known, name), "torch asks of every tensor what it asked of others")
+    yield Patch(_SYM_NODE, "expect_true", _expected, "that true is true needs no reasoning")
     yield Patch(_SHAPE_ENV, "_maybe_guard_rel", _learned, "a size with a definition is not to be replaced")
     yield Patch(_CONSTRAINTS, "add", _constrained, "torch.export asks which input such a size is of")
 
@@ -80,6 +86,21 @@ def written_out(defined: Definitions, expression: Any) -> Any:
             break
         expression = longer
     return expression
+
+
+def _known(known: dict[Any, Any], name: str, original: Any, node: Any, other: Any) -> Any:
+    """What has been computed of the same expressions before; a proxy is told of every time."""
+    if get_proxy_mode() is not None:
+        return original(node, other)
+    key = name, node.shape_env, node.expr, other.expr, node.pytype, other.pytype
+    result = known.get(key)
+    if result is None:
+        result = known[key] = original(node, other)
+    return result
+
+
+def _expected(original: Any, node: Any, file: str, line: int) -> Any:
+    return True if node.expr is sympy.true else original(node, file, line)
 
 
 def _computed(original: Any, node: Any, *others: Any) -> Any:
