@@ -68,7 +68,7 @@ def table(results: dict[str, Any]) -> str:
         "at the example's sizes and at two others. A file that **differs** fails or computes something else there.",
         f"– was not measured; of {len(registry.cases())} networks that are written down as cases, {len(results)} were.",
         "Each result is of the day on which it was measured: a refusal may have been mended since.",
-        "torch's exporters were tried where tonnx delivers nothing. Their files are judged at those three sizes only, while",
+        "torch's exporters were tried where tonnx delivers nothing. Their files are judged at those three sizes only;",
         "tonnx refuses a file that is known to be wrong at any size that was asked for.",
         "",
         "Right, of those measured: " + "; ".join(_whole(results)) + ".",
