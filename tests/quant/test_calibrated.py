@@ -190,6 +190,14 @@ def test_what_is_tried_is_what_is_written(net: Path) -> None:
         assert np.square(one[name] - array).mean() < 1e-5 * np.square(array).mean()
 
 
+def test_what_is_tried_may_name_its_share(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibrated, "_TRIED", {"percentile 90": 1.0, "minmax": 1e9})
+    tried = tonnx.quantize(net, data=DATA, verify=False).calibrated
+    asked = tonnx.quantize(net, data=DATA, method="percentile", percentile=90, verify=False).calibrated
+    assert tried is not None and asked is not None and tried.method == "percentile 90"
+    assert [float(layer.step.scale) for layer in tried.layers] == [float(layer.step.scale) for layer in asked.layers]
+
+
 def test_an_iterator_may_use_its_memory_again(net: Path) -> None:
     def batches() -> Iterator[np.ndarray]:
         memory = np.zeros((8, 3, 8, 8), np.float32)

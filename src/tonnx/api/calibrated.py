@@ -33,9 +33,11 @@ from tonnx.run.samples import count_rows
 
 AUTO = "auto"
 """The method of `_TRIED` with which the network loses least."""
-_TRIED = {"minmax": 1.0, "mse": 1.1}
-"""By which their square errors count: what cuts nothing off is safe beyond the data at hand, and some rows tell no
-more."""
+_TRIED = {"minmax": 1.6, "percentile 99.999": 1.0, "percentile 99.99": 2.2}
+"""By which their square errors count. Seen on twenty small networks: to cut off a share of 1e-5 is most often best. But
+ranges of half of the samples cut off more than those of all, and a few rows decide: so all values are taken where
+that is clearly closer, and more is cut off where that is far closer.
+"""
 _CLEAR = 1.5
 """By which square errors differ if half of the rows are enough."""
 _TRIED_ROWS = 64
@@ -274,7 +276,9 @@ class _Study:
     def steps(self, method: str, histograms: Mapping[str, Histogram]) -> dict[str, Step]:
         """Of all values that are rounded for some layer."""
         levels = 1 << self.how.bits
-        ranges = {name: histograms[name].range(method, levels, self.how.percentile) for name in histograms}
+        kind, _, share = method.partition(" ")
+        percentile = float(share) if share else self.how.percentile
+        ranges = {name: histograms[name].range(kind, levels, percentile) for name in histograms}
         found = {name: Step.of(ends, self.how.bits) for name, ends in ranges.items()}
         return {name: found[origin] for name, origin in self.origins.items()}
 
@@ -317,9 +321,10 @@ class _Study:
         for wanted, feeds in self.keeper.first(_TRIED_ROWS):
             errors = {method: error + lost(method, wanted, feeds) for method, error in errors.items()}
             rows += count_rows(feeds)
-            if 2 * rows >= _TRIED_ROWS and max(errors.values()) > _CLEAR * min(errors.values()):
+            best, second = sorted(errors.values())[:2]
+            if 2 * rows >= _TRIED_ROWS and second > _CLEAR * best:
                 break
-        return min(errors, key=lambda method: errors[method])
+        return min(errors, key=errors.__getitem__)
 
     def within_loss(self, method: str) -> tuple[list[Point], dict[str, float], tuple[str, ...]]:
         """The curve, what each layer costs alone, and the layers that have to stay floats."""
