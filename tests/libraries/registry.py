@@ -9,7 +9,7 @@ from tests.libraries.case import Case
 
 MODULES = (
     *("pictures", "hub_pictures", "more_pictures", "restoration", "detection", "diffusion"),
-    *("audio", "sequences", "volumes", "graphs", "further", "more_sequences", "many_fields"),
+    *("audio", "sequences", "volumes", "graphs", "further", "more_sequences", "many_fields", "explained"),
 )
 
 
