@@ -52,6 +52,16 @@ assert "torch.onnx" in sys.modules and not torch.onnx.is_in_onnx_export()
 assert [node.op_type for node in result.model.graph] == ["Mul"]
 assert not [finder for finder in sys.meta_path if type(finder).__module__ == "tonnx.frontends.patching"]
 """,
+    "the model compiles while functions are replaced, and others afterwards": """
+class Loops(torch.nn.Module):
+    def forward(self, x):
+        until, half = lambda i, y: i < 4, lambda i, y: (i + torch.tensor(1), y * 0.5)
+        return torch._higher_order_ops.while_loop(until, half, (torch.tensor(0), x))[1]
+
+tonnx.export(Loops(), (x,), capture="export", verify=False)
+compiled = torch.compile(lambda x: x + torch.tensor(1.0), fullgraph=True, backend="eager")
+assert torch.equal(compiled(x), x + 1)
+""",
     "another thread asks for a name of the package": """
 export()
 seen = []

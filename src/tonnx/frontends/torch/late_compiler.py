@@ -14,6 +14,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tonnx.frontends.patching import DISPATCH
 from tonnx.late_modules import late
 
 _PACKAGE = "torch._dynamo"
@@ -49,6 +50,16 @@ def _validates() -> bool:
     validator = sys.modules[_VALIDATOR]
     vars(validator).pop("translation_validation_enabled", None)
     return bool(validator.translation_validation_enabled())
+
+
+def function_rules(original: Any) -> dict[Any, Any]:
+    """The compiler's table of functions. Made while some are replaced, it would know only what stands in for them."""
+    is_new = not original.cache_info().currsize
+    rules: dict[Any, Any] = original()
+    if is_new:
+        replaced = [function for function in rules if getattr(function, "__code__", None) is DISPATCH]
+        rules.update({function._torchdynamo_inline: rules[function] for function in replaced})
+    return rules
 
 
 def _disable(function: Any, *args: Any, **options: Any) -> Any:

@@ -293,6 +293,7 @@ PRIVATE = {
     "torch.fx.experimental._config.translation_validation": "the compiler, which waits until somebody asks for it",
     "torch.fx.experimental.validator.translation_validation_enabled": "whether that has to be there for sizes",
     "torch._dynamo.source.ConstantSource": _SIZES,
+    "torch._dynamo.trace_rules.get_torch_obj_rule_map": "models that call the compiler (torch.while_loop)",
     "torch._dynamo.eval_frame.OptimizedModule": "models of torch.compile",
     "torch._export.verifier.Verifier": _SIZES,
     "torch._guards.detect_fake_mode": _FLOW,

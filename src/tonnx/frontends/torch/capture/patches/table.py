@@ -41,6 +41,7 @@ from tonnx.frontends.torch.capture.python_flow.values import number_kept
 from tonnx.frontends.torch.capture.python_flow.variables import register_buffer, set_module_attribute
 from tonnx.frontends.torch.capture.settled_values import number_patches
 from tonnx.frontends.torch.capture.sizes_in_tensors import proxy_patches
+from tonnx.frontends.torch.late_compiler import function_rules
 
 _UNROLLED = "its shape is found by unrolling the loop over time, which fixes the time axis"
 _PACKED = "shapes that depend on the lengths' values; here the padded tensor and its lengths go all the way"
@@ -109,6 +110,8 @@ FOREIGN = (
           "a number that one side of a branch found out is not there after it", optional=True),
     Patch("torch.onnx", "is_in_onnx_export", lambda original: True, "models ask it, to take a way that exports",
           How.CODE, when_imported="torch.onnx"),
+    Patch("torch._dynamo.trace_rules", "get_torch_obj_rule_map", function_rules,
+          "made meanwhile, it serves the process ever after", when_imported="torch._dynamo.trace_rules"),
     Patch("torch.Tensor", "as_subclass", checks.as_subclass, "a tensor of a capture is one of its own class"),
     Patch("torch", "where", checks.where, _BYTES),
     Patch("torch.Tensor", "where", checks.tensor_where, _BYTES),
