@@ -61,7 +61,10 @@ def roots(defined: Definitions, expression: Any) -> set[Any]:
 
 
 def evaluated(defined: Definitions, expression: Any, numbers: dict[Any, Any]) -> Any:
-    """An expression at some sizes: step by step, since written out it may be too long to work with."""
+    """An expression at some sizes: step by step, since written out it may be too long to work with.
+
+    NaN where it divides by a size that is 0 there: the parts of nothing.
+    """
     numbers = dict(numbers)
 
     def number(symbol: Any) -> Any:
@@ -72,7 +75,10 @@ def evaluated(defined: Definitions, expression: Any, numbers: dict[Any, Any]) ->
     def at(expression: Any) -> Any:
         return expression.xreplace({symbol: number(symbol) for symbol in expression.free_symbols})
 
-    return at(expression)
+    try:
+        return at(expression)
+    except ZeroDivisionError:
+        return sympy.nan
 
 
 _LONG = 60  # operations in an expression that is still worth reading

@@ -73,16 +73,9 @@ def varies(condition: Any, length: Any = 1) -> bool:
     others = ({**example, symbol: size} for size in _OTHER_SIZES for symbol in of)
     least = length.node.expr if isinstance(length, torch.SymInt) else length
     return any(
-        _at(defined, relation, other) == opposite and _at(defined, sympy.Ge(least, 1), other) == sympy.true
+        evaluated(defined, relation, other) == opposite and evaluated(defined, sympy.Ge(least, 1), other) == sympy.true
         for other in others
     )
-
-
-def _at(defined: Any, relation: Any, sizes: dict[Any, Any]) -> Any:
-    try:
-        return evaluated(defined, relation, sizes)
-    except ZeroDivisionError:  # n // 2 parts of nothing
-        return None
 
 
 def _decided(known: _Known, condition: Any) -> bool | None:
