@@ -18,6 +18,8 @@ from tonnx.proof.trials.verification import BEYOND, Trial
 
 _SIZES = 16
 """Other sizes that are tried unless somebody says how many."""
+_FLAT = 3
+"""Axes of a sequence, of sounds or tables: their batch, length and features."""
 _APART = 1000
 """From here on trials at suspected sizes are numbered: their values are not those of other trials."""
 
@@ -65,10 +67,16 @@ class Plan:
             yield Inputs(label, sizes, self.drawn(sizes, index))
 
     def single_sizes(self) -> Iterator[Inputs]:
-        """One element where the example has many: a capture may take for granted that there are two."""
-        ranges = self.subject.ranges(self.dims)
+        """One element where the example has many: a capture may take for granted that there are two.
+
+        Not of what has a height and a width: no picture has one row, and models that happen to take it fill it up.
+        """
+        ranges, dynamic = self.subject.ranges(self.dims), self.subject.dynamic
+        flat = {name for name, array in self.subject.example.items() if array.ndim <= _FLAT}
+        spread = {symbol for name, axes in dynamic.items() if name not in flat for symbol in axes.values()}
         free = {symbol: size for symbol, size in self.dims.items() if symbol not in derived_sizes(list(self.dims))}
-        many = [symbol for symbol, n in free.items() if SMALL < n <= CHEAP and ranges.get(symbol, (1, None))[0] <= 1]
+        many = [symbol for symbol, n in free.items() if SMALL < n <= CHEAP and symbol not in spread]
+        many = [symbol for symbol in many if ranges.get(symbol, (1, None))[0] <= 1]
         single = following([{**free, symbol: 1} for symbol in many], derived_sizes(list(self.dims)), ranges)
         for index, sizes in enumerate(self._permitted(single), 2 * _APART):
             yield Inputs(self._label(sizes), sizes, self.drawn(sizes, index), is_extreme=True)
