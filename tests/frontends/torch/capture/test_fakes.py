@@ -222,3 +222,13 @@ def written(x: Tensor) -> tuple[Tensor, Tensor]:
 def test_results_of_one_kind_are_written_apart() -> None:
     result = tonnx.export(written, (X,), capture="record")
     assert result.verification is not None and result.capture == "recorder"
+
+
+def test_places_that_the_run_finds_are_as_many_as_it_finds() -> None:
+    """Of levels of a pyramid, each has boxes of its own: ONNX Runtime takes sizes of one name for the same."""
+
+    def places(x: torch.Tensor) -> list[torch.Tensor]:
+        return [*(torch.where(x == n)[0] for n in (0, 1)), *((x == n).nonzero(as_tuple=True)[0] for n in (1, 2))]
+
+    result = tonnx.export(places, torch.tensor([0, 1, 1, 2, 2, 2]), dynamic_axes={"x": {0: "n"}}, input_names=["x"])
+    assert len({str(output.shape) for output in result.model.graph.outputs}) == 4

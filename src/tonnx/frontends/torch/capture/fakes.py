@@ -8,7 +8,7 @@ asked at the example's sizes, where it needs no algebra, and the symbols of the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from tonnx.frontends.torch.capture.call_kinds import (
 )
 from tonnx.frontends.torch.capture.carried_sizes import Seen, carried, dense_strides, joint_shape, size_key, view_of
 from tonnx.frontends.torch.operators.symbolic_sizes import SYMBOLIC
-from tonnx.frontends.torch.versions import fake_mode
+from tonnx.frontends.torch.versions import example_sizes, fake_mode
 
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 
@@ -160,6 +160,8 @@ class Fakes:
         """Where the memory of results is, and what they are beside that; None if that cannot be told."""
         if not all(isinstance(result, torch.Tensor) for result in results):
             return None  # what a gradient is not asked for
+        if not _sizes_only_the_run_knows(results) <= _sizes_only_the_run_knows(arguments):
+            return None  # torch.where(mask) finds as many places as there are, and another number the next time
         memory = [tensor.untyped_storage()._cdata for tensor in (*arguments, *results)]
         parts, own = [], memory[len(arguments) :]
         for result, here in zip(results, own, strict=True):
@@ -330,6 +332,11 @@ def _dense_form(shape: tuple[Any, ...], dtype: torch.dtype, device: torch.device
     stride = tuple(dense_strides(shape))
     numbers = tuple([size_key(number) for number in (*shape, *stride, 0)])
     return _Form((numbers, dtype, device), shape, stride, 0, dtype, device)
+
+
+def _sizes_only_the_run_knows(tensors: Iterable[torch.Tensor]) -> set[Any]:
+    sizes = [size.node for tensor in tensors for size in tensor.shape if isinstance(size, torch.SymInt)]
+    return {symbol for size in sizes for symbol in size.expr.free_symbols - example_sizes(size.shape_env).keys()}
 
 
 def _asked(func: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
