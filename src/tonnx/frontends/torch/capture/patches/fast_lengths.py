@@ -20,5 +20,6 @@ def _fast_length(original: Any, target: Any, real: bool = False) -> Any:
 
 
 def fast_lengths() -> Iterator[Patch]:
-    for owner, name in (("scipy.fft", "next_fast_len"), ("scipy.fft._pocketfft.helper", "good_size")):
-        yield Patch(owner, name, _fast_length, _REASON, optional=True)
+    yield Patch("scipy.fft", "next_fast_len", _fast_length, _REASON, optional=True)
+    for library in ("_pocketfft", "_duccfft"):  # before SciPy 1.18, and since; scipy.fftpack asks it
+        yield Patch(f"scipy.fft.{library}.helper", "good_size", _fast_length, _REASON, optional=True)
