@@ -246,10 +246,11 @@ def shapes() -> Iterator[Patch]:
         "PyTorch's takes the kind of reduction for another argument, and says the shape of the mean", How.VALUE,
     )  # fmt: skip
     slicing = torch.ops.aten.slice.Tensor
-    yield Patch(
-        op_implementations_dict, slicing, partial(_sliced, op_implementations_dict[slicing]),
-        "PyTorch takes bounds beyond the axis for impossible if they are not in the example", How.VALUE,
-    )  # fmt: skip
+    if slicing in op_implementations_dict:  # older versions of PyTorch do it where nothing can be replaced
+        yield Patch(
+            op_implementations_dict, slicing, partial(_sliced, op_implementations_dict[slicing]),
+            "PyTorch takes bounds beyond the axis for impossible if they are not in the example", How.VALUE,
+        )  # fmt: skip
     for operator, shape in _COMPOSITE.items():
         yield Patch(operator, "_dispatch_cache", {}, _REASON, How.VALUE)
         yield Patch(operator.py_kernels, DispatchKey.CompositeImplicitAutograd, shape, _REASON, How.VALUE)
